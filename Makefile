@@ -1,0 +1,48 @@
+# Everything runs in .venv, which is made on first use and brought up to date when
+# pyproject.toml changes. Another interpreter: make PYTHON=python3.12 test
+
+PYTHON = python3
+JOBS = 2
+BIN = .venv/bin
+PIP_INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check
+
+.PHONY: demo test test-slow lint bench clean
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+demo: .venv/.done-demo
+	$(BIN)/avem demo --out demo-output
+
+test: .venv/.done-dev
+	$(BIN)/python -m pytest -n $(JOBS)
+
+test-slow: .venv/.done-dev
+	$(BIN)/python -m pytest -n $(JOBS) -m slow
+
+lint: .venv/.done-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+bench: .venv/.done-bench
+	$(BIN)/python bench/run.py
+
+clean:
+	rm -rf .venv build dist demo-output .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One environment serves all: each kind only adds what it lacks.
+.venv/.done-demo: EXTRA = parquet
+.venv/.done-dev: EXTRA = dev
+.venv/.done-bench: EXTRA = bench
+.venv/.done-demo .venv/.done-dev .venv/.done-bench: pyproject.toml | .venv/.done-venv
+	@echo "Installing avem[$(EXTRA)] into .venv; the first time takes a minute or two."
+	@$(PIP_INSTALL) -e '.[$(EXTRA)]'
+	@touch $@
+
+.venv/.done-venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "avem needs Python 3.11 or newer, which '$(PYTHON)' is not; name one that is, for example: make PYTHON=python3.12 test" >&2; \
+	  exit 1; }
+	@$(PYTHON) -m venv .venv
+	@touch $@

@@ -1,0 +1,186 @@
+"""Where every row of a panel sits in the padded arrays that the compiled code reads.
+
+Whole subjects are packed into chunks: a chunk holds arrays whose last axis runs over its lanes (one
+lane is one sequence), small enough to stay in a CPU's cache through all passes. So the work on a
+chunk needs nothing from the others, and everything that leaves it is a small sum over subjects.
+Shapes are rounded up here and nowhere else, so that data sets of similar size share compiled code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from avem.data.panel import Panel
+
+_MAX_BUCKETS = 4
+_BUCKET_PRICE = 200_000
+"""Padded cells that one more compiled shape must save to be worth its compile time."""
+
+
+class Chunk(NamedTuple):
+    """The numbers of one chunk, as the compiled code reads them; 0 wherever nothing was seen."""
+
+    y: np.ndarray
+    """(times, outcomes, lanes)."""
+    a: np.ndarray
+    """(times, design columns, lanes)."""
+    seen: np.ndarray
+    """(times, groups, lanes) bool: which groups of outcomes were observed."""
+    valid: np.ndarray
+    """(times, lanes) bool: the step exists; a missing observation is a valid step."""
+    owner: np.ndarray
+    """(lanes,) the chunk subject of each lane."""
+    real: np.ndarray
+    """(subjects,) bool: not padding."""
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The subjects and rows of one chunk."""
+
+    shape: tuple[int, int, int]
+    """Padded (times, lanes, subjects)."""
+    subjects: np.ndarray
+    """Global index of each real subject, in chunk order."""
+    owner: np.ndarray
+    """(lanes,) chunk subject that each lane belongs to; padded lanes belong to subject 0."""
+    rows: np.ndarray
+    """Global row index of each real cell."""
+    step: np.ndarray
+    """Time position of each of `rows`."""
+    lane: np.ndarray
+    """Lane of each of `rows`."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All chunks of a panel, with the way in (`scatter`, `split`) and out (`gather`, `join`)."""
+
+    slots: tuple[Slots, ...]
+    n_rows: int
+    n_subjects: int
+
+    def scatter(self, values: np.ndarray) -> Iterator[np.ndarray]:
+        """Row values (rows, columns) as one (times, columns, lanes) array per chunk, 0 elsewhere."""
+        for slot in self.slots:
+            times, lanes, _ = slot.shape
+            out = np.zeros((times, values.shape[1], lanes), values.dtype)
+            out[slot.step, :, slot.lane] = values[slot.rows]
+            yield out
+
+    def chunks(self, y: np.ndarray, a: np.ndarray, seen: np.ndarray) -> Iterator[Chunk]:
+        """Row values as chunks, one at a time."""
+        everywhere = np.ones((self.n_rows, 1), bool)
+        parts = (self.scatter(values) for values in (y, a, seen, everywhere))
+        for slot, y_part, a_part, seen_part, valid in zip(self.slots, *parts, strict=True):
+            real = np.arange(slot.shape[2]) < len(slot.subjects)
+            yield Chunk(y_part, a_part, seen_part, valid[:, 0], slot.owner, real)
+
+    def gather(self, chunks: Sequence[np.ndarray]) -> np.ndarray:
+        """The inverse of `scatter`: (times, ..., lanes) arrays back to rows."""
+        first = np.asarray(chunks[0])
+        out = np.empty((self.n_rows, *first.shape[1:-1]), first.dtype)
+        for slot, chunk in zip(self.slots, chunks, strict=True):
+            out[slot.rows] = np.asarray(chunk)[slot.step, ..., slot.lane]
+        return out
+
+    def split(self, values: np.ndarray) -> Iterator[np.ndarray]:
+        """Subject values (..., subjects) cut into chunks, padded with 0."""
+        for slot in self.slots:
+            out = np.zeros((*values.shape[:-1], slot.shape[2]), values.dtype)
+            out[..., : len(slot.subjects)] = values[..., slot.subjects]
+            yield out
+
+    def join(self, chunks: Sequence[np.ndarray]) -> np.ndarray:
+        """The inverse of `split`."""
+        first = np.asarray(chunks[0])
+        out = np.empty((*first.shape[:-1], self.n_subjects), first.dtype)
+        for slot, chunk in zip(self.slots, chunks, strict=True):
+            out[..., slot.subjects] = np.asarray(chunk)[..., : len(slot.subjects)]
+        return out
+
+
+def build_layout(panel: Panel, max_lanes: int = 1024) -> Layout:
+    """Pack the panel's subjects into chunks of at most `max_lanes` lanes and similar length."""
+    lanes_of = np.bincount(panel.lane_subject, minlength=panel.n_subjects)
+    longest = np.zeros(panel.n_subjects, int)
+    np.maximum.at(longest, panel.lane_subject, panel.lane_length)
+    max_lanes = max(max_lanes, int(lanes_of.max()))
+
+    packs: list[tuple[np.ndarray, tuple[int, int, int]]] = []
+    for bucket in _buckets(longest, lanes_of):
+        members = _cut(bucket, lanes_of, max_lanes)
+        shape = (
+            _round_up(int(longest[bucket].max()), 4),
+            _round_up(max(int(lanes_of[part].sum()) for part in members), 8),
+            _round_up(max(len(part) for part in members), 8),
+        )
+        packs += [(part, shape) for part in members]
+
+    chunk_of = np.empty(panel.n_subjects, int)
+    place = np.empty(panel.n_subjects, int)
+    for number, (part, _) in enumerate(packs):
+        chunk_of[part] = number
+        place[part] = np.arange(len(part))
+
+    # Lanes are ordered by chunk, then by the subject's place in it.
+    lane_chunk = chunk_of[panel.lane_subject]
+    order = np.lexsort((place[panel.lane_subject], lane_chunk))
+    cuts = np.searchsorted(lane_chunk[order], np.arange(len(packs) + 1))
+    local_lane = np.empty(panel.n_lanes, int)
+    local_lane[order] = np.arange(panel.n_lanes) - cuts[lane_chunk[order]]
+
+    row_chunk = lane_chunk[panel.row_lane]
+    row_order = np.argsort(row_chunk, kind="stable")
+    row_cuts = np.searchsorted(row_chunk[row_order], np.arange(len(packs) + 1))
+    slots = []
+    for number, (part, shape) in enumerate(packs):
+        rows = row_order[row_cuts[number] : row_cuts[number + 1]]
+        lanes = order[cuts[number] : cuts[number + 1]]
+        owner = np.zeros(shape[1], np.int32)
+        owner[: len(lanes)] = place[panel.lane_subject[lanes]]
+        slots.append(
+            Slots(shape, part, owner, rows, panel.row_step[rows], local_lane[panel.row_lane[rows]])
+        )
+    return Layout(tuple(slots), panel.n_rows, panel.n_subjects)
+
+
+def _round_up(size: int, smallest: int) -> int:
+    """The next size on a grid whose spacing is at most an eighth of the size."""
+    spacing = max(smallest, 2 ** (max(size, 1).bit_length() - 4))
+    return -(-size // spacing) * spacing
+
+
+def _buckets(longest: np.ndarray, lanes_of: np.ndarray) -> list[np.ndarray]:
+    """Subjects, shortest first, cut into the few length classes that waste least padding."""
+    by_length = np.argsort(longest, kind="stable")
+    lengths = longest[by_length]
+    quantiles = lengths[np.linspace(0, len(lengths) - 1, 33).astype(int)]
+    ends = np.unique(np.searchsorted(lengths, quantiles, side="right"))
+    lanes = np.concatenate([[0], np.cumsum(lanes_of[by_length])])
+    # cheapest[end] = (cost, cuts) of the best partition of the first `end` subjects.
+    cheapest: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
+    for end in ends.tolist():
+        cheapest[end] = min(
+            (cost + lengths[end - 1] * (lanes[end] - lanes[start]) + _BUCKET_PRICE, (*cuts, end))
+            for start, (cost, cuts) in cheapest.items()
+            if len(cuts) < _MAX_BUCKETS
+        )
+    return np.split(by_length, cheapest[len(lengths)][1][:-1])
+
+
+def _cut(bucket: np.ndarray, lanes_of: np.ndarray, max_lanes: int) -> list[np.ndarray]:
+    """A bucket's subjects in consecutive parts of nearly equal size, at most `max_lanes` lanes each."""
+    lanes = lanes_of[bucket]
+    before = np.cumsum(lanes) - lanes
+    n_parts = -(-int(lanes.sum()) // max_lanes)
+    while True:
+        number = before * n_parts // int(lanes.sum())
+        parts = np.split(bucket, np.flatnonzero(np.diff(number)) + 1)
+        if all(lanes_of[part].sum() <= max_lanes for part in parts):
+            return parts
+        n_parts += 1

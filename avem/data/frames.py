@@ -1,0 +1,133 @@
+"""Frames in and out: any eager frame becomes pandas, and results go back as the caller's kind."""
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+
+from avem.errors import DataError
+
+N_EXAMPLES = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Where a table came from, so that results can go back in the same kind.
+
+    Attributes
+    ----------
+    backend : narwhals.Implementation
+        pandas, polars, pyarrow, ...
+    index : pandas.Index or None
+        The caller's row labels; None when the frame has none.
+    wrapped : bool
+        Whether the caller passed a narwhals frame, and so gets narwhals back.
+    """
+
+    backend: Any = nw.Implementation.PANDAS
+    index: pd.Index | None = None
+    wrapped: bool = False
+
+    def series(self, values: np.ndarray, name: str) -> Any:
+        """Return `values` as the caller's kind of series."""
+        if self.index is not None:
+            made: Any = pd.Series(values, index=self.index, name=name)
+        else:
+            made = nw.new_series(name, np.asarray(values), backend=self.backend).to_native()
+        return nw.from_native(made, series_only=True) if self.wrapped else made
+
+    def frame(self, columns: Mapping[str, np.ndarray]) -> Any:
+        """Return `columns` as the caller's kind of frame."""
+        if self.index is not None:
+            made: Any = pd.DataFrame(dict(columns), index=self.index)
+        else:
+            arrays = {name: np.asarray(values) for name, values in columns.items()}
+            made = nw.from_dict(arrays, backend=self.backend).to_native()
+        return nw.from_native(made, eager_only=True) if self.wrapped else made
+
+    def rows(self, keep: np.ndarray) -> "Source":
+        """Return the source of the rows where `keep` is true."""
+        index = None if self.index is None else self.index[keep]
+        return Source(self.backend, index, self.wrapped)
+
+    def name_rows(self, mask: np.ndarray) -> str:
+        """Return words naming the rows in `mask`: the caller's labels, or positions from 0."""
+        positions = np.flatnonzero(mask)
+        first = positions[:N_EXAMPLES]
+        labels = first.tolist() if self.index is None else self.index[first].tolist()
+        return f"{'row' if len(positions) == 1 else 'rows'} {examples(labels, len(positions))}"
+
+
+def to_pandas(frame: Any) -> tuple[pd.DataFrame, Source]:
+    """Return the frame as pandas with rows numbered 0, 1, ..., and where it came from."""
+    wrapped = isinstance(frame, nw.DataFrame)
+    try:
+        narwhal = frame if wrapped else nw.from_native(frame, eager_only=True)
+    except nw.exceptions.DuplicateError:
+        names = getattr(frame, "column_names", None) or frame.columns
+        twice = [str(name) for name, n in Counter(names).items() if n > 1]
+        raise DataError(
+            f"The frame has more than one column named {examples(twice)}. Column names must be "
+            "unique: rename or drop the extra ones."
+        ) from None
+    except TypeError:
+        raise DataError(
+            f"The data are {_kind(frame)}; a pandas, polars or pyarrow frame is wanted "
+            "(collect a lazy frame first). For arrays use Panel.from_arrays or Panel.from_lengths."
+        ) from None
+    native = narwhal.to_native()
+    index = native.index if isinstance(native, pd.DataFrame) else None
+    try:
+        table = narwhal.to_pandas().reset_index(drop=True)
+    except ModuleNotFoundError as error:
+        raise DataError(
+            f"Reading {_kind(frame)} needs the package {error.name}. Install it, or pass a "
+            "pandas frame."
+        ) from error
+    return table, Source(narwhal.implementation, index, wrapped)
+
+
+def _kind(thing: object) -> str:
+    return f"a {type(thing).__module__.split('.')[0]} {type(thing).__name__}"
+
+
+def examples(labels: Iterable[object], total: int | None = None) -> str:
+    """Return a few labels in words, with the count when there are more."""
+    labels = list(labels)
+    total = len(labels) if total is None else total
+    text = ", ".join(repr(label) for label in labels[:N_EXAMPLES])
+    return text if total <= N_EXAMPLES else f"{text}, ... ({total} in all)"
+
+
+def column(table: pd.DataFrame, name: str, use: str) -> pd.Series:
+    """Return one column, or say which columns there are. `use` says what it was wanted for."""
+    if name in table.columns:
+        return pd.Series(table[name])
+    available = [str(label) for label in table.columns]
+    near = difflib.get_close_matches(str(name), available, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    shown = ", ".join(repr(label) for label in available[:30])
+    more = ", ..." if len(available) > 30 else ""
+    raise DataError(
+        f"There is no column {name!r}, wanted as {use}.{hint} The columns are {shown}{more}."
+    )
+
+
+def numbers(values: pd.Series) -> np.ndarray | None:
+    """Return (rows,) float64 with NaN where missing, or None when the column is not numeric.
+
+    Booleans count as numbers (0 and 1). Columns of Python objects are looked into, since a
+    boolean or integer column with gaps often arrives as one.
+    """
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return None
+    kind = pd.api.types.infer_dtype(values, skipna=True)
+    wanted = ("integer", "floating", "boolean", "mixed-integer-float", "decimal", "empty")
+    if kind not in wanted:
+        return None
+    return values.to_numpy(dtype=np.float64, na_value=np.nan)

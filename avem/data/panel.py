@@ -1,0 +1,359 @@
+"""The Panel: validated rows of many subjects, each with one or more sequences in time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from avem.data.frames import N_EXAMPLES, Source, column, examples, numbers, to_pandas
+from avem.errors import DataError
+
+MAX_GROWTH = 20  # fill_gaps beyond this is almost always a wrong step
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """Rows of data with their subject, sequence and place in time; rows stay in input order.
+
+    Make one with `from_frame`, `from_arrays` or `from_lengths`. A "lane" is one sequence of one
+    subject: lanes are numbered by subject, then by first appearance within the subject.
+
+    Attributes
+    ----------
+    table : pandas.DataFrame
+        All input columns, in the caller's row order, rows numbered 0, 1, ...
+    subject, time, sequence : str or None
+        Column names.
+    subjects : (n_subjects,) array
+        Labels in order of first appearance, in their own type.
+    row_subject, row_lane, row_step : (n_rows,) int arrays
+        Each row's subject, lane, and position from 0 within its lane once sorted by time.
+    lane_subject, lane_length : (n_lanes,) int arrays
+        Each lane's subject and number of rows.
+    source : Source
+        The caller's kind of frame and row labels.
+    """
+
+    table: pd.DataFrame
+    subject: str
+    time: str | None
+    sequence: str | None
+    subjects: np.ndarray
+    row_subject: np.ndarray
+    row_lane: np.ndarray
+    row_step: np.ndarray
+    lane_subject: np.ndarray
+    lane_length: np.ndarray
+    source: Source
+
+    @classmethod
+    def from_frame(
+        cls, frame: Any, subject: str, time: str | None = None, sequence: str | None = None
+    ) -> "Panel":
+        """Return the panel of a pandas, polars or pyarrow frame, one row per observation.
+
+        Parameters
+        ----------
+        frame : frame
+            Any eager frame that narwhals reads; rows may be in any order when `time` is given.
+        subject : str
+            The column that says whose row it is.
+        time : str, optional
+            The column to sort by within a sequence: numbers, dates or sortable text. Without it
+            the rows of a sequence are taken in the order they come.
+        sequence : str, optional
+            The column that splits a subject's rows into separate sequences (sessions).
+        """
+        table, source = to_pandas(frame)
+        return _index(table, subject, time, sequence, source)
+
+    @classmethod
+    def from_arrays(cls, arrays: Sequence[ArrayLike]) -> "Panel":
+        """Return the panel of one (T_i, p) or (T_i,) array per subject, outcomes y1..yp."""
+        if not isinstance(arrays, list | tuple):
+            raise DataError(
+                f"from_arrays got a {type(arrays).__name__}; a list with one (T_i, p) array per "
+                "subject is wanted. Wrap a single subject's array in a list."
+            )
+        if not arrays:
+            raise DataError("from_arrays got an empty list; one array per subject is wanted.")
+        made = [_matrix(array, f"the array of subject {i}") for i, array in enumerate(arrays)]
+        widths = np.array([array.shape[1] for array in made])
+        if (widths != widths[0]).any():
+            odd = int(np.flatnonzero(widths != widths[0])[0])
+            raise DataError(
+                f"The array of subject {odd} has {widths[odd]} columns and that of subject 0 has "
+                f"{widths[0]}; all subjects need the same outcomes. Use NaN for missing values."
+            )
+        return _from_rows(np.concatenate(made), np.array([len(array) for array in made]))
+
+    @classmethod
+    def from_lengths(cls, X: ArrayLike, lengths: ArrayLike) -> "Panel":
+        """Return the panel of subjects stacked in X (sum(lengths), p), as hmmlearn takes them."""
+        rows = _matrix(X, "X")
+        counts = np.asarray(lengths)
+        if counts.ndim != 1 or counts.dtype.kind not in "iu":
+            raise DataError(
+                f"lengths is {counts.dtype} of shape {counts.shape}; a list of whole numbers, one "
+                "per subject, is wanted."
+            )
+        if counts.sum() != len(rows):
+            raise DataError(f"lengths sum to {counts.sum()}, but X has {len(rows)} rows.")
+        return _from_rows(rows, counts)
+
+    @property
+    def n_subjects(self) -> int:
+        """Number of subjects."""
+        return len(self.subjects)
+
+    @property
+    def n_lanes(self) -> int:
+        """Number of sequences, over all subjects."""
+        return len(self.lane_subject)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.row_subject)
+
+    def like(self, values: ArrayLike, name: str) -> Any:
+        """Return one value per row as the caller's kind of series, in the caller's row order."""
+        return self.source.series(self._per_row(values, name), name)
+
+    def frame_like(self, columns: Mapping[str, ArrayLike]) -> Any:
+        """Return columns of one value per row as the caller's kind of frame."""
+        return self.source.frame({k: self._per_row(v, k) for k, v in columns.items()})
+
+    def _per_row(self, values: ArrayLike, name: str) -> np.ndarray:
+        array = np.asarray(values)
+        if array.shape != (self.n_rows,):
+            raise DataError(
+                f"{name!r} has shape {array.shape}; one value for each of the {self.n_rows} rows "
+                "is wanted."
+            )
+        return array
+
+    def keep(self, min_times: int = 2) -> "Panel":
+        """Return a panel of the subjects with at least one sequence of `min_times` rows."""
+        kept = np.zeros(self.n_subjects, dtype=bool)
+        kept[self.lane_subject[self.lane_length >= min_times]] = True
+        rows = kept[self.row_subject]
+        if not rows.any():
+            raise DataError(
+                f"No subject has a sequence of {min_times} rows; the longest has "
+                f"{self.lane_length.max()}. Lower min_times."
+            )
+        table = self.table.loc[rows].reset_index(drop=True)
+        return _index(table, self.subject, self.time, self.sequence, self.source.rows(rows))
+
+    def fill_gaps(self, step: float = 1) -> "Panel":
+        """Return a panel whose times advance by exactly `step` within each sequence.
+
+        Inserted rows hold the subject, sequence and time, and missing values elsewhere. Rows come
+        sorted by sequence and time; they are no longer the caller's rows, so results have the
+        caller's kind of frame but rows numbered 0, 1, ...
+        """
+        place = self._places(step)
+        last = np.zeros(self.n_lanes, dtype=np.int64)
+        np.maximum.at(last, self.row_lane, place)
+        start = np.concatenate([[0], np.cumsum(last + 1)])
+        if start[-1] > MAX_GROWTH * self.n_rows:
+            longest = int(np.argmax(last))
+            raise DataError(
+                f"Filling gaps with step={step} would turn {self.n_rows} rows into {start[-1]}, "
+                f"more than {MAX_GROWTH} times as many (the longest sequence, of subject "
+                f"{self.subjects[self.lane_subject[longest]]!r}, would have {last[longest] + 1}). "
+                "Try a larger step, or split long pauses into sequences with sequence=."
+            )
+        origin = np.full(start[-1], -1)  # the input row of each new row; -1 where inserted
+        origin[start[self.row_lane] + place] = np.arange(self.n_rows)
+        lane = np.repeat(np.arange(self.n_lanes), last + 1)
+        first = origin[start[:-1]]
+        table = _with_room_for_missing(self.table).reindex(origin).reset_index(drop=True)
+        for name in (self.subject, self.sequence):
+            if name is not None:
+                table[name] = self.table[name].take(first[lane]).reset_index(drop=True)
+        times = self.table[self.time]
+        whole = pd.api.types.is_integer_dtype(times.dtype)
+        time = times.to_numpy(dtype=np.int64 if whole else np.float64)
+        regular = time[first[lane]] + step * (np.arange(start[-1]) - start[lane])
+        table[self.time] = np.where(origin >= 0, time[origin], regular)
+        index = None if self.source.index is None else pd.RangeIndex(len(table))
+        source = Source(self.source.backend, index, self.source.wrapped)
+        return _index(table, self.subject, self.time, self.sequence, source)
+
+    def _places(self, step: float) -> np.ndarray:
+        """Return (rows,) how many steps each row is after the first of its lane."""
+        if self.time is None:
+            raise DataError("fill_gaps needs times: give time= when making the panel.")
+        if not (np.isfinite(step) and step > 0):
+            raise DataError(f"step is {step}; a positive number is wanted.")
+        time = column(self.table, self.time, "the time")
+        values = numbers(time)
+        if values is None or pd.api.types.is_bool_dtype(time.dtype):
+            raise DataError(
+                f"The time column {self.time!r} is {time.dtype}; fill_gaps needs numbers. "
+                "Convert dates to a count of steps first, e.g. days since the first."
+            )
+        first = np.zeros(self.n_lanes)
+        first[self.row_lane[self.row_step == 0]] = values[self.row_step == 0]
+        exact = (values - first[self.row_lane]) / step
+        place = np.rint(exact).astype(np.int64)
+        # 1e-6 of a step forgives decimal steps such as 0.1, which floats cannot hold exactly.
+        off = np.abs(exact - place) > 1e-6
+        after = np.lexsort((self.row_step, self.row_lane))
+        same = (np.diff(place[after]) == 0) & (np.diff(self.row_lane[after]) == 0)
+        off[after[1:][same]] = True
+        if off.any():
+            row = int(np.flatnonzero(off)[0])
+            raise DataError(
+                f"Times are not multiples of step={step} from the start of their sequence, at "
+                f"{self.source.name_rows(off)}: subject "
+                f"{self.subjects[self.row_subject[row]]!r} starts at {first[self.row_lane[row]]} "
+                f"and has a row at {values[row]}. Try a smaller step, or round the times."
+            )
+        return place
+
+
+def _index(
+    table: pd.DataFrame, subject: str, time: str | None, sequence: str | None, source: Source
+) -> Panel:
+    """Return the panel of a clean pandas table: check the three columns and number the rows."""
+    given = [name for name in (subject, time, sequence) if name is not None]
+    if len(set(given)) < len(given):
+        raise DataError(
+            f"subject={subject!r}, time={time!r} and sequence={sequence!r} must be different "
+            "columns."
+        )
+    if len(table) == 0:
+        raise DataError("The data have no rows.")
+    row_subject, subjects = _codes(table, subject, "the subject", source)
+    row_lane, lane_subject = row_subject, np.arange(len(subjects))
+    if sequence is not None:
+        row_sequence, labels = _codes(table, sequence, "the sequence", source)
+        pair, pairs = pd.factorize(row_subject * len(labels) + row_sequence)
+        owner = pairs // len(labels)
+        by_subject = np.argsort(owner, kind="stable")
+        number = np.empty_like(by_subject)
+        number[by_subject] = np.arange(len(by_subject))
+        row_lane, lane_subject = number[pair], owner[by_subject]
+    lane_length = np.bincount(row_lane, minlength=len(lane_subject))
+
+    row_time = np.zeros(len(table), dtype=np.int64)
+    if time is not None:
+        row_time, _ = _codes(table, time, "the time", source, sort=True)
+    order = np.lexsort((row_time, row_lane))  # stable, so ties keep the input order
+    if time is not None:
+        _refuse_repeated_times(table, (subject, time, sequence), order, row_lane, row_time)
+    first = np.cumsum(lane_length) - lane_length
+    row_step = np.empty(len(table), dtype=np.int64)
+    row_step[order] = np.arange(len(table)) - first[row_lane[order]]
+
+    arrays = (subjects, row_subject, row_lane, row_step, lane_subject, lane_length)
+    for array in arrays:
+        array.flags.writeable = False
+    return Panel(table, subject, time, sequence, *arrays, source)
+
+
+def _codes(
+    table: pd.DataFrame, name: str, use: str, source: Source, sort: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (rows,) integer codes of a column, and the label of each code."""
+    values = column(table, name, use)
+    if sort:
+        _refuse_unsortable(values, name, source)
+    codes, labels = pd.factorize(values, sort=sort)
+    if (codes < 0).any():
+        raise DataError(
+            f"Column {name!r}, {use}, is missing at {source.name_rows(codes < 0)}. "
+            "Fill it in or drop these rows."
+        )
+    # A copy, because pandas may hand out its own buffer and the panel's arrays are read-only.
+    return codes.astype(np.int64), np.array(labels)
+
+
+def _refuse_unsortable(values: pd.Series, name: str, source: Source) -> None:
+    """Raise for times that have no order, or whose order as text is not the one meant."""
+    array = numbers(values)
+    if array is not None and np.isinf(array).any():
+        where = source.name_rows(np.isinf(array))
+        raise DataError(f"Column {name!r}, the time, is infinite at {where}.")
+    if not (values.dtype == object or pd.api.types.is_string_dtype(values.dtype)):
+        return
+    kind = pd.api.types.infer_dtype(values, skipna=True)
+    if kind.startswith("mixed") and kind != "mixed-integer-float":
+        raise DataError(
+            f"Column {name!r}, the time, mixes types ({kind}) and so has no order. "
+            "Make it all numbers, all dates or all text."
+        )
+    if kind == "string":
+        text = np.sort(values.dropna().unique().astype(object))
+        as_number = np.asarray(pd.to_numeric(text, errors="coerce"))
+        if np.isfinite(as_number).all() and (np.diff(as_number) < 0).any():
+            raise DataError(
+                f"Column {name!r}, the time, holds numbers as text, which sort as text ('10' "
+                "before '9'). Convert it to numbers first."
+            )
+
+
+def _refuse_repeated_times(
+    table: pd.DataFrame,
+    names: tuple[str, str, str | None],
+    order: np.ndarray,
+    row_lane: np.ndarray,
+    row_time: np.ndarray,
+) -> None:
+    """Raise when two rows of one sequence have the same time."""
+    subject, time, sequence = names
+    same = (np.diff(row_lane[order]) == 0) & (np.diff(row_time[order]) == 0)
+    rows = order[1:][same]
+    if not len(rows):
+        return
+    some = table.iloc[rows[:N_EXAMPLES]]
+    pairs = zip(some[subject].tolist(), some[time].tolist(), strict=True)
+    found = "; ".join(f"subject {who!r} has two rows at time {when!r}" for who, when in pairs)
+    more = f"; ... ({len(rows)} repeats in all)" if len(rows) > N_EXAMPLES else ""
+    advice = (
+        "give sequence= if these are separate sessions"
+        if sequence is None
+        else f"times must differ within each sequence {sequence!r}"
+    )
+    raise DataError(f"{found}{more}: {advice}, or drop the repeated rows.")
+
+
+def _matrix(values: ArrayLike, what: str) -> np.ndarray:
+    """Return `values` as a (rows, p) numeric array."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise DataError(f"{what} is ragged; every row needs the same number of values.") from None
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{what} is of type {array.dtype}; numbers are wanted.")
+    if array.ndim not in (1, 2):
+        raise DataError(f"{what} has shape {array.shape}; (times, outcomes) or (times,) is wanted.")
+    return array[:, None] if array.ndim == 1 else array
+
+
+def _from_rows(rows: np.ndarray, lengths: np.ndarray) -> Panel:
+    """Return the panel of stacked subjects labelled 0..n-1, with outcomes y1..yp."""
+    if (lengths < 1).any():
+        empty = np.flatnonzero(lengths < 1).tolist()
+        raise DataError(f"Every subject needs at least one row; none for subject {examples(empty)}")
+    table = pd.DataFrame(rows, columns=[f"y{j + 1}" for j in range(rows.shape[1])])
+    table.insert(0, "subject", np.repeat(np.arange(len(lengths)), lengths))
+    return _index(table, "subject", None, None, Source(index=table.index))
+
+
+def _with_room_for_missing(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with integer and boolean columns nullable, so that gaps lose no digits."""
+    nullable = {"i": "Int64", "u": "UInt64", "b": "boolean"}
+    return table.astype(
+        {
+            name: nullable[dtype.kind]
+            for name, dtype in table.dtypes.items()
+            if isinstance(dtype, np.dtype) and dtype.kind in nullable
+        }
+    )

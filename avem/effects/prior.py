@@ -1,0 +1,28 @@
+"""The covariance Sigma of the random effects: its structures and their M-step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+STRUCTURES = ("full", "diagonal", "isotropic")
+
+
+def project_covariance(moment: np.ndarray, structure: str, blocks: np.ndarray) -> np.ndarray:
+    """The covariance of the given structure that maximises the likelihood of the second moment.
+
+    ``moment`` is the mean over subjects of Omega_i + nu_i nu_i' (eq. update_sigma). Effects of
+    different ``blocks`` (separate group terms of the formula) are independent.
+    """
+    if structure == "isotropic":
+        return np.eye(len(moment)) * np.trace(moment) / len(moment)
+    if structure == "diagonal":
+        return np.diag(np.diag(moment))
+    return np.where(blocks[:, None] == blocks[None], moment, 0.0)
+
+
+def floor_eigenvalues(covariance: np.ndarray, floor: float) -> tuple[np.ndarray, bool]:
+    """The covariance with no eigenvalue below ``floor``, and whether any had to be raised."""
+    values, vectors = np.linalg.eigh(covariance)
+    if values.min(initial=np.inf) >= floor:
+        return covariance, False
+    return (vectors * np.maximum(values, floor)) @ vectors.T, True

@@ -1,0 +1,360 @@
+"""Gaussian emissions: y_t | state k, effect f ~ N(B_k x_t + F z_t, V_k).
+
+`B_k` (outcomes x terms) are the state's fixed coefficients, `F` (outcomes x effect terms) is the
+subject's effect laid out as a matrix, and `V_k` is spherical, diagonal or full. With x = z = 1 this
+is the paper's eq. (gauss_case).
+
+All that inference needs of a subject's data, given the state probabilities, is a handful of
+weighted sums of products of the design columns and the outcomes (`moments`). From these, the
+expected log density is an explicit quadratic in the effect (`effect_quadratic`) and the M-step is a
+weighted regression (`accumulate`, then `maximise`): each iteration reads the data once.
+
+Missing cells: the outcomes are split into *groups* that are seen or missing together; a group that
+is not seen at a step has weight 0 there. With a spherical or diagonal covariance each outcome can be
+its own group; with a full one the groups are the patterns of observed outcomes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Float
+
+from avem.data._layout import Chunk
+from avem.errors import ModelError
+
+COVARIANCES = ("spherical", "diagonal", "full")
+_VARIANCE_FLOOR = 1e-6
+"""Smallest variance of a state, in units of the outcome's overall variance."""
+_FULL_MISSING_STEPS = 5
+"""Inner EM steps for a full covariance with missing cells; each raises the M-step's objective."""
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Gaussian outcomes. `covariance` is that of the noise within a state.
+
+    Parameters
+    ----------
+    covariance
+        ``"diagonal"``: each outcome has its own variance in each state (the default);
+        ``"spherical"``: one variance per state (the paper's model); ``"full"``: outcomes are
+        correlated within a state.
+    """
+
+    covariance: str = "diagonal"
+
+    def __post_init__(self) -> None:
+        if self.covariance not in COVARIANCES:
+            raise ModelError(
+                f"Gaussian covariance is {self.covariance!r}; choose one of {', '.join(COVARIANCES)}."
+            )
+
+    @property
+    def noise_name(self) -> str:
+        """Name of the noise parameter in `fit.params`."""
+        return "covariance" if self.covariance == "full" else "variance"
+
+    def noise_shape(self, n_states: int, n_outcomes: int) -> tuple[int, ...]:
+        """Shape of the noise parameter in `fit.params`."""
+        extra = {"spherical": 0, "diagonal": 1, "full": 2}[self.covariance]
+        return (n_states, *(n_outcomes,) * extra)
+
+    def noise_to_params(self, covariance: np.ndarray) -> np.ndarray:
+        """The user's array from the (states, outcomes, outcomes) one used inside."""
+        diagonal = np.diagonal(covariance, axis1=1, axis2=2)
+        by_kind = {"spherical": diagonal[:, 0], "diagonal": diagonal, "full": covariance}
+        return np.array(by_kind[self.covariance])
+
+    def noise_from_params(self, noise: np.ndarray, n_outcomes: int) -> np.ndarray:
+        """The inverse of `noise_to_params`."""
+        if self.covariance == "full":
+            return np.array(noise, float)
+        variance = noise[:, None] if noise.ndim == 1 else noise
+        return np.eye(n_outcomes) * np.broadcast_to(variance, (len(noise), n_outcomes))[:, None]
+
+    def groups(self, observed: np.ndarray) -> tuple[tuple[tuple[int, ...], ...], np.ndarray]:
+        """The groups of outcomes, and which of them each row of `observed` (rows, outcomes) has."""
+        n_outcomes = observed.shape[1]
+        every = tuple(range(n_outcomes))
+        whole_rows = (observed == observed[:, :1]).all()
+        if whole_rows:
+            return (every,), observed[:, :1]
+        if self.covariance != "full":
+            return tuple((j,) for j in every), observed
+        patterns, which = np.unique(observed, axis=0, return_inverse=True)
+        some = np.flatnonzero(patterns.any(1))
+        groups = tuple(tuple(np.flatnonzero(patterns[c]).tolist()) for c in some)
+        return groups, which.reshape(-1, 1) == some
+
+
+class Sums(NamedTuple):
+    """What the M-step needs, per state and group, summed over subjects."""
+
+    count: np.ndarray
+    """(state, group) expected number of observations."""
+    xx: np.ndarray
+    """(state, group, term, term)."""
+    xr: np.ndarray
+    """(state, group, outcome, term): products of x with y minus the subject's part F z."""
+    rr: np.ndarray
+    """(state, group, outcome, outcome): E_q of products of y - F z with itself."""
+
+
+@dataclass(frozen=True)
+class GaussianKernel:
+    """The Gaussian formulas for one shape of model; hashable, so that jit can key on it."""
+
+    family: Gaussian
+    n_states: int
+    n_outcomes: int
+    x_cols: tuple[int, ...]
+    z_cols: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+
+    # --- features: the products of design columns and outcomes that are summed over time ---------
+
+    @cached_property
+    def _features(self) -> dict[tuple, int]:
+        """Number of each product: (group, "aa"|"ay"|"yy", i, j), and (group, "1", 0, 0)."""
+        columns = sorted({*self.x_cols, *self.z_cols})
+        keys: list[tuple] = []
+        for g, members in enumerate(self.groups):
+            keys.append((g, "1", 0, 0))
+            keys += [(g, "aa", i, j) for i in columns for j in columns if i <= j]
+            keys += [(g, "ay", i, j) for i in columns for j in members]
+            pairs = [(i, j) for i in members for j in members if i <= j]
+            keys += [(g, "yy", i, j) for i, j in pairs if i == j or self.family.covariance == "full"]
+        return {key: number for number, key in enumerate(keys)}
+
+    def _index(self, kind: str, rows: tuple[int, ...], cols: tuple[int, ...]) -> np.ndarray:
+        """(group, rows, cols) feature numbers; products that are not kept point past the end."""
+        nowhere = len(self._features)
+
+        def number(g: int, i: int, j: int) -> int:
+            swapped = kind != "ay" and i > j
+            return self._features.get((g, kind, *((j, i) if swapped else (i, j))), nowhere)
+
+        groups = range(len(self.groups))
+        return np.array([[[number(g, i, j) for j in cols] for i in rows] for g in groups])
+
+    def moments(
+        self, state: Float[Array, "time state lane"], chunk: Chunk
+    ) -> Float[Array, "state feature lane"]:
+        """Sums over time of state probability x product, for every product the model needs."""
+        keys = list(self._features)
+
+        def add(total, now):
+            state_t, y, a, seen = now
+            parts = {"1": lambda i, j: 1.0, "aa": lambda i, j: a[i] * a[j]}
+            parts |= {"ay": lambda i, j: a[i] * y[j], "yy": lambda i, j: y[i] * y[j]}
+            products = [jnp.where(seen[g], parts[kind](i, j), 0.0) for g, kind, i, j in keys]
+            total = tuple(
+                total[k * len(keys) + f] + state_t[k] * products[f]
+                for k in range(self.n_states)
+                for f in range(len(keys))
+            )
+            return total, None
+
+        nothing = (jnp.zeros(state.shape[2], state.dtype),) * (self.n_states * len(keys))
+        # A scan adds the steps in order, so that padding cannot change the last bit.
+        total, _ = lax.scan(add, nothing, (state, chunk.y, chunk.a, chunk.seen))
+        return jnp.stack(total).reshape(self.n_states, len(keys), -1)
+
+    def _take(self, moments: Array, index: np.ndarray) -> Array:
+        return jnp.pad(moments, ((0, 0), (0, 1), (0, 0)))[:, index]
+
+    # --- densities ------------------------------------------------------------------------------
+
+    def _precision(self, covariance: Array) -> tuple[Array, Array]:
+        """Precision of each group's outcomes, 0 outside them, and the log density's constant."""
+        p = self.n_outcomes
+        precisions, constants = [], []
+        for members in self.groups:
+            member = np.zeros(p, bool)
+            member[list(members)] = True
+            inside = np.outer(member, member)
+            if self.family.covariance == "full":
+                # Outcomes outside the group are replaced by independent unit-variance ones.
+                filled = jnp.where(inside, covariance, jnp.eye(p))
+                factor = jnp.linalg.cholesky(filled)
+                half = jnp.linalg.inv(factor)
+                inverse = jnp.swapaxes(half, 1, 2) @ half
+                logdet = 2.0 * jnp.log(jnp.diagonal(factor, axis1=1, axis2=2)).sum(-1)
+            else:
+                variance = jnp.diagonal(covariance, axis1=1, axis2=2)
+                inverse = jnp.eye(p) / variance[:, :, None]
+                logdet = jnp.where(member, jnp.log(variance), 0.0).sum(-1)
+            precisions.append(jnp.where(inside, inverse, 0.0))
+            constants.append(-0.5 * (len(members) * jnp.log(2.0 * jnp.pi) + logdet))
+        return jnp.stack(precisions, 1), jnp.stack(constants, 1)
+
+    def table(
+        self,
+        coef: Float[Array, "state outcome term"],
+        covariance: Float[Array, "state outcome outcome"],
+        f: Float[Array, "outcome effect_term lane"],
+        chunk: Chunk,
+    ) -> Float[Array, "time state lane"]:
+        """Log density of every observation in every state; 0 where nothing was seen."""
+        precision, constant = self._precision(covariance)
+        z = [chunk.a[:, c] for c in self.z_cols]
+        x = [chunk.a[:, c] for c in self.x_cols]
+        outcomes = range(self.n_outcomes)
+        own = [chunk.y[:, j] - sum((f[j, e] * z[e] for e in range(len(z))), 0.0) for j in outcomes]
+        by_state = []
+        for k in range(self.n_states):
+            r = [own[j] - sum((coef[k, j, m] * x[m] for m in range(len(x))), 0.0) for j in outcomes]
+            total = 0.0
+            for g, members in enumerate(self.groups):
+                square = sum(precision[k, g, i, i] * r[i] * r[i] for i in members)
+                if self.family.covariance == "full":
+                    square += 2.0 * sum(
+                        precision[k, g, i, j] * r[i] * r[j] for i in members for j in members if i < j
+                    )
+                total += jnp.where(chunk.seen[:, g], constant[k, g] - 0.5 * square, 0.0)
+            by_state.append(total)
+        return jnp.stack(by_state, 1)
+
+    # --- the effect, given the states --------------------------------------------------------------
+
+    def effect_quadratic(
+        self, coef: Array, covariance: Array, moments: Float[Array, "state feature subject"]
+    ) -> tuple[Float[Array, "d d subject"], Float[Array, "d subject"]]:
+        """Lambda and h: E[log p(D, U | f)] = h'f - f'Lambda f / 2 + constant, for every subject."""
+        precision, _ = self._precision(covariance)
+        y = tuple(range(self.n_outcomes))
+        zz = self._take(moments, self._index("aa", self.z_cols, self.z_cols))
+        zx = self._take(moments, self._index("aa", self.z_cols, self.x_cols))
+        zy = self._take(moments, self._index("ay", self.z_cols, y))
+        d = self.n_outcomes * len(self.z_cols)
+        quadratic = jnp.einsum("kgij,kgabn->iajbn", precision, zz)
+        # The precision couples outcome i of the effect with the residual of outcome j.
+        residual = zy - jnp.einsum("kjm,kgamn->kgajn", coef, zx)
+        linear = jnp.einsum("kgij,kgajn->ian", precision, residual)
+        return quadratic.reshape(d, d, -1), linear.reshape(d, -1)
+
+    # --- M-step -------------------------------------------------------------------------------------
+
+    def accumulate(
+        self,
+        moments: Float[Array, "state feature subject"],
+        mean: Float[Array, "d subject"],
+        second_moment: Float[Array, "d d subject"],
+    ) -> Sums:
+        """The M-step's sums over the subjects of a chunk, given E_q[f] and E_q[f f']."""
+        p, e = self.n_outcomes, len(self.z_cols)
+        y = tuple(range(p))
+        f = mean.reshape(p, e, -1)
+        ff = second_moment.reshape(p, e, p, e, -1)
+        count = self._take(moments, self._index("1", (0,), (0,)))[:, :, 0, 0].sum(-1)
+        xx = self._take(moments, self._index("aa", self.x_cols, self.x_cols)).sum(-1)
+        xy = self._take(moments, self._index("ay", self.x_cols, y))
+        yy = self._take(moments, self._index("yy", y, y)).sum(-1)
+        zz = self._take(moments, self._index("aa", self.z_cols, self.z_cols))
+        zx = self._take(moments, self._index("aa", self.z_cols, self.x_cols))
+        zy = self._take(moments, self._index("ay", self.z_cols, y))
+        xr = jnp.einsum("kgmjn->kgjm", xy) - jnp.einsum("jan,kgamn->kgjm", f, zx)
+        cross = jnp.einsum("ian,kgajn->kgij", f, zy)
+        rr = yy - cross - jnp.swapaxes(cross, 2, 3) + jnp.einsum("kgabn,iajbn->kgij", zz, ff)
+        return Sums(count, xx, xr, rr)
+
+    def maximise(
+        self,
+        coef: np.ndarray,
+        covariance: np.ndarray,
+        sums: Sums,
+        fixed: frozenset[str],
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """New coefficients and covariances, and which (state, outcome) variances were floored.
+
+        Coefficients first, at the current covariances, then covariances: each raises the bound.
+        A state that no observation belongs to keeps its parameters.
+        """
+        p, m = self.n_outcomes, len(self.x_cols)
+        masks = np.zeros((len(self.groups), p), bool)
+        for g, members in enumerate(self.groups):
+            masks[g, list(members)] = True
+        new_coef, new_covariance = coef.copy(), covariance.copy()
+        floored = np.zeros((self.n_states, p), bool)
+        for k in range(self.n_states):
+            count = np.where(masks, sums.count[k][:, None], 0.0).sum(0)  # per outcome
+            if count.min() < 1e-8:
+                continue
+            if "coef" not in fixed and m:
+                new_coef[k] = self._regress(covariance[k], sums.xx[k], sums.xr[k], masks)
+            b = new_coef[k]
+            cross = np.einsum("jm,gim->gji", b, sums.xr[k])
+            fitted = np.einsum("im,gmn,jn->gij", b, sums.xx[k], b)
+            residual = sums.rr[k] - cross - np.swapaxes(cross, 1, 2) + fitted
+            residual = np.where(masks[:, :, None] & masks[:, None], residual, 0.0)
+            if self.family.noise_name not in fixed:
+                new_covariance[k], floored[k] = self._noise(
+                    covariance[k], residual, sums.count[k], masks
+                )
+        return new_coef, new_covariance, floored
+
+    def _regress(self, covariance, xx, xr, masks) -> np.ndarray:
+        """Generalised least squares over the groups; ordinary when there is one group."""
+        p, m = self.n_outcomes, xx.shape[-1]
+        if len(self.groups) == 1:
+            return np.linalg.lstsq(xx[0], xr[0].T, rcond=1e-13)[0].T
+        normal = np.zeros((p, m, p, m))
+        right = np.zeros((p, m))
+        for g, mask in enumerate(masks):
+            precision = _embedded_inverse(covariance, mask)
+            normal += np.einsum("ij,mn->imjn", precision, xx[g])
+            right += precision @ np.where(mask[:, None], xr[g], 0.0)
+        solution = np.linalg.lstsq(normal.reshape(p * m, p * m), right.ravel(), rcond=1e-13)[0]
+        return solution.reshape(p, m)
+
+    def _noise(self, covariance, residual, count, masks) -> tuple[np.ndarray, np.ndarray]:
+        kind = self.family.covariance
+        seen = masks.T @ count
+        if kind == "spherical":
+            variance = np.full(self.n_outcomes, residual.sum(0).trace() / seen.sum())
+        elif kind == "diagonal":
+            variance = np.diagonal(residual.sum(0)) / seen
+        elif masks.all():
+            return _floor_full(residual.sum(0) / seen[0])
+        else:
+            steps = _FULL_MISSING_STEPS
+            for _ in range(steps):
+                covariance = _complete(covariance, residual, count, masks)
+            return _floor_full(covariance)
+        return np.diag(np.maximum(variance, _VARIANCE_FLOOR)), variance < _VARIANCE_FLOOR
+
+
+def _embedded_inverse(covariance: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Inverse of the masked part of a covariance, 0 elsewhere."""
+    out = np.zeros_like(covariance)
+    out[np.ix_(mask, mask)] = np.linalg.inv(covariance[np.ix_(mask, mask)])
+    return out
+
+
+def _complete(covariance, residual, count, masks) -> np.ndarray:
+    """One EM step for a covariance when each group shows only some outcomes.
+
+    Missing residuals are replaced by their regression on the seen ones, plus its error.
+    """
+    total = np.zeros_like(covariance)
+    for g, mask in enumerate(masks):
+        predict = covariance @ _embedded_inverse(covariance, mask)
+        error = covariance - predict @ covariance
+        total += predict @ residual[g] @ predict.T + count[g] * error
+    return total / count.sum()
+
+
+def _floor_full(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    low = values < _VARIANCE_FLOOR
+    if not low.any():
+        return covariance, np.zeros(len(covariance), bool)
+    raised = (vectors * np.maximum(values, _VARIANCE_FLOOR)) @ vectors.T
+    # The outcomes that make up the collapsed directions.
+    return raised, (vectors[:, low] ** 2).max(1) > 0.1

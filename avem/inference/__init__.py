@@ -1,0 +1,1 @@
+"""Inference: one algorithm per file, one loop for all of them."""

@@ -1,0 +1,87 @@
+"""A fitted model on data: effects of new subjects, state probabilities, most probable paths."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import numpy as np
+
+from avem.inference.avem import AnchoredEM, State
+from avem.inference.fit_hmm import make_em
+from avem.inference.modes import search_modes
+from avem.models.hmm_model import Encoded, HMMModel
+from avem.numerics.precision import in_float64
+
+Params = dict[str, np.ndarray]
+_MAX_STEPS = 100
+_SETTLED = 1e-8
+
+
+@partial(jax.jit, static_argnames=("kernel", "form"))
+def _state_probabilities(kernel, theta, f, chunk, form):
+    posterior = kernel.posterior(theta, f, chunk, form)
+    return posterior.state, posterior.loglik
+
+
+@partial(jax.jit, static_argnames=("kernel",))
+def _viterbi(kernel, theta, f, chunk):
+    return kernel.viterbi(theta, f, chunk)
+
+
+@in_float64
+def state_probabilities(model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray):
+    """(rows, states) p(U_t = k | D_i, f_i) with every subject at its effect (d, subjects)."""
+    em = make_em(model, data)
+    for form in ("scaled", "log"):
+        passes = em.each_chunk(
+            lambda chunk, f, form=form: _state_probabilities(data.kernel, theta, f, chunk, form),
+            list(data.layout.split(effects)),
+        )
+        if all(np.isfinite(loglik).all() for _, loglik in passes):
+            break
+    return data.layout.gather([np.asarray(state) for state, _ in passes])
+
+
+@in_float64
+def viterbi(model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray) -> np.ndarray:
+    """(rows,) state of the most probable path, with every subject at its effect (d, subjects)."""
+    em = make_em(model, data)
+    paths = em.each_chunk(
+        lambda chunk, f: _viterbi(data.kernel, theta, f, chunk), list(data.layout.split(effects))
+    )
+    return data.layout.gather([np.asarray(path) for path in paths])
+
+
+@in_float64
+def infer_effects(
+    model: HMMModel, data: Encoded, theta: Params, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (d, subjects) and covariance (d, d, subjects) of q_i at fixed parameters."""
+    em = make_em(model, data)
+    rng = np.random.default_rng(seed)
+    zero = np.zeros((model.n_effects, data.panel.n_subjects))
+    state = _settle(em, State(theta, tuple(data.layout.split(zero))))
+    for _ in range(3):
+        state, moved = search_modes(em, state, rng)
+        if not moved:
+            break
+        state = _settle(em, state)
+    passes = em.e_step(state)
+    join = data.layout.join
+    return (
+        join([np.asarray(p.mean) for p in passes]),
+        join([np.asarray(p.covariance) for p in passes]),
+    )
+
+
+def _settle(em: AnchoredEM, state: State) -> State:
+    """Repeat E-steps until no anchor moves."""
+    for _ in range(_MAX_STEPS):
+        anchors = tuple(np.asarray(p.mean) for p in em.e_step(state))
+        pairs = zip(anchors, state.anchors, strict=True)
+        change = max((np.abs(new - old).max(initial=0.0) for new, old in pairs), default=0.0)
+        state = State(state.theta, anchors)
+        if change < _SETTLED:
+            break
+    return state

@@ -1,0 +1,176 @@
+"""From an encoded data set to fitted parameters: starts, iteration, final E-step, label order."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from avem.inference.avem import AnchoredEM, Pass, State
+from avem.inference.initialise import Rows, make_start
+from avem.inference.loop import Rules, Run, iterate
+from avem.inference.modes import search_modes
+from avem.inference.progress import ProgressLine
+from avem.inference.stop import Stop
+from avem.models.hmm_model import Encoded, HMMModel
+from avem.numerics.precision import in_float64
+
+_START_CELLS = 100_000
+"""Starts are compared on about this many cells; more would not change which one wins."""
+_START_RULES = Rules(max_iter=40, tol=1e-3, search=False)
+_AGREE = 1.0
+"""Starts whose bounds are this close (in log likelihood units) found the same solution."""
+
+Params = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """Where to begin, in internal units: (some) parameters, and effects (d, subjects) if known."""
+
+    theta: Params
+    effects: np.ndarray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """The outcome of a fit, in internal units."""
+
+    theta: Params
+    effects_mean: np.ndarray
+    """(d, subjects)."""
+    effects_cov: np.ndarray
+    """(d, d, subjects)."""
+    subject_bound: np.ndarray
+    """(subjects,) anchored ELBO."""
+    run: Run
+    start_bounds: np.ndarray
+    """Bound reached by each start on the cells used to compare them; empty when init was given."""
+    seconds: float
+
+
+@in_float64
+def fit_hmm(
+    model: HMMModel,
+    data: Encoded,
+    *,
+    guess: Guess,
+    fixed: frozenset[str],
+    n_starts: int,
+    rules: Rules,
+    seed: int,
+    keep_order: bool,
+    progress: ProgressLine,
+) -> Fitted:
+    """Fit by anchored variational EM."""
+    began = time.perf_counter()
+    rng = np.random.default_rng(seed)
+    em = make_em(model, data, fixed, recentre=not rules.plain)
+    rows = Rows(
+        data.y, data.a, data.panel.row_subject, data.panel.n_subjects, model.scaling.constant
+    )
+
+    def start(number: int) -> State:
+        theta, effects = make_start(em, rows, number, rng)
+        if guess.effects is not None:
+            effects = guess.effects
+        elif guess.theta:
+            effects = np.zeros_like(effects)  # the paper's start: every anchor at the prior mean
+        return State({**theta, **guess.theta}, tuple(data.layout.split(effects)))
+
+    if rules.plain or n_starts == 1 or set(guess.theta) >= {"coef", "covariance"}:
+        state, start_bounds = start(0), np.array([])
+    else:
+        state, start_bounds = _best_start(em, [start(s) for s in range(n_starts)], rng, progress)
+    if not rules.plain:
+        state, _ = search_modes(em, state, rng)
+    progress.stage("AVEM")
+    run = iterate(em, state, rules, rng, progress)
+    theta, passes = run.state.theta, run.last.passes
+    if not rules.plain:
+        # A last E-step, so that the effects returned belong to the parameters returned.
+        passes = tuple(em.e_step(run.state))
+    if not keep_order:
+        theta = reorder(theta, state_order(model, data, theta))
+    return Fitted(
+        theta=theta,
+        **_subjects(data, passes),
+        run=run,
+        start_bounds=start_bounds,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def make_em(
+    model: HMMModel, data: Encoded, fixed: frozenset[str] = frozenset(), recentre: bool = True
+) -> AnchoredEM:
+    """The iteration for a model and a data set."""
+    return AnchoredEM(
+        kernel=data.kernel,
+        chunks=data.chunks,
+        structure=model.effect_covariance,
+        blocks=model.effect_blocks,
+        matched=model.matched_terms,
+        fixed=fixed,
+        recentre=recentre,
+    )
+
+
+def _best_start(
+    em: AnchoredEM, starts: list[State], rng: np.random.Generator, progress: ProgressLine
+) -> tuple[State, np.ndarray]:
+    """Run all starts for a while on some of the data; the best one's state, and all bounds."""
+    cells = np.array([chunk.valid.size for chunk in em.chunks])
+    order = rng.permutation(len(cells))
+    enough = np.searchsorted(np.cumsum(cells[order]), _START_CELLS) + 1
+    chosen = np.sort(order[:enough])
+    part = em.on(chosen)
+    runs = []
+    for number, start in enumerate(starts):
+        progress.stage(f"start {number + 1}/{len(starts)}")
+        anchors = tuple(start.anchors[c] for c in chosen)
+        run = iterate(part, replace(start, anchors=anchors), _START_RULES, rng, progress)
+        runs.append(run)
+        if run.stop is Stop.INTERRUPTED:
+            break
+    bounds = np.array([run.last.bound for run in runs])
+    winner = int(bounds.argmax())
+    anchors = list(starts[winner].anchors)
+    for c, anchor in zip(chosen, runs[winner].state.anchors, strict=True):
+        anchors[c] = anchor
+    if runs[-1].stop is Stop.INTERRUPTED:
+        raise KeyboardInterrupt
+    return State(runs[winner].state.theta, tuple(anchors)), bounds
+
+
+def starts_agreeing(bounds: np.ndarray) -> int:
+    """How many starts reached the best one's solution."""
+    return int((bounds > bounds.max() - _AGREE).sum()) if len(bounds) else 0
+
+
+def _subjects(data: Encoded, passes: tuple[Pass, ...]) -> dict[str, np.ndarray]:
+    join = data.layout.join
+    return {
+        "effects_mean": join([np.asarray(p.mean) for p in passes]),
+        "effects_cov": join([np.asarray(p.covariance) for p in passes]),
+        "subject_bound": join([np.asarray(p.bound) for p in passes]),
+    }
+
+
+def state_order(model: HMMModel, data: Encoded, theta: Params) -> np.ndarray:
+    """States by the first outcome's mean at the average covariates, lowest first."""
+    seen = ~np.isnan(data.y).all(1)
+    average = data.a[seen][:, list(model.design.x_cols)].mean(0)
+    return np.argsort(theta["coef"][:, 0] @ average, kind="stable")
+
+
+def reorder(theta: Params, order: np.ndarray) -> Params:
+    """The same parameters with the states renumbered."""
+    return {
+        **theta,
+        "initial": theta["initial"][order],
+        "transition": theta["transition"][np.ix_(order, order)],
+        "coef": theta["coef"][order],
+        "covariance": theta["covariance"][order],
+    }

@@ -1,0 +1,155 @@
+"""The EM loop: the only one. Acceleration, safeguards, convergence, interruption."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from avem.inference.accelerate import Anderson
+from avem.inference.avem import AnchoredEM, State, Step
+from avem.inference.modes import search_modes
+from avem.inference.stop import Stop
+
+_MAX_SEARCHES = 10
+_PATIENCE = 25
+"""Iterations in a row that may stay below the best bound before the fit gives up."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished iteration."""
+
+    state: State
+    """The best state."""
+    last: Step
+    """The iteration that led to it."""
+    bounds: np.ndarray
+    """The anchored ELBO at each iteration."""
+    logliks: np.ndarray
+    """sum_i log p(D_i | anchor) at each iteration: what the paper's scripts monitor."""
+    stop: Stop
+    moved: int
+    """How many times a subject was moved to a better mode of its effect."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When to stop, and what is allowed on the way."""
+
+    max_iter: int
+    tol: float
+    plain: bool = False
+    """The paper's iteration to the letter: stop on the relative change of the anchored log likelihood."""
+    search: bool = True
+    """Look for better modes before declaring convergence."""
+
+
+Watcher = Callable[[int, float, float], None]
+"""Called after each iteration with its number, the bound, and the distance from convergence."""
+
+
+def iterate(
+    em: AnchoredEM, start: State, rules: Rules, rng: np.random.Generator, watch: Watcher
+) -> Run:
+    """Iterate from `start` until converged, out of steps, or interrupted."""
+    return _plain(em, start, rules, watch) if rules.plain else _fast(em, start, rules, rng, watch)
+
+
+def _plain(em: AnchoredEM, start: State, rules: Rules, watch: Watcher) -> Run:
+    state, steps, stop = start, _Record(), Stop.OUT_OF_STEPS
+    step = None
+    try:
+        for number in range(1, rules.max_iter + 1):
+            step = em.step(state)
+            state = step.state
+            change = steps.add(step)
+            watch(number, step.bound, change)
+            if number > 1 and change < rules.tol:
+                stop = Stop.CONVERGED
+                break
+    except KeyboardInterrupt:
+        if step is None:
+            raise
+        stop = Stop.INTERRUPTED
+    assert step is not None
+    return Run(state, step, steps.bounds(), steps.logliks(), stop, moved=0)
+
+
+def _fast(
+    em: AnchoredEM, start: State, rules: Rules, rng: np.random.Generator, watch: Watcher
+) -> Run:
+    n_theta = em.pack(start).size - sum(anchor.size for anchor in start.anchors)
+    anderson = Anderson(em.weights(start))
+    steps, moved, searches = _Record(), 0, 0
+    stop = Stop.OUT_OF_STEPS
+    trial, fallback = start, start
+    best: tuple[State, Step] | None = None
+    level, since_best = -np.inf, 0
+    try:
+        for number in range(1, rules.max_iter + 1):
+            step = em.step(trial)
+            # A leap that lowers the bound is taken back: the plain step from the last point stands.
+            if trial is not fallback and step.bound < level - 1e-9 * abs(level):
+                steps.add(step)
+                anderson.forget()
+                trial = fallback
+                continue
+            level = step.bound
+            steps.add(step)
+            if best is None or step.bound > best[1].bound:
+                best, since_best = (trial, step), 0
+            else:
+                since_best += 1
+            x, image = em.pack(trial), em.pack(step.state)
+            change = float(np.abs(image - x)[:n_theta].max())
+            watch(number, step.bound, change)
+            if since_best > _PATIENCE:
+                stop = Stop.BOUND_FELL
+                break
+            if change < rules.tol:
+                searched, n_moved = _search(em, step.state, rules, rng, searches)
+                searches += 1
+                if n_moved == 0:
+                    best, stop = (trial, step), Stop.CONVERGED
+                    break
+                moved += n_moved
+                anderson.forget()
+                trial = fallback = searched
+                level = -np.inf
+                continue
+            fallback = step.state
+            proposal = anderson.propose(x, image)
+            trial = em.unpack(proposal, step.state) if proposal is not image else fallback
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        stop = Stop.INTERRUPTED
+    assert best is not None
+    return Run(best[1].state, best[1], steps.bounds(), steps.logliks(), stop, moved)
+
+
+def _search(em, state, rules, rng, searches) -> tuple[State, int]:
+    if not rules.search or searches >= _MAX_SEARCHES:
+        return state, 0
+    return search_modes(em, state, rng)
+
+
+class _Record:
+    """The history of a run."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[float, float]] = []
+
+    def add(self, step: Step) -> float:
+        """Remember a step; return the relative change of the anchored log likelihood."""
+        before = self._steps[-1][1] if self._steps else np.inf
+        self._steps.append((step.bound, step.loglik))
+        return abs(step.loglik - before) / (abs(before) + 1e-8)
+
+    def bounds(self) -> np.ndarray:
+        return np.array([bound for bound, _ in self._steps])
+
+    def logliks(self) -> np.ndarray:
+        return np.array([loglik for _, loglik in self._steps])

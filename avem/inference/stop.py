@@ -1,0 +1,17 @@
+"""How a fit ended."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Stop(Enum):
+    """Why the iteration ended; the value is a sentence for the reader."""
+
+    CONVERGED = "The iteration converged: a further step changes nothing that matters."
+    OUT_OF_STEPS = "The iteration limit was reached first; raise max_iter or loosen tol."
+    BOUND_FELL = "The bound kept falling; the best parameters seen were kept."
+    INTERRUPTED = "Interrupted by the user; the best parameters so far were kept."
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.value}"

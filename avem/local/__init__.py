@@ -1,0 +1,1 @@
+"""One subject's latent process given its parameters: tables in, moments out."""

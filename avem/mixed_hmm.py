@@ -1,0 +1,325 @@
+"""What the user types: `MixedHMM(formula, n_states).fit(data)`.
+
+This module stands above all layers because it is the one that calls them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from avem.data import Design, Panel, parse_formula
+from avem.effects.prior import STRUCTURES
+from avem.errors import AvemWarning, DataError, ModelError
+from avem.families import Gaussian
+from avem.inference.avem import EFFECT_FLOOR
+from avem.inference.fit_hmm import Fitted, Guess, fit_hmm, starts_agreeing
+from avem.inference.loop import Rules
+from avem.inference.progress import ProgressLine
+from avem.inference.stop import Stop
+from avem.models.checks import check_data
+from avem.models.hmm_model import HMMModel
+from avem.models.params import check_params
+from avem.models.scaling import Scaling
+from avem.models.simulate import Simulation, simulate
+from avem.results.hmm_fit import FitInfo, HMMFit
+
+_FAMILIES = {"gaussian": Gaussian}
+_METHODS = ("avem",)
+_TOL, _PLAIN_TOL = 1e-6, 1e-4
+
+
+class MixedHMM:
+    """A hidden Markov model in which every subject has its own random effect.
+
+    Parameters
+    ----------
+    formula
+        lme4 style: ``"y1 + y2 ~ x + (1 + x | subject)"``. Fixed coefficients are specific to each
+        state; the effects of a subject are shared by the states. Without a ``(... | subject)`` term
+        it is an ordinary HMM.
+    n_states
+        Number of states.
+    family
+        ``"gaussian"``, or a family object such as ``avem.Gaussian("full")``.
+    effect_covariance
+        ``"full"``, ``"diagonal"`` or ``"isotropic"``: the structure of Sigma.
+    """
+
+    def __init__(
+        self,
+        formula: str,
+        n_states: int,
+        family: str | Gaussian = "gaussian",
+        *,
+        effect_covariance: str = "full",
+    ) -> None:
+        self.formula = parse_formula(formula)
+        if not self.formula.outcomes:
+            raise ModelError(f"The formula {formula!r} has no outcome. Write 'y ~ ...'.")
+        if isinstance(n_states, bool) or not isinstance(n_states, int | np.integer) or n_states < 1:
+            raise ModelError(f"n_states is {n_states!r}; a whole number of at least 1 is wanted.")
+        self.n_states = int(n_states)
+        self.family = _family(family)
+        if effect_covariance not in STRUCTURES:
+            raise ModelError(
+                f"effect_covariance is {effect_covariance!r}; choose one of {', '.join(STRUCTURES)}."
+            )
+        self.effect_covariance = effect_covariance
+
+    def __repr__(self) -> str:
+        return f"MixedHMM({self.formula.text!r}, n_states={self.n_states}, family={self.family!r})"
+
+    def fit(
+        self,
+        data: Any,
+        subject: str | None = None,
+        time: str | None = None,
+        sequence: str | None = None,
+        *,
+        method: str = "avem",
+        init: Mapping[str, Any] | HMMFit | None = None,
+        fixed: Mapping[str, Any] | None = None,
+        n_starts: int = 8,
+        max_iter: int = 500,
+        tol: float | None = None,
+        seed: int = 0,
+        plain: bool = False,
+        progress: bool | None = None,
+    ) -> HMMFit:
+        """The model fitted to data.
+
+        Parameters
+        ----------
+        data
+            A long table (pandas, polars, pyarrow), one row per subject and time, or a `Panel`.
+        subject, time, sequence
+            Column names. `subject` is needed only when the formula has no ``(... | subject)`` term;
+            rows are sorted by `time` when it is given; `sequence` (session, day) restarts the chain
+            while the subject keeps its effect.
+        method
+            ``"avem"``: anchored variational EM.
+        init
+            Where to start instead of at values found in the data: a dict with some or all of the
+            parameters, or an earlier fit. The order of its states is kept.
+        fixed
+            Parameters to hold at given values, e.g. ``{"transition": matrix}``.
+        n_starts
+            How many starting points are tried.
+        max_iter, tol
+            Limits. `tol` bounds the last change of any parameter, on the scale of standardised
+            outcomes (default 1e-6); with `plain`, the relative change of the anchored log
+            likelihood (default 1e-4).
+        seed
+            For the starting points and the search for modes.
+        plain
+            The paper's iteration to the letter: one start, no recentring, no re-anchoring, no
+            acceleration, no final E-step.
+        progress
+            Show progress; by default in a terminal, after two seconds.
+        """
+        _check_options(method, n_starts, max_iter, tol)
+        panel = self._panel(data, subject, time, sequence)
+        model, design_data = self._model(panel)
+        encoded = model.encode(panel, design_data)
+        held = self._checked(fixed or {}, model.design, "fixed")
+        guess = self._guess(init, model, panel)
+        guess.theta.update(model.scaling.params_in(held))
+        frozen = frozenset(held)
+        if tol is None:
+            tol = _PLAIN_TOL if plain else _TOL
+        with ProgressLine(progress, max_iter) as line:
+            fitted = fit_hmm(
+                model,
+                encoded,
+                guess=guess,
+                fixed=frozen,
+                n_starts=n_starts,
+                rules=Rules(max_iter, tol, plain),
+                seed=seed,
+                keep_order=init is not None or bool(frozen & {"initial", "transition", "coef"}),
+                progress=line,
+            )
+        return self._result(model, panel, ~np.isnan(encoded.y), fitted, method, plain)
+
+    def simulate(
+        self,
+        params: Mapping[str, Any],
+        n_subjects: int | None = None,
+        n_times: int | None = None,
+        *,
+        data: Any = None,
+        subject: str | None = None,
+        time: str | None = None,
+        sequence: str | None = None,
+        seed: int | None = None,
+    ) -> Simulation:
+        """Data drawn from given parameters (all of them, as in `fit.params`).
+
+        Either `n_subjects` and `n_times`, or, when the formula has covariates, `data` with the
+        covariates of every row.
+        """
+        group = self._group(subject) or "subject"
+        if data is None:
+            if not n_subjects or not n_times or min(n_subjects, n_times) < 1:
+                raise ModelError("simulate needs n_subjects and n_times, or data with covariates.")
+            data = pd.DataFrame(
+                {
+                    group: np.repeat(np.arange(n_subjects), n_times),
+                    "time": np.tile(np.arange(n_times), n_subjects),
+                }
+            )
+            time = "time"
+        panel = self._panel(data, group, time, sequence)
+        design = Design.build(self.formula, panel)
+        checked = self._checked(params, design, "params")
+        needed = {"initial", "transition", "coef", self.family.noise_name}
+        if design.effect_terms:
+            needed.add("effect_covariance")
+        if needed - set(checked):
+            raise ModelError(f"params lacks {', '.join(sorted(needed - set(checked)))}.")
+        checked.setdefault("effect_covariance", np.zeros((0, 0)))
+        return simulate(design, self.family, checked, panel, np.random.default_rng(seed))
+
+    # --- inside ---------------------------------------------------------------------------------------
+
+    def _group(self, subject: str | None) -> str | None:
+        group = self.formula.groups[0][1] if self.formula.groups else None
+        if group is not None and subject not in (None, group):
+            raise ModelError(
+                f"subject={subject!r}, but the formula groups by {group!r}. Leave subject= out."
+            )
+        return group or subject
+
+    def _panel(
+        self, data: Any, subject: str | None, time: str | None, sequence: str | None
+    ) -> Panel:
+        group = self._group(subject)
+        if isinstance(data, Panel):
+            if time is not None or sequence is not None:
+                raise ModelError("A Panel already knows its time and sequence; leave them out here.")
+            if group is not None and group != data.subject:
+                raise ModelError(
+                    f"The formula groups by {group!r}, but the panel's subject column is "
+                    f"{data.subject!r}."
+                )
+            return data
+        if group is None:
+            raise ModelError(
+                "Which rows belong together? The formula has no (... | subject) term, so give "
+                "fit(data, subject='column')."
+            )
+        return Panel.from_frame(data, group, time=time, sequence=sequence)
+
+    def _model(self, panel: Panel) -> tuple[HMMModel, Any]:
+        design = Design.build(self.formula, panel)
+        data = design.apply(panel)
+        shape = self.family.noise_shape(1, len(design.outcomes))
+        check_data(panel, design, data, self.n_states, n_noise=int(np.prod(shape)))
+        scaling = Scaling.learn(design, data, self.family, self.effect_covariance)
+        model = HMMModel(self.n_states, self.family, self.effect_covariance, design, scaling)
+        return model, data
+
+    def _checked(self, params: Mapping[str, Any], design: Design, where: str) -> dict[str, Any]:
+        return check_params(params, design, self.n_states, self.family, where)
+
+    def _guess(self, init: Any, model: HMMModel, panel: Panel) -> Guess:
+        if init is None:
+            return Guess({})
+        if isinstance(init, HMMFit):
+            params = self._checked(init.params, model.design, "init")
+            effects = None
+            if init.effects_mean.shape[1] == model.n_effects:
+                known = pd.Index(init.subjects).get_indexer(pd.Index(panel.subjects))
+                effects = np.where(known < 0, 0.0, init.effects_mean[known].T)
+                effects = effects / model.scaling.effect_scale[:, None]
+            return Guess(model.scaling.params_in(params), effects)
+        return Guess(model.scaling.params_in(self._checked(init, model.design, "init")))
+
+    def _result(
+        self,
+        model: HMMModel,
+        panel: Panel,
+        observed: np.ndarray,
+        fitted: Fitted,
+        method: str,
+        plain: bool,
+    ) -> HMMFit:
+        scaling, run = model.scaling, fitted.run
+        size = scaling.effect_scale
+        jacobian = scaling.log_jacobian(observed)
+        notes = _notes(model, fitted)
+        if notes:
+            warnings.warn(" ".join(notes), AvemWarning, stacklevel=3)
+        return HMMFit(
+            model=model,
+            params=scaling.params_out(fitted.theta),
+            effects_mean=fitted.effects_mean.T * size,
+            effects_cov=np.moveaxis(fitted.effects_cov, -1, 0) * np.outer(size, size),
+            subjects=panel.subjects,
+            bound=float(fitted.subject_bound.sum()) + jacobian,
+            bound_history=run.bounds + jacobian,
+            loglik_history=run.logliks + jacobian,
+            n_iter=len(run.bounds),
+            stop=run.stop,
+            info=FitInfo(
+                method=method,
+                plain=plain,
+                n_rows=panel.n_rows,
+                n_sequences=panel.n_lanes,
+                n_observed=int(observed.sum()),
+                n_missing=int((~observed).sum()),
+                start_bounds=tuple((fitted.start_bounds + jacobian).tolist()),
+                starts_agreeing=starts_agreeing(fitted.start_bounds),
+                moved=run.moved,
+                seconds=fitted.seconds,
+                notes=notes,
+            ),
+            columns={"subject": panel.subject, "time": panel.time, "sequence": panel.sequence},
+            panel=panel,
+        )
+
+
+def _family(family: str | Gaussian) -> Gaussian:
+    if isinstance(family, Gaussian):
+        return family
+    if not isinstance(family, str) or family not in _FAMILIES:
+        raise ModelError(f"family is {family!r}; available: {', '.join(_FAMILIES)}.")
+    return _FAMILIES[family]()
+
+
+def _check_options(method: str, n_starts: int, max_iter: int, tol: float | None) -> None:
+    if method not in _METHODS:
+        raise ModelError(f"method is {method!r}; available: {', '.join(_METHODS)}.")
+    for name, value in (("n_starts", n_starts), ("max_iter", max_iter)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise ModelError(f"{name} is {value!r}; a whole number of at least 1 is wanted.")
+    if tol is not None and not tol >= 0:
+        raise ModelError(f"tol is {tol!r}; a number that is not negative is wanted.")
+
+
+def _notes(model: HMMModel, fitted: Fitted) -> tuple[str, ...]:
+    """What a reader of the fit must be told."""
+    notes = []
+    if fitted.run.stop is not Stop.CONVERGED:
+        notes.append(fitted.run.stop.value)
+    collapsed = np.argwhere(fitted.run.last.floored)
+    if len(collapsed):
+        where = "; ".join(f"state {k}, {model.design.outcomes[j]}" for k, j in collapsed[:5])
+        notes.append(
+            f"The variance of {where} fell onto (nearly) a single value and was held at its floor, a "
+            "millionth of the outcome's variance. Use fewer states, or check for repeated values."
+        )
+    if model.n_effects:
+        low = np.diagonal(fitted.theta["effect_covariance"]) < 10 * EFFECT_FLOOR
+        if low.any():
+            names = [name for name, is_low in zip(model.effect_names, low, strict=True) if is_low]
+            notes.append(
+                f"The subjects do not differ in {', '.join(names)}: its variance is (nearly) 0. "
+                "The model without it says the same."
+            )
+    return tuple(notes)

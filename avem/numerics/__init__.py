@@ -1,0 +1,1 @@
+"""Numerical helpers that know no statistics."""

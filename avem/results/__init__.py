@@ -1,0 +1,1 @@
+"""What the user holds after a fit."""

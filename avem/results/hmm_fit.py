@@ -1,0 +1,223 @@
+"""The fit of a mixed HMM: parameters, effects, states, and what to do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from avem.data import Panel
+from avem.errors import DataError, ModelError
+from avem.inference.apply import infer_effects, state_probabilities, viterbi
+from avem.inference.stop import Stop
+from avem.models.hmm_model import Encoded, HMMModel
+from avem.models.simulate import Simulation, simulate
+from avem.results import tables
+from avem.results.plots import Plots
+from avem.results.tables import Summary
+
+
+@dataclass(frozen=True)
+class FitInfo:
+    """How the fit went: for people, not for further computing."""
+
+    method: str
+    plain: bool
+    n_rows: int
+    n_sequences: int
+    n_observed: int
+    """Observed outcome cells."""
+    n_missing: int
+    start_bounds: tuple[float, ...]
+    """Bound of each start on the cells used to compare them."""
+    starts_agreeing: int
+    """Starts that found the best one's solution."""
+    moved: int
+    """Times a subject was moved to a better mode of its effect."""
+    seconds: float
+    notes: tuple[str, ...]
+    """What a reader should know, in sentences."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HMMFit:
+    """A fitted mixed HMM.
+
+    Attributes
+    ----------
+    params
+        ``initial`` (K,), ``transition`` (K, K), ``coef`` (K, outcomes, terms), ``variance`` or
+        ``covariance`` of the noise, ``effect_covariance`` (d, d).
+    effects_mean, effects_cov
+        (n, d) and (n, d, d): mean and covariance of q_i, subjects in the order of `subjects`.
+    bound, bound_history, n_iter, stop
+        The anchored ELBO, its history, the number of iterations, and how they ended.
+    """
+
+    model: HMMModel
+    params: dict[str, np.ndarray]
+    effects_mean: np.ndarray
+    effects_cov: np.ndarray
+    subjects: np.ndarray
+    bound: float
+    bound_history: np.ndarray
+    loglik_history: np.ndarray
+    """sum_i log p(D_i | anchor) at each iteration."""
+    n_iter: int
+    stop: Stop
+    info: FitInfo
+    columns: Mapping[str, str | None]
+    """The data's subject, time and sequence columns."""
+    panel: Panel | None = field(default=None)
+    """The data; None for a fit loaded from a file."""
+
+    # --- words and tables ---------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        model = self.model
+        return (
+            f"HMMFit({model.design.formula.text!r}, n_states={model.n_states}, "
+            f"{len(self.subjects)} subjects, bound={self.bound:.3f}, {self.stop.name})"
+        )
+
+    def summary(self) -> Summary:
+        """A table for a person to read."""
+        return tables.summary(self)
+
+    def table(self) -> pd.DataFrame:
+        """Every parameter as a row: parameter, state, outcome, term, estimate."""
+        return tables.parameter_table(self)
+
+    def effects(self, level: float = 0.95) -> pd.DataFrame:
+        """Per subject and effect: mean, sd and interval under q_i."""
+        if not 0 < level < 1:
+            raise ModelError(f"level is {level}; a number between 0 and 1 is wanted, such as 0.95.")
+        n, d = self.effects_mean.shape
+        mean = self.effects_mean.ravel()
+        sd = np.sqrt(np.diagonal(self.effects_cov, axis1=1, axis2=2)).ravel()
+        half = norm.ppf(0.5 + level / 2) * sd
+        return pd.DataFrame(
+            {
+                self.columns["subject"]: np.repeat(self.subjects, d),
+                "effect": np.tile(np.array(self.model.effect_names, dtype=object), n),
+                "mean": mean,
+                "sd": sd,
+                "lower": mean - half,
+                "upper": mean + half,
+            }
+        )
+
+    # --- states -------------------------------------------------------------------------------------
+
+    def decode(self, data: Any = None) -> Any:
+        """Most probable state of each row, from 0, in the data's own row order and index.
+
+        Without `data`, the rows of the fit. With new data (a frame with the same columns, or a
+        Panel): subjects of the fit keep their fitted effects, others get theirs from these rows.
+        """
+        encoded = self._encode(data)
+        path = viterbi(self.model, encoded, self.theta, self._effects_for(encoded))
+        return encoded.panel.like(path, "state")
+
+    def state_probabilities(self, data: Any = None) -> Any:
+        """Rows x states: p(state | all data of the sequence), in the data's own order and index."""
+        encoded = self._encode(data)
+        values = state_probabilities(self.model, encoded, self.theta, self._effects_for(encoded))
+        return encoded.panel.frame_like(
+            {f"state_{k}": values[:, k] for k in range(self.model.n_states)}
+        )
+
+    def infer_effects(self, data: Any) -> pd.DataFrame:
+        """Effects of the subjects of new data from those rows alone: mean and sd of q_i."""
+        encoded = self._encode(data)
+        mean, cov = infer_effects(self.model, encoded, self.theta)
+        scale = self.model.scaling.effect_scale[:, None]
+        sd = np.sqrt(np.diagonal(cov).T)
+        n = encoded.panel.n_subjects
+        return pd.DataFrame(
+            {
+                self.columns["subject"]: np.repeat(encoded.panel.subjects, self.model.n_effects),
+                "effect": np.tile(np.array(self.model.effect_names, dtype=object), n),
+                "mean": (mean * scale).T.ravel(),
+                "sd": (sd * scale).T.ravel(),
+            }
+        )
+
+    # --- simulation, pictures, files ------------------------------------------------------------------
+
+    def simulate(
+        self, data: Any = None, *, effects: str = "new", seed: int | None = None
+    ) -> Simulation:
+        """A data set drawn from the fit, on the rows (times, covariates) of the fit or of `data`.
+
+        ``effects="new"`` draws new subjects; ``"fitted"`` keeps each subject at its own effect.
+        """
+        panel = self._panel(data)
+        if effects not in ("new", "fitted"):
+            raise ModelError(f"effects is {effects!r}; choose 'new' or 'fitted'.")
+        fixed = None
+        if effects == "fitted":
+            known = self._positions(panel)
+            if (known < 0).any():
+                unknown = panel.subjects[known < 0][:5].tolist()
+                raise DataError(f"No fitted effects for subjects {unknown}; use effects='new'.")
+            fixed = self.effects_mean[known]
+        rng = np.random.default_rng(seed)
+        model = self.model
+        return simulate(model.design, model.family, self.params, panel, rng, fixed)
+
+    @cached_property
+    def plot(self) -> Plots:
+        """Pictures: `fit.plot.states()`, `.effects()`, `.bound()`, `.emissions()`."""
+        return Plots(self)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fit to one file, without the data; `avem.load` reads it."""
+        from avem.results.saving import save
+
+        save(self, path)
+
+    # --- inside ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def theta(self) -> dict[str, np.ndarray]:
+        """Parameters on the scale of the fit."""
+        return self.model.scaling.params_in(self.params)
+
+    def _panel(self, data: Any) -> Panel:
+        if isinstance(data, Panel):
+            return data
+        if data is not None:
+            names = self.columns
+            return Panel.from_frame(
+                data, str(names["subject"]), time=names["time"], sequence=names["sequence"]
+            )
+        if self.panel is None:
+            raise DataError("This fit was loaded from a file, which holds no data. Pass the data.")
+        return self.panel
+
+    @cached_property
+    def _own_data(self) -> Encoded:
+        return self.model.encode(self._panel(None))
+
+    def _encode(self, data: Any) -> Encoded:
+        return self._own_data if data is None else self.model.encode(self._panel(data))
+
+    def _positions(self, panel: Panel) -> np.ndarray:
+        """(panel subjects,) place of each in `subjects`, or -1."""
+        return pd.Index(self.subjects).get_indexer(pd.Index(panel.subjects))
+
+    def _effects_for(self, data: Encoded) -> np.ndarray:
+        """(d, panel subjects) on the scale of the fit: fitted where known, inferred elsewhere."""
+        known = self._positions(data.panel)
+        effects = self.effects_mean[known].T / self.model.scaling.effect_scale[:, None]
+        if (known < 0).any() and self.model.n_effects:
+            inferred, _ = infer_effects(self.model, data, self.theta)
+            effects = np.where(known < 0, inferred, effects)
+        return effects

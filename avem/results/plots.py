@@ -1,0 +1,3 @@
+"""Pictures of a fit."""
+class Plots:
+    def __init__(self, fit): self._fit = fit

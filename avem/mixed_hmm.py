@@ -124,7 +124,7 @@ class MixedHMM:
         """
         _check_options(method, n_starts, max_iter, tol)
         panel = self._panel(data, subject, time, sequence)
-        model, design_data = self._model(panel)
+        model, design_data = self._model(panel, plain)
         encoded = model.encode(panel, design_data)
         held = self._checked(fixed or {}, model.design, "fixed")
         guess = self._guess(init, model, panel)
@@ -144,7 +144,7 @@ class MixedHMM:
                 keep_order=init is not None or bool(frozen & {"initial", "transition", "coef"}),
                 progress=line,
             )
-        return self._result(model, panel, ~np.isnan(encoded.y), fitted, method, plain)
+        return self._result(model, panel, ~np.isnan(encoded.y), fitted, frozen, method, plain)
 
     def simulate(
         self,
@@ -215,12 +215,15 @@ class MixedHMM:
             )
         return Panel.from_frame(data, group, time=time, sequence=sequence)
 
-    def _model(self, panel: Panel) -> tuple[HMMModel, Any]:
+    def _model(self, panel: Panel, plain: bool) -> tuple[HMMModel, Any]:
         design = Design.build(self.formula, panel)
         data = design.apply(panel)
         shape = self.family.noise_shape(1, len(design.outcomes))
         check_data(panel, design, data, self.n_states, n_noise=int(np.prod(shape)))
-        scaling = Scaling.learn(design, data, self.family, self.effect_covariance)
+        if plain:
+            scaling = Scaling.none(design, data, self.family)
+        else:
+            scaling = Scaling.learn(design, data, self.family, self.effect_covariance)
         model = HMMModel(self.n_states, self.family, self.effect_covariance, design, scaling)
         return model, data
 
@@ -246,15 +249,16 @@ class MixedHMM:
         panel: Panel,
         observed: np.ndarray,
         fitted: Fitted,
+        fixed: frozenset[str],
         method: str,
         plain: bool,
     ) -> HMMFit:
         scaling, run = model.scaling, fitted.run
         size = scaling.effect_scale
         jacobian = scaling.log_jacobian(observed)
-        notes = _notes(model, fitted)
-        if notes:
-            warnings.warn(" ".join(notes), AvemWarning, stacklevel=3)
+        alarms = _alarms(model, fitted)
+        if alarms:
+            warnings.warn(" ".join(alarms), AvemWarning, stacklevel=3)
         return HMMFit(
             model=model,
             params=scaling.params_out(fitted.theta),
@@ -273,11 +277,12 @@ class MixedHMM:
                 n_sequences=panel.n_lanes,
                 n_observed=int(observed.sum()),
                 n_missing=int((~observed).sum()),
-                start_bounds=tuple((fitted.start_bounds + jacobian).tolist()),
-                starts_agreeing=starts_agreeing(fitted.start_bounds),
+                start_bounds=tuple(start.last.bound + jacobian for start in fitted.starts),
+                start_iterations=tuple(len(start.bounds) for start in fitted.starts),
+                starts_agreeing=starts_agreeing(fitted.starts),
                 moved=run.moved,
                 seconds=fitted.seconds,
-                notes=notes,
+                notes=(*alarms, *_remarks(model, panel, fitted, fixed)),
             ),
             columns={"subject": panel.subject, "time": panel.time, "sequence": panel.sequence},
             panel=panel,
@@ -302,24 +307,36 @@ def _check_options(method: str, n_starts: int, max_iter: int, tol: float | None)
         raise ModelError(f"tol is {tol!r}; a number that is not negative is wanted.")
 
 
-def _notes(model: HMMModel, fitted: Fitted) -> tuple[str, ...]:
-    """What a reader of the fit must be told."""
-    notes = []
+def _alarms(model: HMMModel, fitted: Fitted) -> list[str]:
+    """What makes the result doubtful: goes into a warning."""
+    alarms = []
     if fitted.run.stop is not Stop.CONVERGED:
-        notes.append(fitted.run.stop.value)
+        alarms.append(fitted.run.stop.value)
     collapsed = np.argwhere(fitted.run.last.floored)
     if len(collapsed):
         where = "; ".join(f"state {k}, {model.design.outcomes[j]}" for k, j in collapsed[:5])
-        notes.append(
+        alarms.append(
             f"The variance of {where} fell onto (nearly) a single value and was held at its floor, a "
             "millionth of the outcome's variance. Use fewer states, or check for repeated values."
         )
-    if model.n_effects:
-        low = np.diagonal(fitted.theta["effect_covariance"]) < 10 * EFFECT_FLOOR
-        if low.any():
-            names = [name for name, is_low in zip(model.effect_names, low, strict=True) if is_low]
-            notes.append(
-                f"The subjects do not differ in {', '.join(names)}: its variance is (nearly) 0. "
-                "The model without it says the same."
-            )
-    return tuple(notes)
+    return alarms
+
+
+def _remarks(model: HMMModel, panel: Panel, fitted: Fitted, fixed: frozenset[str]) -> list[str]:
+    """What a reader should know: goes into the summary."""
+    remarks = []
+    variances = np.diagonal(fitted.theta["effect_covariance"])
+    if "effect_covariance" not in fixed and (variances < 10 * EFFECT_FLOOR).any():
+        named = zip(model.effect_names, variances, strict=True)
+        names = [name for name, variance in named if variance < 10 * EFFECT_FLOOR]
+        remarks.append(
+            f"The subjects do not differ in {', '.join(names)}: its variance is (nearly) 0. "
+            "The model without it says the same."
+        )
+    n_gaps = panel.count_gaps()
+    if n_gaps:
+        remarks.append(
+            f"Rows are taken as one step apart, but {n_gaps:,} steps in {panel.time!r} are longer "
+            "than the usual one. Panel.fill_gaps() puts the missing steps in."
+        )
+    return remarks

@@ -20,6 +20,7 @@ LAYERS = [
     ("models",),
     ("inference",),
     ("results",),
+    ("mixed_hmm",),  # what the user types: calls every layer
     ("cli", "__main__"),
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -2,7 +2,7 @@
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,11 +106,12 @@ def examples(labels: Iterable[object], total: int | None = None) -> str:
 
 def column(table: pd.DataFrame, name: str, use: str) -> pd.Series:
     """Return one column, or say which columns there are. `use` says what it was wanted for."""
-    if name in table.columns:
+    if isinstance(name, Hashable) and name in table.columns:
         return pd.Series(table[name])
     available = [str(label) for label in table.columns]
-    near = difflib.get_close_matches(str(name), available, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    folded = {label.casefold(): label for label in reversed(available)}
+    near = difflib.get_close_matches(str(name).casefold(), folded, n=1)
+    hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
     shown = ", ".join(repr(label) for label in available[:30])
     more = ", ..." if len(available) > 30 else ""
     raise DataError(
@@ -130,4 +131,9 @@ def numbers(values: pd.Series) -> np.ndarray | None:
     wanted = ("integer", "floating", "boolean", "mixed-integer-float", "decimal", "empty")
     if kind not in wanted:
         return None
-    return values.to_numpy(dtype=np.float64, na_value=np.nan)
+    try:
+        return values.to_numpy(dtype=np.float64, na_value=np.nan)
+    except OverflowError:
+        raise DataError(
+            f"Column {values.name!r} holds whole numbers beyond double precision. Change its unit."
+        ) from None

@@ -149,6 +149,19 @@ class Panel:
         table = self.table.loc[rows].reset_index(drop=True)
         return _index(table, self.subject, self.time, self.sequence, self.source.rows(rows))
 
+    def count_gaps(self) -> int:
+        """Return how many steps within sequences are longer than the most common one.
+
+        0 unless times are whole numbers: only then is a gap surely a gap.
+        """
+        if self.time is None or not pd.api.types.is_integer_dtype(self.table[self.time].dtype):
+            return 0
+        order = np.lexsort((self.row_step, self.row_lane))
+        time = self.table[self.time].to_numpy(dtype=np.int64)[order]
+        steps = np.diff(time)[np.diff(self.row_lane[order]) == 0]
+        sizes, counts = np.unique(steps, return_counts=True)
+        return int((steps > sizes[counts.argmax()]).sum()) if len(steps) else 0
+
     def fill_gaps(self, step: float = 1) -> "Panel":
         """Return a panel whose times advance by exactly `step` within each sequence.
 
@@ -222,7 +235,7 @@ def _index(
     table: pd.DataFrame, subject: str, time: str | None, sequence: str | None, source: Source
 ) -> Panel:
     """Return the panel of a clean pandas table: check the three columns and number the rows."""
-    given = [name for name in (subject, time, sequence) if name is not None]
+    given = [repr(name) for name in (subject, time, sequence) if name is not None]
     if len(set(given)) < len(given):
         raise DataError(
             f"subject={subject!r}, time={time!r} and sequence={sequence!r} must be different "
@@ -265,7 +278,13 @@ def _codes(
     values = column(table, name, use)
     if sort:
         _refuse_unsortable(values, name, source)
-    codes, labels = pd.factorize(values, sort=sort)
+    try:
+        codes, labels = pd.factorize(values, sort=sort)
+    except TypeError:  # lists, dicts and the like
+        raise DataError(
+            f"Column {name!r}, {use}, holds values that cannot be labels, such as "
+            f"{values.iloc[0]!r}. Make them text, numbers or dates."
+        ) from None
     if (codes < 0).any():
         raise DataError(
             f"Column {name!r}, {use}, is missing at {source.name_rows(codes < 0)}. "
@@ -334,6 +353,8 @@ def _matrix(values: ArrayLike, what: str) -> np.ndarray:
         raise DataError(f"{what} is of type {array.dtype}; numbers are wanted.")
     if array.ndim not in (1, 2):
         raise DataError(f"{what} has shape {array.shape}; (times, outcomes) or (times,) is wanted.")
+    if array.ndim == 2 and array.shape[1] == 0:
+        raise DataError(f"{what} has no columns; one per outcome is wanted.")
     return array[:, None] if array.ndim == 1 else array
 
 

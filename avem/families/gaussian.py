@@ -141,7 +141,8 @@ class GaussianKernel:
             return self._features.get((g, kind, *((j, i) if swapped else (i, j))), nowhere)
 
         groups = range(len(self.groups))
-        return np.array([[[number(g, i, j) for j in cols] for i in rows] for g in groups])
+        found = [[[number(g, i, j) for j in cols] for i in rows] for g in groups]
+        return np.array(found, int).reshape(len(groups), len(rows), len(cols))
 
     def moments(
         self, state: Float[Array, "time state lane"], chunk: Chunk
@@ -164,7 +165,7 @@ class GaussianKernel:
         nothing = (jnp.zeros(state.shape[2], state.dtype),) * (self.n_states * len(keys))
         # A scan adds the steps in order, so that padding cannot change the last bit.
         total, _ = lax.scan(add, nothing, (state, chunk.y, chunk.a, chunk.seen))
-        return jnp.stack(total).reshape(self.n_states, len(keys), -1)
+        return jnp.stack(total).reshape(self.n_states, len(keys), state.shape[2])
 
     def _take(self, moments: Array, index: np.ndarray) -> Array:
         return jnp.pad(moments, ((0, 0), (0, 1), (0, 0)))[:, index]
@@ -232,12 +233,12 @@ class GaussianKernel:
         zz = self._take(moments, self._index("aa", self.z_cols, self.z_cols))
         zx = self._take(moments, self._index("aa", self.z_cols, self.x_cols))
         zy = self._take(moments, self._index("ay", self.z_cols, y))
-        d = self.n_outcomes * len(self.z_cols)
+        d, n = self.n_outcomes * len(self.z_cols), moments.shape[-1]
         quadratic = jnp.einsum("kgij,kgabn->iajbn", precision, zz)
         # The precision couples outcome i of the effect with the residual of outcome j.
         residual = zy - jnp.einsum("kjm,kgamn->kgajn", coef, zx)
         linear = jnp.einsum("kgij,kgajn->ian", precision, residual)
-        return quadratic.reshape(d, d, -1), linear.reshape(d, -1)
+        return quadratic.reshape(d, d, n), linear.reshape(d, n)
 
     # --- M-step -------------------------------------------------------------------------------------
 
@@ -248,10 +249,10 @@ class GaussianKernel:
         second_moment: Float[Array, "d d subject"],
     ) -> Sums:
         """The M-step's sums over the subjects of a chunk, given E_q[f] and E_q[f f']."""
-        p, e = self.n_outcomes, len(self.z_cols)
+        p, e, n = self.n_outcomes, len(self.z_cols), moments.shape[-1]
         y = tuple(range(p))
-        f = mean.reshape(p, e, -1)
-        ff = second_moment.reshape(p, e, p, e, -1)
+        f = mean.reshape(p, e, n)
+        ff = second_moment.reshape(p, e, p, e, n)
         count = self._take(moments, self._index("1", (0,), (0,)))[:, :, 0, 0].sum(-1)
         xx = self._take(moments, self._index("aa", self.x_cols, self.x_cols)).sum(-1)
         xy = self._take(moments, self._index("ay", self.x_cols, y))
@@ -323,8 +324,7 @@ class GaussianKernel:
         elif masks.all():
             return _floor_full(residual.sum(0) / seen[0])
         else:
-            steps = _FULL_MISSING_STEPS
-            for _ in range(steps):
+            for _ in range(_FULL_MISSING_STEPS):
                 covariance = _complete(covariance, residual, count, masks)
             return _floor_full(covariance)
         return np.diag(np.maximum(variance, _VARIANCE_FLOOR)), variance < _VARIANCE_FLOOR

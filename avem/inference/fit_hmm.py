@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from avem.errors import AvemError
 from avem.inference.avem import AnchoredEM, Pass, State
 from avem.inference.initialise import Rows, make_start
 from avem.inference.loop import Rules, Run, iterate
@@ -18,7 +19,7 @@ from avem.numerics.precision import in_float64
 
 _START_CELLS = 100_000
 """Starts are compared on about this many cells; more would not change which one wins."""
-_START_RULES = Rules(max_iter=40, tol=1e-3, search=False)
+_START_RULES = Rules(max_iter=60, tol=1e-3)
 _AGREE = 1.0
 """Starts whose bounds are this close (in log likelihood units) found the same solution."""
 
@@ -45,8 +46,8 @@ class Fitted:
     subject_bound: np.ndarray
     """(subjects,) anchored ELBO."""
     run: Run
-    start_bounds: np.ndarray
-    """Bound reached by each start on the cells used to compare them; empty when init was given."""
+    starts: tuple[Run, ...]
+    """The run of each start on the cells used to compare them; empty when init was given."""
     seconds: float
 
 
@@ -80,13 +81,17 @@ def fit_hmm(
         return State({**theta, **guess.theta}, tuple(data.layout.split(effects)))
 
     if rules.plain or n_starts == 1 or set(guess.theta) >= {"coef", "covariance"}:
-        state, start_bounds = start(0), np.array([])
+        state, starts = start(0), ()
     else:
-        state, start_bounds = _best_start(em, [start(s) for s in range(n_starts)], rng, progress)
-    if not rules.plain:
+        state, starts = _best_start(em, [start(s) for s in range(n_starts)], rng, progress)
+    if starts and starts[-1].stop is Stop.INTERRUPTED:
+        rules = replace(rules, max_iter=1)  # one iteration on all data, so that there is a result
+    elif not rules.plain:
         state, _ = search_modes(em, state, rng)
     progress.stage("AVEM")
-    run = iterate(em, state, rules, rng, progress)
+    run = _after(starts, iterate(em, state, rules, rng, progress))
+    if starts and starts[-1].stop is Stop.INTERRUPTED:
+        run = replace(run, stop=Stop.INTERRUPTED)
     theta, passes = run.state.theta, run.last.passes
     if not rules.plain:
         # A last E-step, so that the effects returned belong to the parameters returned.
@@ -97,7 +102,7 @@ def fit_hmm(
         theta=theta,
         **_subjects(data, passes),
         run=run,
-        start_bounds=start_bounds,
+        starts=starts,
         seconds=time.perf_counter() - began,
     )
 
@@ -119,34 +124,53 @@ def make_em(
 
 def _best_start(
     em: AnchoredEM, starts: list[State], rng: np.random.Generator, progress: ProgressLine
-) -> tuple[State, np.ndarray]:
-    """Run all starts for a while on some of the data; the best one's state, and all bounds."""
+) -> tuple[State, tuple[Run, ...]]:
+    """Run all starts for a while on some of the data; the best one's state, and all runs."""
     cells = np.array([chunk.valid.size for chunk in em.chunks])
     order = rng.permutation(len(cells))
     enough = np.searchsorted(np.cumsum(cells[order]), _START_CELLS) + 1
     chosen = np.sort(order[:enough])
     part = em.on(chosen)
-    runs = []
+    runs: list[tuple[State, Run]] = []
+    failure: AvemError | None = None
     for number, start in enumerate(starts):
         progress.stage(f"start {number + 1}/{len(starts)}")
-        anchors = tuple(start.anchors[c] for c in chosen)
-        run = iterate(part, replace(start, anchors=anchors), _START_RULES, rng, progress)
-        runs.append(run)
-        if run.stop is Stop.INTERRUPTED:
+        cut = replace(start, anchors=tuple(start.anchors[c] for c in chosen))
+        try:
+            runs.append((start, iterate(part, cut, _START_RULES, rng, progress)))
+        except AvemError as error:  # one bad start is no reason to give up
+            failure = error
+        if runs and runs[-1][1].stop is Stop.INTERRUPTED:
             break
-    bounds = np.array([run.last.bound for run in runs])
-    winner = int(bounds.argmax())
-    anchors = list(starts[winner].anchors)
-    for c, anchor in zip(chosen, runs[winner].state.anchors, strict=True):
+    if not runs:
+        assert failure is not None
+        raise failure
+    start, run = max(runs, key=lambda pair: pair[1].last.bound)
+    anchors = list(start.anchors)
+    for c, anchor in zip(chosen, run.state.anchors, strict=True):
         anchors[c] = anchor
-    if runs[-1].stop is Stop.INTERRUPTED:
-        raise KeyboardInterrupt
-    return State(runs[winner].state.theta, tuple(anchors)), bounds
+    return State(run.state.theta, tuple(anchors)), tuple(run for _, run in runs)
 
 
-def starts_agreeing(bounds: np.ndarray) -> int:
+def _after(starts: tuple[Run, ...], run: Run) -> Run:
+    """The run with its own start's history in front, where that is on the same data."""
+    if not starts:
+        return run
+    first = max(starts, key=lambda start: start.last.bound)
+    if len(first.state.anchors) < len(run.state.anchors):
+        return run
+    return replace(
+        run,
+        bounds=np.concatenate([first.bounds, run.bounds]),
+        logliks=np.concatenate([first.logliks, run.logliks]),
+        moved=first.moved + run.moved,
+    )
+
+
+def starts_agreeing(starts: tuple[Run, ...]) -> int:
     """How many starts reached the best one's solution."""
-    return int((bounds > bounds.max() - _AGREE).sum()) if len(bounds) else 0
+    bounds = [run.last.bound for run in starts]
+    return sum(bound > max(bounds) - _AGREE for bound in bounds)
 
 
 def _subjects(data: Encoded, passes: tuple[Pass, ...]) -> dict[str, np.ndarray]:

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
@@ -231,9 +230,10 @@ def sample_paths(
 ) -> Int[Array, "time lane"]:
     """One draw of every lane's path from p(U | D, f), from given uniform numbers.
 
-    Forward filtering, backward sampling. Padded steps repeat the last valid state.
+    Forward filtering, backward sampling. Padded steps are 0.
     """
     algebra = _ALGEBRAS["scaled"]
+    transition = jnp.asarray(transition)
     step = _unpack(transition)
     _, _, filtered, _ = _forward(algebra, initial, step, table, valid)
 
@@ -243,7 +243,7 @@ def sample_paths(
         weight = here * jnp.where(goes_on, transition[:, following], 1.0)
         mass = jnp.cumsum(weight, axis=0)
         drawn = (u * mass[-1] > mass).sum(0)
-        drawn = jnp.where(valid_t, drawn, following)
+        drawn = jnp.where(valid_t, drawn, 0)
         return drawn, drawn
 
     goes_on = jnp.concatenate([valid[1:], jnp.zeros_like(valid[:1])])

@@ -7,6 +7,9 @@ import numpy as np
 from avem.data import Design, DesignData, Panel
 from avem.errors import DataError, ModelError
 
+_LARGEST = 1e75
+"""Units beyond this, or below its inverse, overflow: a slope's variance is (y / x) squared."""
+
 
 def check_data(panel: Panel, design: Design, data: DesignData, n_states: int, n_noise: int) -> None:
     """Raise an error that says what is wrong and what to try, or return nothing."""
@@ -24,16 +27,17 @@ def _check_outcomes(design: Design, data: DesignData, observed: np.ndarray) -> N
         values = data.Y[observed[:, j], j]
         if len(values) == 0:
             raise DataError(f"Outcome {name!r} has no observed value. Leave it out of the formula.")
-        spread = np.abs(values - values.mean()).max()
-        if values.min() == values.max() or not spread > 1e-13 * np.abs(values).max():
+        largest = np.abs(values).max()
+        spread = values.max() / 2 - values.min() / 2  # halved first: the difference may overflow
+        if not spread > 1e-13 * largest:
             raise DataError(
-                f"Outcome {name!r} is constant: all {len(values)} observed values are {values[0]:g}. "
-                "It says nothing about states; leave it out of the formula."
+                f"Outcome {name!r} is constant: all {len(values)} observed values are "
+                f"{values[0]:g}. It says nothing about states; leave it out of the formula."
             )
-        if not np.isfinite(spread) or spread > 1e150 or spread < 1e-150:
+        if largest > _LARGEST or spread < 1 / _LARGEST:
             raise DataError(
-                f"Outcome {name!r} spreads over {spread:g} units, beyond what double precision can "
-                "square. Change its unit."
+                f"Outcome {name!r} reaches {largest:g} and varies by {spread:g} around its middle, "
+                "beyond what double precision can square. Change its unit."
             )
 
 
@@ -47,13 +51,26 @@ def _check_times(panel: Panel, n_states: int) -> None:
 
 
 def _check_terms(design: Design, data: DesignData, observed: np.ndarray) -> None:
-    x = data.A[observed.any(1)][:, list(design.x_cols)]
-    dependent = _dependent_column(x)
-    if dependent is not None:
+    sizes = np.abs(data.A[observed.any(1)]).max(0, initial=0.0)
+    for name, size in zip(design.columns, sizes, strict=True):
+        if size > _LARGEST or 0 < size < 1 / _LARGEST:
+            raise DataError(
+                f"The covariate {name!r} reaches {size:g}, beyond what double precision can "
+                "square. Change its unit."
+            )
+    # Each outcome has coefficients of its own, so each needs rows that tell its terms apart.
+    for j, outcome in enumerate(design.outcomes):
+        x = data.A[observed[:, j]][:, list(design.x_cols)]
+        dependent = _dependent_column(x)
+        if dependent is None:
+            continue
+        name, before = design.terms[dependent], ", ".join(design.terms[:dependent])
+        where = f"where the outcome {outcome!r} is observed ({len(x)} row(s))"
+        if not x[:, dependent].any():
+            raise ModelError(f"The fixed term {name!r} is 0 {where}. Leave it out of the formula.")
         raise ModelError(
-            f"The fixed term {design.terms[dependent]!r} is a combination of the terms before it "
-            f"({', '.join(design.terms[:dependent]) or 'it is 0 everywhere'}), so its coefficient "
-            "is not identified. Leave one of them out."
+            f"The fixed term {name!r} is a combination of the terms before it ({before}) {where}, "
+            "so its coefficient is not identified. Leave one of them out."
         )
 
 
@@ -63,48 +80,54 @@ def _dependent_column(x: np.ndarray) -> int | None:
     if (size == 0).any():
         return int(np.argmax(size == 0))
     r = np.abs(np.diagonal(np.linalg.qr(x / size, mode="r")))
-    if len(r) < x.shape[1]:
-        return len(r)
     low = r < 1e-8 * np.sqrt(len(x))
-    return int(np.argmax(low)) if low.any() else None
+    if low.any():
+        return int(np.argmax(low))
+    return len(r) if len(r) < x.shape[1] else None
 
 
-def _check_effects(
-    panel: Panel, design: Design, data: DesignData, observed: np.ndarray
-) -> None:
+def _check_effects(panel: Panel, design: Design, data: DesignData, observed: np.ndarray) -> None:
     if panel.n_subjects < 2:
         raise ModelError(
-            f"There is 1 subject ({panel.subjects[0]!r} in column {panel.subject!r}); the spread of "
-            "effects between subjects needs at least 2, better 10 or more. Drop the "
+            f"There is 1 subject ({panel.subjects[0]!r} in column {panel.subject!r}); the spread "
+            "of effects between subjects needs at least 2, better 10 or more. Drop the "
             f"(... | {panel.subject}) term and give subject={panel.subject!r} to fit()."
         )
-    # Within-subject rank of the effect columns, from each subject's cross products.
-    rows = observed.any(1)
-    z = data.A[rows][:, list(design.z_cols)]
+    e = len(design.z_cols)
+    for j, outcome in enumerate(design.outcomes):
+        rows = observed[:, j]
+        subject = panel.row_subject[rows]
+        enough = np.bincount(subject, minlength=panel.n_subjects) > e
+        if enough.sum() < 2:
+            raise ModelError(
+                f"Effects are not identified: {e} effect term(s) on {outcome!r} need subjects with "
+                f"more than {e} observed row(s), and {enough.sum()} of {panel.n_subjects} subjects "
+                "have that many. Use fewer effect terms, or none."
+            )
+        full_rank = _full_rank(data.A[rows][:, list(design.z_cols)], subject, panel.n_subjects)
+        if (full_rank & enough).sum() < 2:
+            raise ModelError(
+                f"Effects on {outcome!r} are not identified: within each subject the effect terms "
+                f"{', '.join(design.effect_terms)} are proportional to each other or 0 (does a "
+                "covariate never change within a subject?). Keep only (1 | subject), or terms that "
+                "vary over time; center(x) helps when x varies little compared with its size."
+            )
+
+
+def _full_rank(z: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
+    """(subjects,) bool: the columns of the subject's rows of `z` (rows, e) are independent."""
     size = np.abs(z).max(0, initial=0.0)
     z = z / np.where(size > 0, size, 1.0)
-    subject = panel.row_subject[rows]
     e = z.shape[1]
-    products = np.zeros((panel.n_subjects, e, e))
+    products = np.zeros((n_subjects, e, e))
     for i in range(e):
         for j in range(e):
-            products[:, i, j] = np.bincount(subject, z[:, i] * z[:, j], panel.n_subjects)
-    n_rows = np.bincount(subject, minlength=panel.n_subjects)
+            products[:, i, j] = np.bincount(subject, z[:, i] * z[:, j], n_subjects)
+    # Unit diagonal: a covariate that is small in one subject is not a constant one.
+    size = np.sqrt(np.diagonal(products, axis1=1, axis2=2))
+    products /= np.maximum(size[:, :, None] * size[:, None], 1e-300)
     values = np.linalg.eigvalsh(products)
-    full_rank = (values[:, 0] > 1e-9 * np.maximum(values[:, -1], 1e-300)) & (n_rows > e)
-    if full_rank.sum() >= 2:
-        return
-    if (n_rows > e).sum() < 2:
-        raise ModelError(
-            f"Effects are not identified: {e} effect term(s) per outcome need subjects with more "
-            f"than {e} observed rows, and {int((n_rows > e).sum())} subject(s) have that many. "
-            "Use fewer effect terms, or none."
-        )
-    raise ModelError(
-        f"Effects are not identified: within each subject the effect terms "
-        f"{', '.join(design.effect_terms)} are proportional to each other or 0 (does a covariate "
-        "never change within a subject?). Keep only (1 | subject), or terms that vary over time."
-    )
+    return (values[:, 0] > 1e-9) & (size > 0).all(1)
 
 
 def _check_states(
@@ -114,9 +137,16 @@ def _check_states(
     per_state = len(design.outcomes) * len(design.terms) + n_noise + n_states
     if n_cells < n_states * per_state:
         raise ModelError(
-            f"{n_states} states have {n_states * per_state} parameters, and the data have {n_cells} "
-            "observed values. Use fewer states or a simpler formula."
+            f"{n_states} states have {n_states * per_state} parameters, and the data have "
+            f"{n_cells} observed values. Use fewer states or a simpler formula."
         )
+    for name, count in zip(design.outcomes, observed.sum(0), strict=True):
+        wanted = n_states * (len(design.terms) + 1)
+        if count < wanted:
+            raise ModelError(
+                f"Outcome {name!r} has {count} observed value(s); {n_states} states need at least "
+                f"{wanted}. Use fewer states, or leave the outcome out of the formula."
+            )
     distinct = len(np.unique(np.nan_to_num(data.Y[observed.any(1)], nan=np.inf), axis=0))
     if distinct < n_states:
         raise ModelError(

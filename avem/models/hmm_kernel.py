@@ -47,7 +47,8 @@ class HMMKernel:
 
     def table(self, theta: Theta, f: Float[Array, "d subject"], chunk: Chunk) -> Array:
         """Log density table (time, state, lane) with every lane at its subject's effect."""
-        of_lane = f[:, chunk.owner].reshape(self.emission.n_outcomes, -1, chunk.owner.shape[0])
+        shape = (self.emission.n_outcomes, len(self.emission.z_cols), chunk.owner.shape[0])
+        of_lane = f[:, chunk.owner].reshape(shape)
         return self.emission.table(theta["coef"], theta["covariance"], of_lane, chunk)
 
     def local(self, theta: Theta, f: Array, chunk: Chunk, form: str) -> Local:

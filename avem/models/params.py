@@ -33,9 +33,10 @@ def check_params(
     shapes = param_shapes(design, n_states, family)
     if not isinstance(given, Mapping):
         raise ModelError(
-            f"{where} is a {type(given).__name__}; a dict with some of {', '.join(shapes)} is wanted."
+            f"{where} is a {type(given).__name__}; a dict with some of {', '.join(shapes)} is "
+            "wanted."
         )
-    unknown = sorted(set(given) - set(shapes))
+    unknown = sorted(set(given) - set(shapes), key=str)
     if unknown:
         raise ModelError(f"{where} has {unknown}; this model's parameters are {', '.join(shapes)}.")
     out: Params = {}
@@ -72,8 +73,9 @@ def _check_covariance(matrix: np.ndarray, name: str) -> None:
 
 
 def _axes(name: str, design: Design) -> str:
+    outcomes, terms = ", ".join(design.outcomes), ", ".join(design.terms)
     return {
-        "coef": f"states x outcomes ({', '.join(design.outcomes)}) x terms ({', '.join(design.terms)})",
+        "coef": f"states x outcomes ({outcomes}) x terms ({terms})",
         "effect_covariance": "outcomes x effect terms, both ways",
         "initial": "states",
         "transition": "from state x to state",

@@ -51,6 +51,14 @@ class Scaling:
             column_scale[constant] = 1.0
         return cls(centre, scale, column_scale, constant, design.x_cols, design.z_cols, family)
 
+    @classmethod
+    def none(cls, design: Design, data: DesignData, family: Gaussian) -> Scaling:
+        """Leave everything in the user's units, for the paper's iteration to the letter."""
+        p, a = data.Y.shape[1], data.A.shape[1]
+        constant = constant_column(design, data)
+        columns = (design.x_cols, design.z_cols)
+        return cls(np.zeros(p), np.ones(p), np.ones(a), constant, *columns, family)
+
     def data_in(self, data: DesignData) -> tuple[np.ndarray, np.ndarray]:
         """Outcomes and design columns on the scale of the fit."""
         return (data.Y - self.centre) / self.scale, data.A / self.column_scale

@@ -57,7 +57,7 @@ def draw_outcomes(
     """(rows, outcomes) given design columns, states (rows,) and effects (rows, d)."""
     p = len(design.outcomes)
     fixed = np.einsum("rpm,rm->rp", params["coef"][states], a[:, list(design.x_cols)])
-    own = effects.reshape(len(a), p, -1)
+    own = effects.reshape(len(a), p, len(design.z_cols))
     offset = np.einsum("rpe,re->rp", own, a[:, list(design.z_cols)])
     covariance = family.noise_from_params(params[family.noise_name], p)
     noise = rng.standard_normal((len(a), p))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from avem.data import Panel
 from avem.errors import DataError, ModelError
@@ -36,6 +36,8 @@ class FitInfo:
     n_missing: int
     start_bounds: tuple[float, ...]
     """Bound of each start on the cells used to compare them."""
+    start_iterations: tuple[int, ...]
+    """Iterations that each start took before they were compared."""
     starts_agreeing: int
     """Starts that found the best one's solution."""
     moved: int
@@ -101,7 +103,7 @@ class HMMFit:
         n, d = self.effects_mean.shape
         mean = self.effects_mean.ravel()
         sd = np.sqrt(np.diagonal(self.effects_cov, axis1=1, axis2=2)).ravel()
-        half = norm.ppf(0.5 + level / 2) * sd
+        half = ndtri(0.5 + level / 2) * sd
         return pd.DataFrame(
             {
                 self.columns["subject"]: np.repeat(self.subjects, d),
@@ -174,14 +176,26 @@ class HMMFit:
 
     @cached_property
     def plot(self) -> Plots:
-        """Pictures: `fit.plot.states()`, `.effects()`, `.bound()`, `.emissions()`."""
+        """Pictures: `fit.plot.states()`, `.effects()`, `.bound()`, `.emissions()`, `.transitions()`."""
         return Plots(self)
+
+    def report(self, path: str | PathLike[str]) -> None:
+        """Write one self-contained HTML page about the fit."""
+        from avem.results.report import write_report
+
+        write_report(self, path)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fit to one file, without the data; `avem.load` reads it."""
         from avem.results.saving import save
 
         save(self, path)
+
+    def to_arviz(self) -> Any:
+        """The fit as ArviZ reads it; needs the optional extra ``avem[arviz]``."""
+        from avem.results.arviz_export import to_arviz
+
+        return to_arviz(self)
 
     # --- inside ---------------------------------------------------------------------------------------
 

@@ -263,3 +263,10 @@ def test_many_subjects_are_quick():
     assert panel.n_subjects == 20_000
     again = frame.groupby("s")["t"].rank().to_numpy() - 1
     np.testing.assert_array_equal(panel.row_step, again)
+
+
+def test_count_gaps_counts_steps_longer_than_the_usual_one() -> None:
+    frame = pd.DataFrame({"s": ["a"] * 5 + ["b"] * 2, "t": [0, 2, 4, 10, 12, 0, 1]})
+    assert Panel.from_frame(frame, "s", time="t").count_gaps() == 1
+    assert Panel.from_frame(frame, "s").count_gaps() == 0
+    assert Panel.from_frame(frame.assign(t=frame["t"] / 3), "s", time="t").count_gaps() == 0

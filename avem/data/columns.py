@@ -1,0 +1,129 @@
+"""The panel's columns as a design reads them: outcomes, covariates, levels and moments."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from avem.data.expressions import Atom, evaluate
+from avem.data.frames import column, examples, numbers
+from avem.data.panel import Panel
+from avem.errors import DataError
+
+_MAX_LEVELS = 1000  # a column with more is an identifier, not a covariate
+
+
+def learn_levels(values: pd.Series, label: str) -> list[Any]:
+    """Return the levels that occur, as plain Python values, in the order of their columns."""
+    try:
+        found = values.dropna().unique()
+    except TypeError:  # lists and the like
+        found = [None]
+    levels = [level.item() if isinstance(level, np.generic) else level for level in found]
+    if not all(isinstance(level, str | int | float) for level in levels):
+        raise DataError(
+            f"The covariate {label!r} is {values.dtype}; numbers, booleans, text or categories are "
+            "wanted. Convert dates to numbers first."
+        )
+    if not 2 <= len(levels) <= _MAX_LEVELS:
+        raise DataError(
+            f"The categorical covariate {label!r} has {len(levels)} level(s); from 2 to "
+            f"{_MAX_LEVELS} are wanted. Drop it from the formula."
+        )
+    if isinstance(values.dtype, pd.CategoricalDtype) and values.dtype.ordered:
+        return [level for level in values.dtype.categories.tolist() if level in set(levels)]
+    try:
+        return sorted(levels)
+    except TypeError:
+        raise DataError(f"The covariate {label!r} mixes numbers and text. Make it one.") from None
+
+
+def learn_moments(values: pd.Series, function: str, label: str) -> list[float]:
+    """Return [mean, divisor] of a column, over the rows where it is known."""
+    array = _numeric(values, label)
+    array = array[np.isfinite(array)]
+    if not len(array):
+        raise DataError(f"The column of {label} has no values.")
+    mean, sd = float(array.mean()), float(array.std()) if function != "center" else 1.0
+    if sd <= 1e-12 * max(abs(mean), np.finfo(float).tiny):  # rounding leaves a constant some sd
+        raise DataError(f"The column of {label} is constant, so it cannot be scaled. Drop it.")
+    return [mean, sd]
+
+
+def _numeric(values: pd.Series, use: str) -> np.ndarray:
+    array = numbers(values)
+    if array is None:
+        raise DataError(
+            f"Column {values.name!r} is {values.dtype}, but {use} needs numbers. "
+            f"Use the column on its own or as C({values.name}) if it is categorical."
+        )
+    return array
+
+
+def outcome_values(panel: Panel, name: str) -> np.ndarray:
+    """Return (rows,) an outcome, NaN where missing."""
+    values = column(panel.table, name, "an outcome")
+    array = numbers(values)
+    if array is None:
+        raise DataError(
+            f"The outcome {name!r} is {values.dtype}; numbers or booleans are wanted. Text "
+            "outcomes are not for this family: code them as numbers first."
+        )
+    if np.isinf(array).any():
+        raise DataError(
+            f"The outcome {name!r} is infinite at {panel.source.name_rows(np.isinf(array))}. Use "
+            "a missing value where there is no measurement."
+        )
+    return array
+
+
+def atom_values(
+    atom: Atom, panel: Panel, state: Mapping[str, Any], needed: np.ndarray
+) -> tuple[Any, np.ndarray]:
+    """Return an atom's values with every gap filled by something harmless, and where gaps were."""
+    table, levels = panel.table, state["levels"].get(atom.label)
+    use = "a covariate" if atom.tree is None else atom.label
+    series = {name: column(table, name, use) for name in atom.columns}
+    if levels is not None:
+        (values,) = series.values()
+        codes = _level_codes(values, levels, atom.label)
+        gap = codes < 0
+        _refuse_gaps(panel, str(values.name), "missing", gap & needed)
+        return pd.Categorical.from_codes(np.where(gap, 0, codes), levels, ordered=True), gap
+    data = {name: _numeric(values, use) for name, values in series.items()}
+    gap = np.zeros(panel.n_rows, dtype=bool)
+    for name, array in data.items():
+        _refuse_gaps(panel, name, "missing", np.isnan(array) & needed)
+        _refuse_gaps(panel, name, "infinite", np.isinf(array) & needed)
+        gap |= ~np.isfinite(array)
+    if atom.tree is None:
+        return np.where(gap, 0.0, data[atom.label]), gap
+    with np.errstate(all="ignore"):
+        result = evaluate(atom.tree, atom, data, state["moments"])
+    array = np.broadcast_to(np.asarray(result, dtype=np.float64), (panel.n_rows,))
+    gap = gap | ~np.isfinite(array)
+    _refuse_gaps(panel, atom.label, "not a finite number", gap & needed)
+    return np.where(gap, 0.0, array), gap
+
+
+def _level_codes(values: pd.Series, levels: list[Any], label: str) -> np.ndarray:
+    """Return (rows,) the number of each row's level, -1 where missing."""
+    codes, found = pd.factorize(values)
+    number = {level: i for i, level in enumerate(levels)}
+    unseen = [level for level in found.tolist() if level not in number]
+    if unseen:
+        raise DataError(
+            f"The covariate {label!r} has levels that the design does not know: "
+            f"{examples(unseen)}. It knows {examples(levels)}."
+        )
+    # The extra entry at the end is what code -1, missing, picks up.
+    return np.array([*(number[level] for level in found.tolist()), -1])[codes]
+
+
+def _refuse_gaps(panel: Panel, name: str, what: str, gap: np.ndarray) -> None:
+    if gap.any():
+        raise DataError(
+            f"The covariate {name!r} is {what} at {panel.source.name_rows(gap)}, where it is "
+            "needed. Fill it in, drop these rows, or make their outcomes missing."
+        )

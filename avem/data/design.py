@@ -1,0 +1,212 @@
+"""Formulas to design matrices, with what was learned from the data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from formulae import design_matrices
+from formulae.environment import Environment
+
+from avem.data.columns import atom_values, learn_levels, learn_moments, outcome_values
+from avem.data.expressions import Atom, compile_side
+from avem.data.formula import Formula, parse_formula
+from avem.data.frames import column, numbers
+from avem.data.panel import Panel
+from avem.data.tokens import MOMENTS
+from avem.errors import ModelError
+
+
+@dataclass(frozen=True, eq=False)
+class DesignData:
+    """A design's numbers in panel row order: Y (rows, p) with NaN where missing, A (rows, a)."""
+
+    Y: np.ndarray
+    A: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """How to turn a panel into outcomes and covariates, with everything learned from the data.
+
+    Attributes
+    ----------
+    formula : Formula
+    outcomes : tuple of str
+    terms, effect_terms : tuple of str
+        Names of the fixed columns (m,) and of the effect columns (mz,).
+    effect_blocks : tuple of int
+        For each effect column, which group term it came from.
+    columns : tuple of str
+        Names of the columns of A. A column used by both sides is there once.
+    x_cols, z_cols : tuple of int
+        Which columns of A are the fixed ones and the effect ones.
+    state : dict
+        Formula, levels of categorical columns, and mean and sd of centred and scaled ones: goes
+        through JSON, and `Design.from_state` gives the same design back.
+    """
+
+    formula: Formula
+    outcomes: tuple[str, ...]
+    terms: tuple[str, ...]
+    effect_terms: tuple[str, ...]
+    effect_blocks: tuple[int, ...]
+    columns: tuple[str, ...]
+    x_cols: tuple[int, ...]
+    z_cols: tuple[int, ...]
+    state: dict[str, Any]
+    _sides: tuple[tuple[str, dict[str, Atom]], ...] = field(repr=False)
+
+    @classmethod
+    def build(cls, formula: Formula, panel: Panel) -> "Design":
+        """Return the design of a formula, its levels, means and sds learned from `panel`.
+
+        Text and categorical columns become indicators, the first level being the reference where
+        the intercept is present: ordered categoricals keep their order, others are sorted, and
+        levels that do not occur are left out. Booleans are the numbers 0 and 1; wrap them in C()
+        for levels. Scaling divides by the root mean square deviation (n, not n - 1).
+        """
+        for _, group in formula.groups[:1]:
+            if group != panel.subject:
+                raise ModelError(
+                    f"The formula groups by {group!r}, but the panel's subject column is "
+                    f"{panel.subject!r}. They must be the same."
+                )
+        levels: dict[str, list[Any]] = {}
+        moments: dict[str, list[float]] = {}
+        for _, atoms in map(compile_side, formula.sides):
+            for atom in atoms.values():
+                for name in atom.columns:
+                    values = column(panel.table, name, f"a covariate in {formula.text!r}")
+                    if atom.is_categorical or (atom.tree is None and numbers(values) is None):
+                        levels[atom.label] = learn_levels(values, atom.label)
+                for label, function, name in atom.calls(*MOMENTS):
+                    moments[label] = learn_moments(
+                        column(panel.table, name, label), function, label
+                    )
+        return cls.from_state({"formula": formula.text, "levels": levels, "moments": moments})
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> "Design":
+        """Return the design that `state` describes; the state may come from a stranger's file."""
+        _check_state(state)
+        formula = parse_formula(state["formula"])
+        sides = tuple(map(compile_side, formula.sides))
+        keys: list[tuple[str, str]] = []  # by term and label, which together fix the values
+        cols: list[tuple[int, ...]] = []
+        for text, atoms in sides:
+            one_row = {label: _placeholder(atom, state) for label, atom in atoms.items()}
+            found = _matrix(text, pd.DataFrame(one_row, index=range(1)))[1]
+            keys += [key for key in found if key not in keys]
+            cols.append(tuple(keys.index(key) for key in found))
+        z_cols = tuple(col for block in cols[1:] for col in block)
+        names = tuple(label for _, label in keys)
+        twice = [names[col] for col in dict.fromkeys(z_cols) if z_cols.count(col) > 1]
+        if twice:
+            raise ModelError(
+                f"The effect {twice[0]!r} is in two group terms of {formula.text!r}. An intercept "
+                "is implied: to leave it out of one, write (0 + x | subject)."
+            )
+        if not all(cols[1:]):
+            raise ModelError(f"A group term of {formula.text!r} has no effects.")
+        return cls(
+            formula,
+            formula.outcomes,
+            tuple(names[col] for col in cols[0]),
+            tuple(names[col] for col in z_cols),
+            tuple(block for block, found in enumerate(cols[1:]) for _ in found),
+            names,
+            cols[0],
+            z_cols,
+            dict(state),
+            sides,
+        )
+
+    def apply(
+        self, panel: Panel, outcomes: bool = True, needed: np.ndarray | None = None
+    ) -> DesignData:
+        """Return the outcomes and design columns of a panel, in its row order.
+
+        Parameters
+        ----------
+        panel : Panel
+            The training panel or a new one.
+        outcomes : bool
+            With False the outcomes are not read and Y is all NaN: for data without them.
+        needed : (rows,) bool array, optional
+            The rows whose covariates are used, where a missing one is an error. By default those
+            with an observed outcome, or all rows when there are no outcomes to look at. Elsewhere
+            a missing covariate makes its columns 0.
+        """
+        Y = np.full((panel.n_rows, len(self.outcomes)), np.nan)
+        if outcomes:
+            for j, name in enumerate(self.outcomes):
+                Y[:, j] = outcome_values(panel, name)
+        if needed is None:
+            known = outcomes and len(self.outcomes) > 0
+            needed = np.asarray(~np.isnan(Y).all(axis=1)) if known else np.ones(panel.n_rows, bool)
+        A = np.empty((panel.n_rows, len(self.columns)))
+        ready: dict[str, tuple[Any, np.ndarray]] = {}
+        done: set[tuple[str, str]] = set()
+        for text, atoms in self._sides:
+            for label in atoms.keys() - ready.keys():
+                ready[label] = atom_values(atoms[label], panel, self.state, needed)
+            frame = pd.DataFrame({label: ready[label][0] for label in atoms}, panel.table.index)
+            matrix, keys, uses = _matrix(text, frame)
+            for j, key in enumerate(keys):
+                if key in done:
+                    continue
+                for label in uses[j]:
+                    matrix[ready[label][1], j] = 0
+                A[:, len(done)] = matrix[:, j]
+                done.add(key)
+        return DesignData(Y, A)
+
+
+def _matrix(
+    text: str, frame: pd.DataFrame
+) -> tuple[np.ndarray, list[tuple[str, str]], list[set[str]]]:
+    """Return the matrix of ready columns, with each column's (term, label) and what it uses."""
+    nothing: Any = Environment([])  # declared as an int, but an Environment is taken as it is
+    try:
+        made = design_matrices(text, frame, na_action="pass", env=nothing)
+    except Exception as error:  # formulae raises many kinds, bare Exception among them
+        raise ModelError(f"Cannot make a design from '{text}': {error}") from error
+    if made.common is None:
+        return np.empty((len(frame), 0)), [], []
+    keys, uses = [], []
+    for name, term in made.common.terms.items():
+        keys += [(name, label) for label in term.labels]
+        uses += [term.var_names] * len(term.labels)
+    matrix = np.array(made.common.design_matrix, dtype=np.float64)
+    if len(made.common.terms) != len(made.model.common_terms) or matrix.shape != (
+        len(frame),
+        len(keys),
+    ):
+        raise ModelError(f"Two terms of '{text}' have the same name. Rename a column.")
+    return matrix, keys, uses
+
+
+def _placeholder(atom: Atom, state: Mapping[str, Any]) -> Any:
+    """Return one row that makes formulae name the columns as it will on real data."""
+    absent = [label for label, *_ in atom.calls(*MOMENTS) if label not in state["moments"]]
+    if absent or (atom.is_categorical and atom.label not in state["levels"]):
+        raise ModelError(f"The saved design lacks what it learned for {atom.label!r}.")
+    levels = state["levels"].get(atom.label)
+    return np.zeros(1) if levels is None else pd.Categorical(levels[:1], levels, ordered=True)
+
+
+def _check_state(state: Mapping[str, Any]) -> None:
+    """Raise unless a saved state has the shape that `Design.build` gives it."""
+    try:
+        good = isinstance(state["formula"], str)
+        for levels in state["levels"].values():
+            good &= isinstance(levels, list) and len(set(levels)) == len(levels) > 0
+            good &= all(isinstance(level, str | int | float) for level in levels)
+        for mean, sd in state["moments"].values():
+            good &= bool(np.isfinite([mean, sd]).all()) and sd > 0
+    except (KeyError, TypeError, ValueError, AttributeError):
+        good = False
+    if not good:
+        raise ModelError("The saved design is damaged: formula, levels and moments are wanted.")

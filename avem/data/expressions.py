@@ -1,0 +1,185 @@
+"""Functions and arithmetic inside formulas: compiled, checked, evaluated; nothing is ever run."""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from avem.data.tokens import (
+    AVAILABLE,
+    CLOSE,
+    FUNCTIONS,
+    MOMENTS,
+    OPEN,
+    OPERATORS,
+    TRANSFORMS,
+    Token,
+    join,
+    tokenize,
+)
+from avem.errors import ModelError
+
+_MAX_DEPTH = 100  # beyond is a mistake, or meant to exhaust the stack
+
+
+@dataclass(frozen=True)
+class Atom:
+    """One column handed to formulae: a data column, or an expression of data columns."""
+
+    label: str
+    columns: tuple[str, ...]
+    tree: ast.expr | None = None  # None for a plain data column; else column i is the name _i
+
+    def calls(self, *names: str) -> Iterator[tuple[str, str, str]]:
+        """Yield (label, function, column) for each call of these functions, which take a column."""
+        for node in ast.walk(self.tree) if self.tree else ():
+            if isinstance(node, ast.Call) and _name(node.func) in names:
+                column_name = self.columns[int(_name(node.args[0])[1:])]
+                yield f"{_name(node.func)}({column_name})", _name(node.func), column_name
+
+    @property
+    def is_categorical(self) -> bool:
+        """Whether it is C(column)."""
+        return isinstance(self.tree, ast.Call) and _name(self.tree.func) == "C"
+
+
+def _name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def compile_side(side: str) -> tuple[str, dict[str, Atom]]:
+    """Return the text for formulae, where every atom is a backquoted column, and the atoms."""
+    tokens, text, atoms, i = tokenize(side), [], {}, 0
+    while i < len(tokens):
+        token, following = tokens[i], tokens[i + 1 : i + 2]
+        before = tokens[i - 1] if i else Token("op", "+")
+        if (token.kind != "op" or token.is_op(*OPEN)) and (
+            before.kind != "op" or before.is_op(*CLOSE)
+        ):
+            raise ModelError(f"An operator is missing before '{token}' in {side!r}.")
+        if token.is_op("{") or (token.kind == "name" and following and following[0].is_op("(")):
+            stop = _closing(tokens, i if token.is_op("{") else i + 1)
+            atom = _expression(tokens[i : stop + 1])
+            i = stop
+        elif token.kind in ("name", "quoted"):
+            atom = Atom(token.text, (token.text,))
+        else:
+            allowed = "23456" if before.is_op("**") else "01"
+            if token.kind == "number" and token.text not in allowed:
+                raise ModelError(
+                    f"The number {token.text} in {side!r} stands outside a function. Write "
+                    "arithmetic inside I(), as in I(x / 2)."
+                )
+            if token.is_op("**") and not before.is_op(")"):
+                raise ModelError(f"'**' in {side!r} would mean interactions; write I(x ** 2).")
+            if token.is_op("|", "||", "}", "==", "!=", "<", "<=", ">", ">="):
+                raise ModelError(f"'{token}' in {side!r} is only allowed inside I().")
+            text.append(token.text)
+            i += 1
+            continue
+        known = atoms.setdefault(atom.label, atom)
+        if (known.tree is None) != (atom.tree is None):
+            raise ModelError(f"{atom.label!r} is both a column and a function in {side!r}; rename.")
+        text.append(f"`{atom.label}`")
+        i += 1
+    return " ".join(text), atoms
+
+
+def _closing(tokens: list[Token], start: int) -> int:
+    depth = 0
+    for i in range(start, len(tokens)):
+        depth += tokens[i].is_op(*OPEN) - tokens[i].is_op(*CLOSE)
+        if depth == 0:
+            return i
+    raise ModelError(f"'{join(tokens[start:])}' is not closed.")
+
+
+def _expression(tokens: list[Token]) -> Atom:
+    """Return the atom of a call such as log(x + 1) or {x ** 2}, checked node by node."""
+    columns: dict[str, int] = {}
+    python = []
+    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+        if token.kind == "name" and following is not None and following.is_op("("):
+            if token.text not in TRANSFORMS:
+                raise ModelError(
+                    f"{token.text}() is not available in a formula. Available: {AVAILABLE}."
+                )
+            python.append(token.text)
+        elif token.kind in ("name", "quoted"):
+            python.append(f"_{columns.setdefault(token.text, len(columns))}")
+        else:
+            python.append({"{": "I(", "}": ")"}.get(token.text, token.text))
+    try:
+        tree = ast.parse(" ".join(python), mode="eval").body
+        _check(tree)
+    except (SyntaxError, RecursionError, MemoryError, OverflowError, _NotAllowed) as error:
+        raise ModelError(
+            f"Cannot read '{join(tokens)}' in the formula ({error}). Functions take one argument; "
+            f"arithmetic is + - * / ** and comparisons. Functions: {AVAILABLE}."
+        ) from None
+    names = tuple(columns)
+    label = re.sub(r"\b_(\d+)\b", lambda match: names[int(match[1])], ast.unparse(tree))
+    return Atom(label, names, tree)
+
+
+class _NotAllowed(Exception):
+    pass
+
+
+def _check(node: ast.expr, depth: int = 0) -> None:
+    """Raise unless the tree is made only of what `evaluate` knows."""
+    if depth > _MAX_DEPTH:
+        raise _NotAllowed("it is nested too deeply")
+    match node:
+        case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in TRANSFORMS:
+            if name in (*MOMENTS, "C") and not isinstance(argument, ast.Name):
+                raise _NotAllowed(f"{name}() takes a column name")
+            if name == "C" and depth > 0:
+                raise _NotAllowed("C() cannot be inside another function")
+            parts: list[ast.expr] = [argument]
+        case ast.Constant(value=int() | float() as value):
+            float(value)  # overflows here rather than in evaluate
+            parts = []
+        case ast.Name():
+            parts = []
+        case _:
+            parts = _operation(node)[1]
+    for part in parts:
+        _check(part, depth + 1)
+
+
+def _operation(node: ast.expr) -> tuple[type, list[ast.expr]]:
+    """Return the operator of an arithmetic node, and what it acts on."""
+    match node:
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
+            return type(op), [left, right]
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
+            return type(op), [operand]
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in OPERATORS:
+            return type(op), [left, right]
+        case _:
+            raise _NotAllowed(f"{type(node).__name__} is not allowed")
+
+
+def evaluate(
+    node: ast.expr, atom: Atom, data: Mapping[str, np.ndarray], moments: Mapping[str, list[float]]
+) -> Any:
+    """Return the value of a checked tree on float columns."""
+    match node:
+        case ast.Name(id=name):
+            return data[atom.columns[int(name[1:])]]
+        case ast.Constant(value=value):
+            return np.float64(value)  # type: ignore[arg-type]  # whole numbers could grow forever
+        case ast.Call(func=ast.Name(id=name), args=[argument]):
+            value = evaluate(argument, atom, data, moments)
+            if name not in MOMENTS:
+                return FUNCTIONS[name](np.asarray(value, dtype=np.float64))
+            mean, sd = moments[f"{name}({atom.columns[int(_name(argument)[1:])]})"]
+            return (value - mean) / sd
+        case _:
+            op, parts = _operation(node)
+            found = [np.asarray(evaluate(part, atom, data, moments), float) for part in parts]
+            return OPERATORS[op](*found)

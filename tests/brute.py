@@ -1,0 +1,38 @@
+"""Brute force: every path enumerated, every density from scipy. Slow, simple, independent."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+from scipy.stats import multivariate_normal
+
+
+def enumerate_paths(initial, transition, table):
+    """All paths of one sequence, and log p(D, U) of each, from a (time, state) table."""
+    n_times, n_states = table.shape
+    paths = np.array(list(product(range(n_states), repeat=n_times)))
+    with np.errstate(divide="ignore"):
+        log_initial, log_transition = np.log(initial), np.log(transition)
+    joint = log_initial[paths[:, 0]] + table[0, paths[:, 0]]
+    for t in range(1, n_times):
+        joint = joint + log_transition[paths[:, t - 1], paths[:, t]] + table[t, paths[:, t]]
+    return paths, joint
+
+
+def log_sum(values):
+    top = values.max()
+    return top + np.log(np.exp(values - top).sum())
+
+
+def gaussian_table(y, mean, covariance):
+    """(time, state) log densities of y (time, outcome) with missing cells; mean (time, state, outcome)."""
+    out = np.zeros(mean.shape[:2])
+    for t in range(len(y)):
+        seen = ~np.isnan(y[t])
+        if not seen.any():
+            continue
+        for k in range(mean.shape[1]):
+            part = covariance[k][np.ix_(seen, seen)]
+            out[t, k] = multivariate_normal.logpdf(y[t, seen], mean[t, k, seen], part)
+    return out

@@ -1,0 +1,127 @@
+"""Forward-backward, Viterbi and path sampling against the enumeration of all paths."""
+
+import jax
+import numpy as np
+import pytest
+
+from avem.local import hmm
+from avem.numerics.precision import in_float64
+from tests.brute import enumerate_paths, log_sum
+
+N_STATES = 3
+LENGTHS = (6, 1, 4, 2, 5)
+
+
+def random_problem(seed=0, lengths=LENGTHS, n_states=N_STATES, spread=2.0):
+    """Tables of several lanes, padded to the longest; one step of each lane unobserved."""
+    rng = np.random.default_rng(seed)
+    table = spread * rng.standard_normal((max(lengths), n_states, len(lengths)))
+    valid = np.arange(max(lengths))[:, None] < np.array(lengths)
+    for lane, length in enumerate(lengths):
+        table[rng.integers(length), :, lane] = 0.0
+    table = np.where(valid[:, None], table, 0.0)
+    transition = rng.dirichlet(np.ones(n_states), size=n_states)
+    return rng.dirichlet(np.ones(n_states)), transition, table, valid
+
+
+@in_float64
+def smooth(*args, **kwargs):
+    return jax.tree.map(np.asarray, hmm.smooth(*args, **kwargs))
+
+
+@pytest.mark.parametrize("form", ["scaled", "log"])
+def test_smooth_equals_enumeration(form):
+    initial, transition, table, valid = random_problem()
+    posterior = smooth(initial, transition, table, valid, form)
+    for lane, length in enumerate(LENGTHS):
+        paths, joint = enumerate_paths(initial, transition, table[:length, :, lane])
+        weight = np.exp(joint - log_sum(joint))
+        np.testing.assert_allclose(posterior.loglik[lane], log_sum(joint), rtol=1e-12)
+        for k in range(N_STATES):
+            expected = ((paths == k) * weight[:, None]).sum(0)
+            np.testing.assert_allclose(posterior.state[:length, k, lane], expected, atol=1e-12)
+            for m in range(N_STATES):
+                moves = ((paths[:, :-1] == k) & (paths[:, 1:] == m)).sum(1)
+                np.testing.assert_allclose(posterior.pair[k, m, lane], moves @ weight, atol=1e-12)
+    assert (posterior.state[~valid[:, None] & np.ones_like(table, bool)] == 0).all()
+
+
+@pytest.mark.parametrize("form", ["scaled", "log"])
+def test_impossible_moves_stay_impossible(form):
+    initial, _, table, valid = random_problem()
+    left_to_right = np.array([[0.6, 0.4, 0.0], [0.0, 0.7, 0.3], [0.0, 0.0, 1.0]])
+    posterior = smooth(np.array([1.0, 0.0, 0.0]), left_to_right, table, valid, form)
+    _, joint = enumerate_paths(np.array([1.0, 0, 0]), left_to_right, table[:6, :, 0])
+    np.testing.assert_allclose(posterior.loglik[0], log_sum(joint), rtol=1e-12)
+    assert np.isfinite(posterior.state).all()
+    assert (posterior.pair[left_to_right == 0] == 0).all()
+
+
+def test_scaled_and_log_agree_on_long_sequences():
+    problem = random_problem(seed=1, lengths=(300, 250), spread=5.0)
+    scaled, logs = smooth(*problem, "scaled"), smooth(*problem, "log")
+    for a, b in zip(scaled, logs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+
+
+def test_log_form_survives_what_the_scaled_one_cannot():
+    initial, _, table, valid = random_problem(lengths=(4,))
+    table[2, :, 0] = [0.0, -2000.0, -2000.0]
+    stuck = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    start = np.array([0.0, 0.5, 0.5])  # state 0, which alone explains step 2, cannot be reached
+    assert not np.isfinite(smooth(start, stuck, table, valid, "scaled").loglik).all()
+    posterior = smooth(start, stuck, table, valid, "log")
+    _, joint = enumerate_paths(start, stuck, table[:, :, 0])
+    np.testing.assert_allclose(posterior.loglik[0], log_sum(joint), rtol=1e-12)
+    np.testing.assert_allclose(posterior.state.sum(1), 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("form", ["scaled", "log"])
+def test_extra_padding_changes_no_bit(form):
+    initial, transition, table, valid = random_problem(seed=2)
+    plain = smooth(initial, transition, table, valid, form)
+    longer = np.concatenate([table, np.zeros((13, *table.shape[1:]))])
+    padded = smooth(
+        initial, transition, longer, np.concatenate([valid, np.zeros((13, 5), bool)]), form
+    )
+    assert (padded.loglik == plain.loglik).all()
+    assert (padded.state[: len(table)] == plain.state).all()
+    assert (padded.pair == plain.pair).all()
+
+
+def test_other_lanes_do_not_matter():
+    initial, transition, table, valid = random_problem(seed=3)
+    alone = smooth(initial, transition, table[:, :, :1], valid[:, :1])
+    crowd = smooth(initial, transition, table, valid)
+    np.testing.assert_allclose(crowd.state[:, :, :1], alone.state, rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(crowd.loglik[:1], alone.loglik, rtol=1e-12)
+
+
+def test_loglik_is_the_forward_half_of_smooth():
+    problem = random_problem(seed=4)
+    np.testing.assert_array_equal(in_float64(hmm.loglik)(*problem), smooth(*problem).loglik)
+
+
+def test_viterbi_equals_enumeration():
+    initial, transition, table, valid = random_problem(seed=5)
+    path, height = in_float64(hmm.viterbi)(initial, transition, table, valid)
+    for lane, length in enumerate(LENGTHS):
+        paths, joint = enumerate_paths(initial, transition, table[:length, :, lane])
+        np.testing.assert_array_equal(np.asarray(path)[:length, lane], paths[joint.argmax()])
+        np.testing.assert_allclose(height[lane], joint.max(), rtol=1e-12)
+
+
+def test_sampled_paths_follow_the_posterior():
+    initial, transition, table, valid = random_problem(seed=6, lengths=(3, 1))
+    n_draws = 20_000
+    uniform = np.random.default_rng(0).random((n_draws, 3, 2))
+    draw = in_float64(jax.vmap(hmm.sample_paths, in_axes=(None, None, None, None, 0)))
+    drawn = np.asarray(draw(initial, transition, table, valid, uniform))
+    for lane, length in ((0, 3), (1, 1)):
+        paths, joint = enumerate_paths(initial, transition, table[:length, :, lane])
+        expected = np.exp(joint - log_sum(joint))
+        code = drawn[:, :length, lane] @ (N_STATES ** np.arange(length)[::-1])
+        seen = np.bincount(code, minlength=len(paths)) / n_draws
+        error = np.sqrt(expected * (1 - expected) / n_draws)
+        assert (np.abs(seen - expected) < 5 * error + 1e-12).all()
+    assert (drawn[:, 1:, 1] == 0).all()  # padded steps

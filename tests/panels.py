@@ -1,0 +1,76 @@
+"""Small panels with everything that can be awkward, and their parameters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+import avem
+from avem.data import Design, Panel, parse_formula
+from avem.families.gaussian import Gaussian
+from avem.inference.avem import AnchoredEM, State
+from avem.inference.fit_hmm import make_em
+from avem.models.hmm_model import HMMModel
+from avem.models.scaling import Scaling
+
+
+def awkward_frame(seed=0, n_outcomes=2):
+    """Five subjects; one to three sequences of length 1 to 4; a covariate; missing cells and rows."""
+    rng = np.random.default_rng(seed)
+    lengths = {"a": [4, 1], "b": [3], "c": [1], "d": [2, 2, 1], "e": [4]}
+    rows = [
+        (name, s, t)
+        for name, sequences in lengths.items()
+        for s, length in enumerate(sequences)
+        for t in range(length)
+    ]
+    frame = pd.DataFrame(rows, columns=["who", "session", "t"])
+    frame["x"] = rng.standard_normal(len(frame))
+    for j in range(n_outcomes):
+        frame[f"y{j + 1}"] = 2 * rng.standard_normal(len(frame))
+    frame.loc[2, [f"y{j + 1}" for j in range(n_outcomes)]] = np.nan
+    if n_outcomes > 1:
+        frame.loc[[5, 9], "y1"] = np.nan
+        frame.loc[12, "y2"] = np.nan
+    return frame.sample(frac=1.0, random_state=seed)
+
+
+def random_params(rng, n_states, p, m, d, covariance="diagonal"):
+    """Parameters of a mixed HMM, in the user's form."""
+    root = rng.standard_normal((n_states, p, p))
+    full = root @ np.swapaxes(root, 1, 2) + 0.5 * np.eye(p)
+    noise = {
+        "spherical": full[:, 0, 0],
+        "diagonal": np.diagonal(full, axis1=1, axis2=2),
+        "full": full,
+    }[covariance]
+    root = rng.standard_normal((d, d))
+    return {
+        "initial": rng.dirichlet(np.ones(n_states)),
+        "transition": rng.dirichlet(np.ones(n_states), size=n_states),
+        "coef": rng.standard_normal((n_states, p, m)),
+        "covariance" if covariance == "full" else "variance": noise,
+        "effect_covariance": root @ root.T + 0.3 * np.eye(d),
+    }
+
+
+def prepare(frame, formula, n_states, covariance="diagonal", structure="full", **em_options):
+    """(model, encoded data, AnchoredEM) in the user's own units."""
+    family = Gaussian(covariance)
+    parsed = parse_formula(formula)
+    group = parsed.groups[0][1] if parsed.groups else "who"
+    panel = Panel.from_frame(frame, group, time="t", sequence="session")
+    design = Design.build(parsed, panel)
+    data = design.apply(panel)
+    model = HMMModel(n_states, family, structure, design, Scaling.none(design, data, family))
+    encoded = model.encode(panel, data)
+    em: AnchoredEM = make_em(model, encoded, **em_options)
+    return model, encoded, em
+
+
+def start_state(model, encoded, params, anchors):
+    """The iteration's state from the user's parameters and (d, subjects) anchors."""
+    return State(model.scaling.params_in(params), tuple(encoded.layout.split(anchors)))
+
+
+__all__ = ["avem", "awkward_frame", "prepare", "random_params", "start_state"]

@@ -1,0 +1,82 @@
+"""Export to ArviZ: what is uncertain is in the posterior, what is not is not."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import avem
+from avem.results.arviz_export import to_arviz
+
+pytest.importorskip("arviz", exc_type=ImportError)
+
+PARAMS = {
+    "initial": [0.5, 0.5],
+    "transition": [[0.9, 0.1], [0.1, 0.9]],
+    "coef": [[[-2.0], [0.0]], [[2.0], [1.0]]],
+    "variance": [[1.0, 1.0], [1.0, 1.0]],
+    "effect_covariance": [[1.0, 0.5], [0.5, 1.0]],
+}
+
+
+@pytest.fixture(scope="module")
+def fit():
+    model = avem.MixedHMM("y1 + y2 ~ 1 + (1 | who)", n_states=2)
+    data = model.simulate(PARAMS, n_subjects=8, n_times=20, seed=0).frame
+    data.loc[3, "y1"] = np.nan
+    return model.fit(data, time="time", n_starts=1)
+
+
+def test_groups_and_labels(fit):
+    made = to_arviz(fit, n_draws=300)
+    effects = made["posterior"]["effects"]
+    assert effects.dims == ("chain", "draw", "subject", "effect")
+    assert effects.shape == (1, 300, 8, 2)
+    assert effects["subject"].values.tolist() == fit.subjects.tolist()
+    assert effects["effect"].values.tolist() == ["y1: Intercept", "y2: Intercept"]
+    assert list(made["posterior"].data_vars) == ["effects"]
+    constant = made["constant_data"]
+    for name, value in fit.params.items():
+        np.testing.assert_array_equal(constant[name].values, value)
+    assert (
+        constant["coef"].sel(state=1, outcome="y2", term="Intercept") == fit.params["coef"][1, 1, 0]
+    )
+    assert constant["variance"].dims == ("state", "outcome")
+    observed = made["observed_data"]["outcomes"]
+    table = fit.panel.table[["y1", "y2"]].to_numpy()
+    np.testing.assert_array_equal(observed.values, table)
+    assert "point estimates" in made["posterior"].attrs["note"]
+
+
+def test_draws_have_the_moments_of_q(fit):
+    draws = to_arviz(fit, n_draws=20_000, seed=1)["posterior"]["effects"].values[0]
+    sd = np.sqrt(np.diagonal(fit.effects_cov, axis1=1, axis2=2))
+    assert np.abs((draws.mean(0) - fit.effects_mean) / sd).max() < 0.03
+    for i in range(len(fit.subjects)):
+        np.testing.assert_allclose(
+            np.cov(draws[:, i].T), fit.effects_cov[i], atol=0.03 * sd[i].max() ** 2
+        )
+
+
+def test_the_same_seed_gives_the_same_draws(fit):
+    one, same, other = (to_arviz(fit, 10, seed)["posterior"]["effects"] for seed in (1, 1, 2))
+    assert (one == same).all()
+    assert not (one == other).any()
+
+
+def test_a_loaded_fit_has_no_observed_data(fit):
+    made = to_arviz(replace(fit, panel=None))
+    assert "observed_data" not in list(made.groups())
+    assert "posterior" in list(made.groups())
+
+
+def test_without_arviz_the_error_says_what_to_install(fit, monkeypatch):
+    monkeypatch.setitem(sys.modules, "arviz", None)
+    with pytest.raises(avem.AvemError, match=r"pip install 'avem\[arviz\]'"):
+        to_arviz(fit)
+
+
+def test_the_number_of_draws_is_checked(fit):
+    with pytest.raises(avem.ModelError, match="n_draws"):
+        to_arviz(fit, n_draws=0)

@@ -1,0 +1,232 @@
+"""The report is one valid page that holds every number of the fit and loads nothing."""
+
+import dataclasses
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import avem
+from avem.results.plots import state_colors
+from avem.results.report import report_html, write_report
+
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+NASTY = "<script>alert('&\"')</script> $title"
+
+
+class Checker(HTMLParser):
+    """Complains about tags that do not balance; collects what a reader meets."""
+
+    def __init__(self):
+        super().__init__(convert_charrefs=True)
+        self.open, self.tags, self.images, self.text = [], [], [], []
+        self.rows = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag == "img":
+            self.images.append(dict(attrs))
+        if tag == "tr":
+            self.rows.append([])
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+        if "tr" in self.open:
+            self.rows[-1].append(data)
+
+
+def read(page):
+    checker = Checker()
+    checker.feed(page)
+    checker.close()
+    assert checker.open == []
+    return checker
+
+
+@pytest.fixture(scope="module")
+def fit():
+    model = avem.MixedHMM("y1 + y2 ~ 1 + (1 | subject)", 2)
+    params = {
+        "initial": [0.5, 0.5],
+        "transition": [[0.9, 0.1], [0.15, 0.85]],
+        "coef": [[[0.0], [1.0]], [[3.0], [-1.0]]],
+        "variance": [[0.5, 0.3], [0.8, 0.4]],
+        "effect_covariance": [[0.6, 0.2], [0.2, 0.4]],
+    }
+    frame = model.simulate(params, n_subjects=8, n_times=40, seed=1).frame
+    # Shaped like the data of test_plots.py, so that one compilation serves both.
+    frame = frame[frame["time"] < 20 + 2 * frame["subject"]].reset_index(drop=True)
+    frame["subject"] = [NASTY if i == 0 else f"s{i}" for i in frame["subject"]]
+    frame.loc[frame["time"] == 5, ["y1", "y2"]] = np.nan
+    fit = model.fit(frame, time="time", n_starts=1)
+    told = {"notes": ("Mind the <b>gap</b>.",), "start_bounds": (-9.0, -8.5), "starts_agreeing": 1}
+    return dataclasses.replace(fit, info=dataclasses.replace(fit.info, **told))
+
+
+@pytest.fixture(scope="module")
+def page(fit):
+    return report_html(fit)
+
+
+def row(checker, name):
+    (found,) = [cells for cells in checker.rows if cells and cells[0] == name]
+    return found[1:]
+
+
+def numbers(values):
+    return [f"{value:.4g}" for value in values]
+
+
+def test_the_page_is_balanced_and_has_its_parts(page):
+    checker = read(page)
+    assert page.startswith("<!DOCTYPE html>")
+    assert checker.tags.count("h1") == 1
+    assert checker.tags.count("main") == 1
+    assert checker.tags.count("table") == checker.tags.count("caption")
+    assert len(checker.images) == 5
+    assert all(len(image["alt"]) > 20 for image in checker.images)
+
+
+def test_the_page_loads_nothing(page):
+    assert "http" not in page.lower()
+    assert not {"script", "link", "iframe", "object"} & set(read(page).tags)
+    sources = re.findall(r'(?:src|href)="([^"]{0,22})', page)
+    assert sources == ["data:image/png;base64,"] * 5
+    assert "@import" not in page
+    assert "url(" not in page
+
+
+def test_every_parameter_is_there(fit, page):
+    checker, params = read(page), fit.params
+    for j, outcome in enumerate(("y1", "y2")):
+        coef = [r for r in checker.rows if r[:1] == [f"{outcome}: Intercept"]]
+        assert coef[0][1:] == numbers(params["coef"][:, j, 0])
+        assert row(checker, outcome) == numbers(np.sqrt(params["variance"][:, j]))
+    sd = np.sqrt(np.diagonal(params["effect_covariance"]))
+    correlation = params["effect_covariance"][1, 0] / sd.prod()
+    effects = [r for r in checker.rows if r[:1] in (["y1: Intercept"], ["y2: Intercept"])][2:]
+    assert effects[0][1:] == numbers(sd[:1])
+    assert effects[1][1:] == numbers([sd[1], correlation])
+    assert row(checker, "Initial probability") == numbers(params["initial"])
+    moves = [[f"state {k}", *numbers(p)] for k, p in enumerate(params["transition"])]
+    assert all(move in checker.rows for move in moves)
+
+
+def test_occupancy_and_dwell_times(fit, page):
+    checker = read(page)
+    share = fit.decode().value_counts(normalize=True)
+    assert row(checker, "Share of rows (decoded)") == [f"{share[k]:.1%}" for k in range(2)]
+    stay = np.diagonal(fit.params["transition"])
+    assert row(checker, "Mean dwell time (rows)") == numbers(1 / (1 - stay))
+
+
+def test_a_state_that_is_never_left(fit):
+    params = fit.params | {"transition": np.array([[0.5, 0.5], [0.0, 1.0]])}
+    checker = read(report_html(dataclasses.replace(fit, params=params, panel=None)))
+    assert row(checker, "Mean dwell time (rows)") == ["2", "for ever"]
+
+
+def test_the_fit_is_told_in_words(fit, page):
+    text = " ".join("".join(read(page).text).split())
+    assert "8 subjects, 8 sequences, 216 rows; 416 observed values, 16 values missing" in text
+    assert fit.stop.value in text
+    assert f"{fit.bound:,.3f}" in text
+    assert "2 starting points were tried: 1 found the best solution" in text
+    assert "spread over 0.5." in text
+    assert "2 effects of its own" in text
+    assert f"avem {avem.__version__}, jax " in text
+    assert "Mind the <b>gap</b>." in text
+    for color in state_colors(2):
+        assert color in page
+
+
+def test_the_code_makes_the_model_again(fit, page):
+    code = "".join(read(page).text)
+    code = code[code.index("avem.MixedHMM(\n") :]
+    code = code[: code.index(".fit(")]
+    again = eval(code, {"avem": avem})
+    assert again.formula == fit.model.design.formula
+    assert (again.n_states, again.family) == (fit.model.n_states, fit.model.family)
+
+
+def test_labels_are_escaped(fit, page):
+    assert NASTY not in page
+    assert "<script" not in page
+    assert "<b>gap" not in page
+    assert any(cells[:1] == [NASTY] for cells in read(page).rows)
+
+
+def test_effects_are_listed_up_to_a_limit(fit, page):
+    table = fit.effects()
+    mean, low, high = table.loc[2, ["mean", "lower", "upper"]]
+    assert row(read(page), "s1")[0] == f"{mean:.4g} ({low:.4g} to {high:.4g})"
+    n = 2500
+    rng = np.random.default_rng(0)
+    many = dataclasses.replace(
+        fit,
+        panel=None,
+        subjects=np.array([f"person {i}" for i in range(n)]),
+        effects_mean=rng.normal(size=(n, 2)),
+        effects_cov=np.tile(0.1 * np.eye(2), (n, 1, 1)),
+    )
+    large = report_html(many)
+    assert "200 of 2,500 subjects" in large
+    people = [cells[0] for cells in read(large).rows if cells and cells[0].startswith("person")]
+    assert people == [f"person {i}" for i in range(200)]
+    assert len(large) < 3e6
+
+
+def test_a_fit_without_data_has_the_rest(fit):
+    checker = read(report_html(dataclasses.replace(fit, panel=None)))
+    assert len(checker.images) == 4
+    assert "without these data" in "".join(checker.text)
+    share = [float(s.rstrip("%")) for s in row(checker, "Share of time in the long run")]
+    assert sum(share) == pytest.approx(100, abs=0.2)
+
+
+def test_a_model_without_effects(fit):
+    design = dataclasses.replace(fit.model.design, effect_terms=(), effect_blocks=(), z_cols=())
+    scaling = dataclasses.replace(fit.model.scaling, z_cols=())
+    plain = dataclasses.replace(
+        fit,
+        panel=None,
+        model=dataclasses.replace(fit.model, design=design, scaling=scaling),
+        params=fit.params | {"effect_covariance": np.zeros((0, 0))},
+        effects_mean=np.zeros((8, 0)),
+        effects_cov=np.zeros((8, 0, 0)),
+    )
+    checker = read(report_html(plain))
+    assert len(checker.images) == 3
+    assert "There are no effects" in "".join(checker.text)
+
+
+def test_a_full_noise_covariance_shows_correlations(fit):
+    covariance = np.array([[[0.5, 0.1], [0.1, 0.3]], [[0.8, -0.2], [-0.2, 0.4]]])
+    family = avem.Gaussian("full")
+    model = fit.model
+    scaling = dataclasses.replace(model.scaling, family=family)
+    full = dataclasses.replace(
+        fit,
+        panel=None,
+        model=dataclasses.replace(model, family=family, scaling=scaling),
+        params={k: v for k, v in fit.params.items() if k != "variance"}
+        | {"covariance": covariance},
+    )
+    sd = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+    checker = read(report_html(full))
+    assert row(checker, "y2 with y1") == numbers(covariance[:, 1, 0] / sd.prod(1))
+    assert row(checker, "y1") == numbers(sd[:, 0])
+
+
+def test_write_report_writes_the_page(fit, tmp_path):
+    path = write_report(dataclasses.replace(fit, panel=None), str(tmp_path / "fit.html"))
+    assert path == tmp_path / "fit.html"
+    text = path.read_text(encoding="utf-8")
+    assert NASTY in "".join(read(text).text)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _PLOTS = ("states", "effects", "bound", "emissions")
 _FILES = ("fit.avem", "summary.txt", "parameters.csv", "effects.csv", "states.csv", "report.html")
-_NOT_CONVERGED = 3
+_NOT_CONVERGED, _INTERRUPTED = 3, 130
 
 
 class _Commands(TyperGroup):
@@ -47,10 +47,26 @@ class _Commands(TyperGroup):
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             typer.echo("avem: interrupted.", err=True)
-            raise typer.Exit(130) from None
+            raise typer.Exit(_INTERRUPTED) from None
 
 
-app = typer.Typer(
+class _App(typer.Typer):
+    """The command as a process; tests call the commands without it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            super().__call__(*args, **kwargs)
+        except SystemExit as end:
+            # After an interrupt JAX may still compute in the background, and Python, ending the
+            # usual way, take its data away: a crash that would hide the exit code.
+            if end.code in (_NOT_CONVERGED, _INTERRUPTED):
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(end.code)
+            raise
+
+
+app = _App(
     name="avem",
     cls=_Commands,
     no_args_is_help=True,
@@ -252,7 +268,7 @@ def report(
     typer.echo(f"{out}")
 
 
-# --- what a fit leaves behind ---------------------------------------------------------------------
+# --- what a fit leaves behind ------------------------------------------------------------------
 
 
 def _finish(fitted: HMMFit, data: pd.DataFrame, out: Path, plots: bool) -> None:
@@ -304,7 +320,7 @@ def _refuse_existing(paths: Iterable[Path], force: bool) -> None:
         raise FileError(f"{', '.join(there)} would be overwritten; add --force to allow it.")
 
 
-# --- tables in and out ----------------------------------------------------------------------------
+# --- tables in and out -------------------------------------------------------------------------
 
 
 def _load(path: Path) -> HMMFit:
@@ -445,7 +461,7 @@ def _write(frame: pd.DataFrame, path: Path) -> None:
         frame.to_csv(path, index=False, sep="\t" if kind == ".tsv" else ",")
 
 
-# --- the process ----------------------------------------------------------------------------------
+# --- the process -------------------------------------------------------------------------------
 
 
 @contextmanager

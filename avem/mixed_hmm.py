@@ -14,7 +14,7 @@ import pandas as pd
 
 from avem.data import Design, Panel, parse_formula
 from avem.effects.prior import STRUCTURES
-from avem.errors import AvemWarning, DataError, ModelError
+from avem.errors import AvemWarning, ModelError
 from avem.families import Gaussian
 from avem.inference.avem import EFFECT_FLOOR
 from avem.inference.fit_hmm import Fitted, Guess, fit_hmm, starts_agreeing
@@ -67,7 +67,8 @@ class MixedHMM:
         self.family = _family(family)
         if effect_covariance not in STRUCTURES:
             raise ModelError(
-                f"effect_covariance is {effect_covariance!r}; choose one of {', '.join(STRUCTURES)}."
+                f"effect_covariance is {effect_covariance!r}; "
+                f"choose one of {', '.join(STRUCTURES)}."
             )
         self.effect_covariance = effect_covariance
 
@@ -185,7 +186,7 @@ class MixedHMM:
         checked.setdefault("effect_covariance", np.zeros((0, 0)))
         return simulate(design, self.family, checked, panel, np.random.default_rng(seed))
 
-    # --- inside ---------------------------------------------------------------------------------------
+    # --- inside ---------------------------------------------------------------------------------
 
     def _group(self, subject: str | None) -> str | None:
         group = self.formula.groups[0][1] if self.formula.groups else None
@@ -201,7 +202,9 @@ class MixedHMM:
         group = self._group(subject)
         if isinstance(data, Panel):
             if time is not None or sequence is not None:
-                raise ModelError("A Panel already knows its time and sequence; leave them out here.")
+                raise ModelError(
+                    "A Panel already knows its time and sequence; leave them out here."
+                )
             if group is not None and group != data.subject:
                 raise ModelError(
                     f"The formula groups by {group!r}, but the panel's subject column is "
@@ -316,8 +319,8 @@ def _alarms(model: HMMModel, fitted: Fitted) -> list[str]:
     if len(collapsed):
         where = "; ".join(f"state {k}, {model.design.outcomes[j]}" for k, j in collapsed[:5])
         alarms.append(
-            f"The variance of {where} fell onto (nearly) a single value and was held at its floor, a "
-            "millionth of the outcome's variance. Use fewer states, or check for repeated values."
+            f"The variance of {where} fell onto (nearly) a single value and was held at its floor, "
+            "a millionth of the outcome's variance. Use fewer states, or check for repeated values."
         )
     return alarms
 

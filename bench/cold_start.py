@@ -1,4 +1,4 @@
-"""What a newcomer waits for: `avem demo` in a fresh process, without and with the compilation cache."""
+"""What a newcomer waits for: `avem demo` in a fresh process, without and with the cache."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ if __name__ == "__main__":
         env = {**os.environ, "XDG_CACHE_HOME": os.path.join(folder, "cache")}
         avem = [sys.executable, "-m", "avem"]
         demo = [*avem, "demo", "--out", os.path.join(folder, "out")]
-        print(f"import avem             {seconds([sys.executable, '-c', 'import avem'], env):6.2f} s")
+        print(
+            f"import avem             {seconds([sys.executable, '-c', 'import avem'], env):6.2f} s"
+        )
         print(f"avem --help             {seconds([*avem, '--help'], env):6.2f} s")
         print(f"avem demo, no cache     {seconds(demo, {**env, 'AVEM_NO_CACHE': '1'}):6.2f} s")
         print(f"avem demo, fills cache  {seconds(demo, env):6.2f} s")

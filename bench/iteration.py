@@ -1,8 +1,8 @@
 """One AVEM iteration against one EM iteration of hmmlearn and of dynamax, in the same run.
 
-The peers fit an HMM without effects; AVEM fits one with a two-dimensional effect per subject. All see
-the same data, and all times are wall times of one warm iteration (E- and M-step), the best of several.
-Then: how the cost of an AVEM iteration grows in the number of subjects, times, states and effects.
+The peers fit an HMM without effects; AVEM fits one with a two-dimensional effect per subject. All
+see the same data, and all times are wall times of one warm iteration (E- and M-step), the best of
+several. Then: how the cost of an AVEM iteration grows in subjects, times, states and effects.
 """
 
 from __future__ import annotations

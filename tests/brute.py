@@ -26,7 +26,7 @@ def log_sum(values):
 
 
 def gaussian_table(y, mean, covariance):
-    """(time, state) log densities of y (time, outcome) with missing cells; mean (time, state, outcome)."""
+    """(time, state) log densities of y (time, outcome), with mean (time, state, outcome)."""
     out = np.zeros(mean.shape[:2])
     for t in range(len(y)):
         seen = ~np.isnan(y[t])

@@ -15,7 +15,7 @@ from avem.models.scaling import Scaling
 
 
 def awkward_frame(seed=0, n_outcomes=2):
-    """Five subjects; one to three sequences of length 1 to 4; a covariate; missing cells and rows."""
+    """Five subjects, 1-3 sequences of length 1-4, a covariate, missing cells and rows."""
     rng = np.random.default_rng(seed)
     lengths = {"a": [4, 1], "b": [3], "c": [1], "d": [2, 2, 1], "e": [4]}
     rows = [

@@ -443,13 +443,11 @@ def test_a_group_term_without_effects():
         fit(make_frame(), "y ~ 1 + (0 | id)")
 
 
-@pytest.mark.xfail(strict=True, reason="families/gaussian.py: _index of no columns is not integer")
 @pytest.mark.filterwarnings("ignore::avem.AvemWarning")
 def test_states_that_differ_in_variance_only():
     assert np.isfinite(fit(make_frame(), "y ~ 0 + (1 | id)").bound)
 
 
-@pytest.mark.xfail(strict=True, reason="families/gaussian.py: accumulate reshapes 0 effects to -1")
 @pytest.mark.filterwarnings("ignore::avem.AvemWarning")
 @pytest.mark.parametrize("formula", ["y ~ 1", "y ~ reward"])
 def test_no_effects(formula):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,20 +21,24 @@ _BUCKET_PRICE = 200_000
 """Padded cells that one more compiled shape must save to be worth its compile time."""
 
 
+Array = Any
+"""NumPy's here; JAX's once the chunk is on a device."""
+
+
 class Chunk(NamedTuple):
     """The numbers of one chunk, as the compiled code reads them; 0 wherever nothing was seen."""
 
-    y: np.ndarray
+    y: Array
     """(times, outcomes, lanes)."""
-    a: np.ndarray
+    a: Array
     """(times, design columns, lanes)."""
-    seen: np.ndarray
+    seen: Array
     """(times, groups, lanes) bool: which groups of outcomes were observed."""
-    valid: np.ndarray
+    valid: Array
     """(times, lanes) bool: the step exists; a missing observation is a valid step."""
-    owner: np.ndarray
+    owner: Array
     """(lanes,) the chunk subject of each lane."""
-    real: np.ndarray
+    real: Array
     """(subjects,) bool: not padding."""
 
 
@@ -65,7 +69,7 @@ class Layout:
     n_subjects: int
 
     def scatter(self, values: np.ndarray) -> Iterator[np.ndarray]:
-        """Row values (rows, columns) as one (times, columns, lanes) array per chunk, 0 elsewhere."""
+        """Row values (rows, columns) as a (times, columns, lanes) array per chunk, 0 elsewhere."""
         for slot in self.slots:
             times, lanes, _ = slot.shape
             out = np.zeros((times, values.shape[1], lanes), values.dtype)
@@ -174,7 +178,7 @@ def _buckets(longest: np.ndarray, lanes_of: np.ndarray) -> list[np.ndarray]:
 
 
 def _cut(bucket: np.ndarray, lanes_of: np.ndarray, max_lanes: int) -> list[np.ndarray]:
-    """A bucket's subjects in consecutive parts of nearly equal size, at most `max_lanes` lanes each."""
+    """A bucket's subjects in parts of nearly equal size, at most `max_lanes` lanes each."""
     lanes = lanes_of[bucket]
     before = np.cumsum(lanes) - lanes
     n_parts = -(-int(lanes.sum()) // max_lanes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
@@ -54,12 +53,3 @@ def expected_quadratic_gain(
     return (linear * (q.mean - anchor)).sum(0) - 0.5 * (
         precision * (q.second_moment() - at_anchor)
     ).sum((0, 1))
-
-
-def log_prior(
-    sigma: Float[Array, "effect effect"], f: Float[Array, "effect subject"]
-) -> Float[Array, " subject"]:
-    """log N(f; 0, Sigma) for every subject."""
-    prior, logdet = inverse_and_logdet(sigma[:, :, None])
-    quadratic = (prior * f[:, None] * f[None]).sum((0, 1))
-    return -0.5 * (quadratic + logdet + sigma.shape[0] * jnp.log(2.0 * jnp.pi))

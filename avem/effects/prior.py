@@ -26,3 +26,11 @@ def floor_eigenvalues(covariance: np.ndarray, floor: float) -> tuple[np.ndarray,
     if values.min(initial=np.inf) >= floor:
         return covariance, False
     return (vectors * np.maximum(values, floor)) @ vectors.T, True
+
+
+def log_density(covariance: np.ndarray, f: np.ndarray) -> np.ndarray:
+    """log N(f; 0, Sigma) of each column of f (d, subjects)."""
+    factor = np.linalg.cholesky(covariance)
+    whitened = np.linalg.solve(factor, f)
+    logdet = 2.0 * np.log(np.diagonal(factor)).sum()
+    return -0.5 * ((whitened**2).sum(0) + logdet + len(f) * np.log(2.0 * np.pi))

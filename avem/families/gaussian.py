@@ -10,15 +10,15 @@ expected log density is an explicit quadratic in the effect (`effect_quadratic`)
 weighted regression (`accumulate`, then `maximise`): each iteration reads the data once.
 
 Missing cells: the outcomes are split into *groups* that are seen or missing together; a group that
-is not seen at a step has weight 0 there. With a spherical or diagonal covariance each outcome can be
-its own group; with a full one the groups are the patterns of observed outcomes.
+is not seen at a step has weight 0 there. With a spherical or diagonal covariance each outcome can
+be its own group; with a full one the groups are the patterns of observed outcomes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -52,7 +52,8 @@ class Gaussian:
     def __post_init__(self) -> None:
         if self.covariance not in COVARIANCES:
             raise ModelError(
-                f"Gaussian covariance is {self.covariance!r}; choose one of {', '.join(COVARIANCES)}."
+                f"Gaussian covariance is {self.covariance!r}; "
+                f"choose one of {', '.join(COVARIANCES)}."
             )
 
     @property
@@ -94,15 +95,15 @@ class Gaussian:
 
 
 class Sums(NamedTuple):
-    """What the M-step needs, per state and group, summed over subjects."""
+    """What the M-step needs, per state and group, summed over subjects: JAX arrays, then NumPy."""
 
-    count: np.ndarray
+    weight: Any
     """(state, group) expected number of observations."""
-    xx: np.ndarray
+    xx: Any
     """(state, group, term, term)."""
-    xr: np.ndarray
+    xr: Any
     """(state, group, outcome, term): products of x with y minus the subject's part F z."""
-    rr: np.ndarray
+    rr: Any
     """(state, group, outcome, outcome): E_q of products of y - F z with itself."""
 
 
@@ -117,7 +118,7 @@ class GaussianKernel:
     z_cols: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...]
 
-    # --- features: the products of design columns and outcomes that are summed over time ---------
+    # --- features: the products of design columns and outcomes that are summed over time --------
 
     @cached_property
     def _features(self) -> dict[tuple, int]:
@@ -129,7 +130,9 @@ class GaussianKernel:
             keys += [(g, "aa", i, j) for i in columns for j in columns if i <= j]
             keys += [(g, "ay", i, j) for i in columns for j in members]
             pairs = [(i, j) for i in members for j in members if i <= j]
-            keys += [(g, "yy", i, j) for i, j in pairs if i == j or self.family.covariance == "full"]
+            keys += [
+                (g, "yy", i, j) for i, j in pairs if i == j or self.family.covariance == "full"
+            ]
         return {key: number for number, key in enumerate(keys)}
 
     def _index(self, kind: str, rows: tuple[int, ...], cols: tuple[int, ...]) -> np.ndarray:
@@ -216,13 +219,16 @@ class GaussianKernel:
                 square = sum(precision[k, g, i, i] * r[i] * r[i] for i in members)
                 if self.family.covariance == "full":
                     square += 2.0 * sum(
-                        precision[k, g, i, j] * r[i] * r[j] for i in members for j in members if i < j
+                        precision[k, g, i, j] * r[i] * r[j]
+                        for i in members
+                        for j in members
+                        if i < j
                     )
                 total += jnp.where(chunk.seen[:, g], constant[k, g] - 0.5 * square, 0.0)
             by_state.append(total)
         return jnp.stack(by_state, 1)
 
-    # --- the effect, given the states --------------------------------------------------------------
+    # --- the effect, given the states -----------------------------------------------------------
 
     def effect_quadratic(
         self, coef: Array, covariance: Array, moments: Float[Array, "state feature subject"]
@@ -240,7 +246,7 @@ class GaussianKernel:
         linear = jnp.einsum("kgij,kgajn->ian", precision, residual)
         return quadratic.reshape(d, d, n), linear.reshape(d, n)
 
-    # --- M-step -------------------------------------------------------------------------------------
+    # --- M-step ---------------------------------------------------------------------------------
 
     def accumulate(
         self,
@@ -284,7 +290,7 @@ class GaussianKernel:
         new_coef, new_covariance = coef.copy(), covariance.copy()
         floored = np.zeros((self.n_states, p), bool)
         for k in range(self.n_states):
-            count = np.where(masks, sums.count[k][:, None], 0.0).sum(0)  # per outcome
+            count = np.where(masks, sums.weight[k][:, None], 0.0).sum(0)  # per outcome
             if count.min() < 1e-8:
                 continue
             if "coef" not in fixed and m:
@@ -296,7 +302,7 @@ class GaussianKernel:
             residual = np.where(masks[:, :, None] & masks[:, None], residual, 0.0)
             if self.family.noise_name not in fixed:
                 new_covariance[k], floored[k] = self._noise(
-                    covariance[k], residual, sums.count[k], masks
+                    covariance[k], residual, sums.weight[k], masks
                 )
         return new_coef, new_covariance, floored
 

@@ -8,8 +8,8 @@ import numpy as np
 class Anderson:
     """Extrapolates from the last few steps; the caller decides whether to accept a proposal.
 
-    Each proposal is the combination of the past images F(x_j) whose residuals F(x_j) - x_j, combined
-    the same way, nearly cancel. `weights` put the coordinates on a common scale.
+    Each proposal is the combination of the past images F(x_j) whose residuals F(x_j) - x_j,
+    combined the same way, nearly cancel. `weights` put the coordinates on a common scale.
     """
 
     def __init__(self, weights: np.ndarray, depth: int = 8) -> None:

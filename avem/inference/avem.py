@@ -1,8 +1,8 @@
 """Anchored variational EM (the paper's Algorithm 1).
 
-One iteration: run forward-backward once per subject at its anchor, the mean of its q_i; update every
-q_i; update theta. The first two happen chunk by chunk in compiled code (`anchored_pass`); what comes
-back is a handful of sums, and the M-step on them is plain NumPy.
+One iteration: run forward-backward once per subject at its anchor, the mean of its q_i; update
+every q_i; update theta. The first two happen chunk by chunk in compiled code (`anchored_pass`);
+what comes back is a handful of sums, and the M-step on them is plain NumPy.
 """
 
 from __future__ import annotations
@@ -20,12 +20,7 @@ import numpy as np
 from jax import Array
 
 from avem.data._layout import Chunk
-from avem.effects.posterior import (
-    GaussianQ,
-    expected_quadratic_gain,
-    log_prior,
-    update_from_quadratic,
-)
+from avem.effects.posterior import GaussianQ, expected_quadratic_gain, update_from_quadratic
 from avem.effects.prior import floor_eigenvalues, project_covariance
 from avem.errors import AvemError
 from avem.families.gaussian import Sums
@@ -37,13 +32,13 @@ EFFECT_FLOOR = 1e-8
 
 
 class Totals(NamedTuple):
-    """All that the M-step needs: sums over subjects."""
+    """All that the M-step needs: sums over subjects. JAX arrays, then NumPy."""
 
-    first: np.ndarray
-    pair: np.ndarray
+    first: Any
+    pair: Any
     emission: Sums
-    effect_mean: np.ndarray
-    effect_second: np.ndarray
+    effect_mean: Any
+    effect_second: Any
 
 
 class Pass(NamedTuple):
@@ -85,20 +80,6 @@ def _update_q(
     quadratic = kernel.emission.effect_quadratic(theta["coef"], theta["covariance"], local.moments)
     q = update_from_quadratic(theta["effect_covariance"], *quadratic)
     return q, expected_quadratic_gain(*quadratic, q, anchor)
-
-
-@partial(jax.jit, static_argnames=("kernel", "form"))
-def climb(
-    kernel: HMMKernel, theta: Theta, candidates: Array, chunk: Chunk, form: str
-) -> tuple[Array, Array]:
-    """Each candidate effect (candidate, d, subject) after one q-update, and its log p(D_i, f)."""
-
-    def one(f: Array) -> tuple[Array, Array]:
-        q, _ = _update_q(kernel, theta, f, kernel.local(theta, f, chunk, form))
-        height = kernel.loglik(theta, q.mean, chunk, form)
-        return q.mean, height + log_prior(theta["effect_covariance"], q.mean)
-
-    return jax.lax.map(one, candidates)
 
 
 @dataclass(frozen=True)
@@ -151,7 +132,7 @@ class AnchoredEM:
         """The same on some of the chunks."""
         return replace(self, chunks=tuple(self.chunks[c] for c in chunks))
 
-    # --- one iteration ------------------------------------------------------------------------------
+    # --- one iteration --------------------------------------------------------------------------
 
     def step(self, state: State) -> Step:
         """One iteration of AVEM."""
@@ -169,23 +150,25 @@ class AnchoredEM:
 
     def e_step(self, state: State) -> list[Pass]:
         """Forward-backward at the anchors and the new q_i, chunk by chunk."""
-
-        def run(form: str) -> list[Pass]:
-            return self.each_chunk(
-                lambda chunk, anchor: anchored_pass(self.kernel, state.theta, anchor, chunk, form),
-                state.anchors,
-            )
-
-        passes = run(self.form[0])
-        if not all(np.isfinite(p.bound).all() for p in passes) and self.form[0] == "scaled":
+        passes = self.try_e_step(state)
+        if not _finite(passes) and self.form[0] == "scaled":
             self.form[0] = "log"
-            passes = run("log")
-        if not all(np.isfinite(p.bound).all() for p in passes):
+            passes = self.try_e_step(state)
+        if not _finite(passes):
             raise AvemError(
-                "The likelihood is not finite at the current parameters: some sequence is impossible "
-                "under them. Check init= and fixed= for zero probabilities and tiny variances."
+                "The likelihood is not finite: some sequence is impossible under the current "
+                "parameters. Check init= and fixed= for zero probabilities and tiny variances."
             )
         return passes
+
+    def try_e_step(self, state: State) -> list[Pass]:
+        """The same, whether or not the result is finite."""
+        return self.each_chunk(
+            lambda chunk, anchor: anchored_pass(
+                self.kernel, state.theta, anchor, chunk, self.form[0]
+            ),
+            state.anchors,
+        )
 
     def m_step(
         self, theta: dict[str, np.ndarray], total: Totals
@@ -216,7 +199,7 @@ class AnchoredEM:
         return new, shift, floored
 
     def as_coef(self, effect: np.ndarray) -> np.ndarray:
-        """An effect (d,) as a change of the coefficients (outcomes, terms) that it is matched with."""
+        """An effect (d,) as a change of the coefficients (outcomes, terms) it is matched with."""
         p, m = self.kernel.emission.n_outcomes, len(self.kernel.emission.x_cols)
         out = np.zeros((p, m))
         outcome = np.repeat(np.arange(p), len(self.kernel.emission.z_cols))
@@ -230,9 +213,11 @@ class AnchoredEM:
         if len(self.chunks) == 1:
             return [work(self.chunks[0], *(values[0] for values in per_chunk))]
         with ThreadPoolExecutor(min(len(self.chunks), cpu_count() or 1)) as pool:
-            return list(pool.map(lambda *a: jax.block_until_ready(work(*a)), self.chunks, *per_chunk))
+            return list(
+                pool.map(lambda *a: jax.block_until_ready(work(*a)), self.chunks, *per_chunk)
+            )
 
-    # --- for the accelerator: the state as one vector ------------------------------------------------
+    # --- for the accelerator: the state as one vector -------------------------------------------
 
     def pack(self, state: State) -> np.ndarray:
         """The state as a vector; covariances by their Cholesky factors."""
@@ -261,7 +246,10 @@ class AnchoredEM:
             factor = take(old.shape)
             diagonal = np.diagonal(factor, axis1=-2, axis2=-1)
             smallest = 0.1 * np.diagonal(np.linalg.cholesky(old), axis1=-2, axis2=-1)
-            factor = factor + np.eye(old.shape[-1]) * (np.maximum(diagonal, smallest) - diagonal)[..., None]
+            factor = (
+                factor
+                + np.eye(old.shape[-1]) * (np.maximum(diagonal, smallest) - diagonal)[..., None]
+            )
             return factor @ np.swapaxes(factor, -1, -2)
 
         old = like.theta
@@ -277,7 +265,11 @@ class AnchoredEM:
         return State(theta, tuple(take(anchor.shape) for anchor in like.anchors))
 
     def weights(self, state: State) -> np.ndarray:
-        """Scale of each coordinate of `pack`: a parameter counts as much as an effect of everyone."""
+        """Scale of each coordinate of `pack`: a parameter counts like an effect of everyone."""
         n_anchor = sum(anchor.size for anchor in state.anchors)
         n_theta = self.pack(state).size - n_anchor
         return np.concatenate([np.full(n_theta, np.sqrt(self.n_subjects)), np.ones(n_anchor)])
+
+
+def _finite(passes: Sequence[Pass]) -> bool:
+    return all(np.isfinite(p.bound).all() for p in passes)

@@ -129,7 +129,7 @@ def _best_start(
     cells = np.array([chunk.valid.size for chunk in em.chunks])
     order = rng.permutation(len(cells))
     enough = np.searchsorted(np.cumsum(cells[order]), _START_CELLS) + 1
-    chosen = np.sort(order[:enough])
+    chosen = np.sort(order[:enough]).tolist()
     part = em.on(chosen)
     runs: list[tuple[State, Run]] = []
     failure: AvemError | None = None

@@ -1,9 +1,9 @@
 """Starting values from the data alone.
 
-Each start groups a sample of rows into as many clusters as there are states (regressions, when there
-are covariates) and takes the states' parameters from them. Half of the starts look at raw values
-and half at deviations from each subject's own mean: raw values show the states when subjects are
-alike, deviations show them when subjects differ by more than states do.
+Each start groups a sample of rows into as many clusters as there are states (regressions, when
+there are covariates) and takes the states' parameters from them. Half of the starts look at raw
+values and half at deviations from each subject's own mean: raw values show the states when subjects
+are alike, deviations show them when subjects differ by more than states do.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Rows:
     """Which design column is constant, or -1."""
 
 
-def make_start(em: AnchoredEM, rows: Rows, number: int, rng: np.random.Generator) -> tuple[
-    dict[str, np.ndarray], np.ndarray
-]:
+def make_start(
+    em: AnchoredEM, rows: Rows, number: int, rng: np.random.Generator
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Parameters and subject effects (d, subjects) of start `number`."""
     emission = em.kernel.emission
     n_states, p = em.kernel.n_states, emission.n_outcomes

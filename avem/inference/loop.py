@@ -41,7 +41,7 @@ class Rules:
     max_iter: int
     tol: float
     plain: bool = False
-    """The paper's iteration to the letter: stop on the relative change of the anchored log likelihood."""
+    """The paper's iteration: stop on the relative change of the anchored log likelihood."""
     search: bool = True
     """Look for better modes before declaring convergence."""
 

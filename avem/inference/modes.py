@@ -8,54 +8,66 @@ log p(D_i, f) rises.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from avem.inference.avem import AnchoredEM, State, climb
+from avem.effects.prior import log_density
+from avem.inference.avem import AnchoredEM, State
 
 _MAX_SHIFTS = 12
 _SAME_SHIFT = 0.5
 """Shifts closer than this many noise standard deviations lead to the same mode."""
+_OTHERS = 2
+"""How many other subjects' effects each subject tries."""
 _RISE = 1e-3
 """Smallest rise of log p(D_i, f) that counts as another mode."""
 
 
-def search_modes(
-    em: AnchoredEM, state: State, rng: np.random.Generator
-) -> tuple[State, int]:
+def search_modes(em: AnchoredEM, state: State, rng: np.random.Generator) -> tuple[State, int]:
     """The state with every subject in the best mode found, and how many subjects moved."""
     if em.kernel.n_effects == 0:
         return state, 0
-    shifts = label_shifts(em, state.theta)
-    everyone = np.concatenate(
-        [a[:, np.asarray(c.real)] for a, c in zip(state.anchors, em.chunks, strict=True)], axis=1
-    )
+    real = [np.asarray(chunk.real) for chunk in em.chunks]
+    pairs = zip(state.anchors, real, strict=True)
+    everyone = np.concatenate([anchor[:, is_real] for anchor, is_real in pairs], axis=1)
+    own, height = _climb(em, state.theta, state.anchors)
+    anchors, best = list(state.anchors), [level + _RISE for level in height]
+    moved = [np.zeros_like(is_real) for is_real in real]
+    for move in _moves(em, state.theta, everyone, rng):
+        there, height = _climb(em, state.theta, tuple(move(anchor) for anchor in own))
+        for c, is_real in enumerate(real):
+            better = (height[c] > best[c]) & is_real
+            anchors[c] = np.where(better, there[c], anchors[c])
+            best[c] = np.where(better, height[c], best[c])
+            moved[c] |= better
+    return replace(state, anchors=tuple(anchors)), int(sum(m.sum() for m in moved))
 
-    def candidates(anchor: np.ndarray) -> np.ndarray:
-        others = everyone[:, rng.integers(everyone.shape[1], size=(2, anchor.shape[1]))]
-        return np.concatenate(
-            [
-                anchor[None],
-                anchor[None] + shifts[:, :, None],
-                np.zeros_like(anchor)[None],
-                np.moveaxis(others, 1, 0),
-            ]
-        )
 
-    climbed = em.each_chunk(
-        lambda chunk, places: climb(em.kernel, state.theta, places, chunk, em.form[0]),
-        [candidates(anchor) for anchor in state.anchors],
-    )
-    anchors, moved = [], 0
-    for anchor, chunk, (places, heights) in zip(state.anchors, em.chunks, climbed, strict=True):
-        heights = np.where(np.isfinite(heights), heights, -np.inf)
-        best = heights.argmax(0)
-        subject = np.arange(anchor.shape[1])
-        better = (heights[best, subject] > heights[0] + _RISE) & np.asarray(chunk.real)
-        anchors.append(np.where(better, np.asarray(places)[best, :, subject].T, anchor))
-        moved += int(better.sum())
-    return replace(state, anchors=tuple(anchors)), moved
+def _moves(
+    em: AnchoredEM, theta: dict[str, np.ndarray], everyone: np.ndarray, rng: np.random.Generator
+) -> Iterator[Callable[[np.ndarray], np.ndarray]]:
+    """Where else to look: a relabelling of the states away, at 0, at other subjects' effects."""
+    for shift in label_shifts(em, theta):
+        yield lambda anchor, shift=shift: anchor + shift[:, None]
+    yield np.zeros_like
+    for _ in range(_OTHERS):
+        yield lambda anchor: everyone[:, rng.integers(everyone.shape[1], size=anchor.shape[1])]
+
+
+def _climb(
+    em: AnchoredEM, theta: dict[str, np.ndarray], anchors: tuple[np.ndarray, ...]
+) -> tuple[tuple[np.ndarray, ...], list[np.ndarray]]:
+    """The effects after one q-update from the anchors, and log p(D_i, f) there."""
+    there = tuple(np.asarray(p.mean) for p in em.try_e_step(State(theta, anchors)))
+    there = tuple(np.where(np.isfinite(f), f, 0.0) for f in there)
+    passes = em.try_e_step(State(theta, there))
+    heights = [
+        np.asarray(p.loglik) + log_density(theta["effect_covariance"], f)
+        for p, f in zip(passes, there, strict=True)
+    ]
+    return there, [np.where(np.isfinite(h), h, -np.inf) for h in heights]
 
 
 def label_shifts(em: AnchoredEM, theta: dict[str, np.ndarray]) -> np.ndarray:

@@ -65,5 +65,10 @@ class ProgressLine:
         self._shown_from = (began, count + 1)
         rate = count / max(time.perf_counter() - began, 1e-9)
         self._bar.update(
-            self._task, completed=iteration, stage=self._stage, bound=bound, change=change, rate=rate
+            self._task,
+            completed=iteration,
+            stage=self._stage,
+            bound=bound,
+            change=change,
+            rate=rate,
         )

@@ -93,7 +93,7 @@ def smooth(
     valid: Bool[Array, "time lane"],
     form: str = "scaled",
 ) -> Posterior:
-    """Posterior state and pair probabilities, and log likelihood, of every lane (eq. hmm_posterior).
+    """Posterior state and pair probabilities and log likelihood of every lane (eq. hmm_posterior).
 
     ``form`` is ``"scaled"`` or ``"log"``; they agree wherever the scaled one does not underflow.
     """
@@ -114,9 +114,7 @@ def smooth(
             for k in states
             for m in states
         )
-        ahead = tuple(
-            algebra.over(algebra.times(e_t[k], beta[k]), norm_t) for k in states
-        )
+        ahead = tuple(algebra.over(algebra.times(e_t[k], beta[k]), norm_t) for k in states)
         state = tuple(
             jnp.where(valid_t, algebra.leave(algebra.times(here[k], beta[k])), 0.0) for k in states
         )
@@ -135,20 +133,6 @@ def smooth(
         state=jnp.stack(state, axis=1),
         pair=jnp.stack(pair).reshape(n_states, n_states, n_lanes),
     )
-
-
-def loglik(
-    initial: Float[Array, " state"],
-    transition: Float[Array, "state state"],
-    table: Float[Array, "time state lane"],
-    valid: Bool[Array, "time lane"],
-    form: str = "scaled",
-) -> Float[Array, " lane"]:
-    """log p(D | f) of every lane: the forward half of :func:`smooth` alone."""
-    algebra = _ALGEBRAS[form]
-    step = _unpack(algebra.enter(transition))
-    _, scale, _, norm = _forward(algebra, initial, step, table, valid)
-    return _loglik(algebra, scale, norm, valid)
 
 
 def _unpack(transition: Array) -> list[list[Array]]:
@@ -197,7 +181,7 @@ def viterbi(
     table: Float[Array, "time state lane"],
     valid: Bool[Array, "time lane"],
 ) -> tuple[Int[Array, "time lane"], Float[Array, " lane"]]:
-    """Most probable path of each lane and its joint log probability; padded steps repeat a state."""
+    """Most probable path of each lane and its log p(D, U); padded steps repeat a state."""
     log_transition = jnp.log(transition)
 
     def forward(best, now):
@@ -207,9 +191,8 @@ def viterbi(
         moved = jnp.where(first, best, through.max(0)) + table_t
         return jnp.where(valid_t, moved, best), came_from
 
-    n_times, _, n_lanes = table.shape
     start = jnp.broadcast_to(jnp.log(initial)[:, None], table.shape[1:])
-    first = jnp.arange(n_times) == 0
+    first = jnp.arange(len(table)) == 0
     best, came_from = lax.scan(forward, start, (table, valid, first))
 
     def backward(state, back):

@@ -1,1 +1,1 @@
-"""Assembly: from fixed parameters and a subject's effect to the parameters of its latent process."""
+"""Assembly: from fixed parameters and a subject's effect to its latent process."""

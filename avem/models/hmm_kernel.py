@@ -67,12 +67,6 @@ class HMMKernel:
         table = self.table(theta, f, chunk)
         return hmm.smooth(theta["initial"], theta["transition"], table, chunk.valid, form)
 
-    def loglik(self, theta: Theta, f: Array, chunk: Chunk, form: str) -> Float[Array, " subject"]:
-        """log p(D_i | f_i) of every subject."""
-        table = self.table(theta, f, chunk)
-        by_lane = hmm.loglik(theta["initial"], theta["transition"], table, chunk.valid, form)
-        return by_subject(by_lane, chunk)
-
     def viterbi(self, theta: Theta, f: Array, chunk: Chunk) -> Int[Array, "time lane"]:
         """Most probable state path of every lane."""
         table = self.table(theta, f, chunk)

@@ -36,7 +36,7 @@ class HMMModel:
 
     @property
     def effect_names(self) -> list[str]:
-        """"outcome: term" of each effect."""
+        """ "outcome: term" of each effect."""
         return [f"{y}: {z}" for y in self.design.outcomes for z in self.design.effect_terms]
 
     @property

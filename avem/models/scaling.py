@@ -121,8 +121,11 @@ class Scaling:
     @classmethod
     def from_json(cls, state: dict[str, Any], design: Design, family: Gaussian) -> Scaling:
         """The scaling of a saved fit."""
-        numbers = (np.array(state[name], float) for name in ("centre", "scale", "column_scale"))
-        return cls(*numbers, int(state["constant"]), design.x_cols, design.z_cols, family)
+        centre, scale, column_scale = (
+            np.array(state[name], float) for name in ("centre", "scale", "column_scale")
+        )
+        constant = int(state["constant"])
+        return cls(centre, scale, column_scale, constant, design.x_cols, design.z_cols, family)
 
 
 def constant_column(design: Design, data: DesignData) -> int:

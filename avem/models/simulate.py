@@ -77,9 +77,7 @@ def simulate(
     if effects is None:
         effects = draw_effects(params, panel.n_subjects, rng)
     states = draw_states(params, panel, rng)
-    y = draw_outcomes(
-        design, family, params, data.A, states, effects[panel.row_subject], rng
-    )
+    y = draw_outcomes(design, family, params, data.A, states, effects[panel.row_subject], rng)
     columns = {name: y[:, j] for j, name in enumerate(design.outcomes)}
     for name in columns.keys() & set(panel.table.columns):
         columns[name] = np.where(panel.table[name].isna(), np.nan, columns[name])

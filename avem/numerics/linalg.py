@@ -1,7 +1,7 @@
 """Many small symmetric matrices at once, the batch on the last axis.
 
-LAPACK takes about a microsecond for each small matrix; unrolled loops over the entries, vectorised over
-the batch, take a few nanoseconds. Above `_UNROLL` rows the unrolled code would be long to compile.
+LAPACK takes about a microsecond for each small matrix; unrolled loops over the entries, vectorised
+over the batch, take a few nanoseconds. Above `_UNROLL` rows the code would be long to compile.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class HMMFit:
     panel: Panel | None = field(default=None)
     """The data; None for a fit loaded from a file."""
 
-    # --- words and tables ---------------------------------------------------------------------------
+    # --- words and tables -----------------------------------------------------------------------
 
     def __repr__(self) -> str:
         model = self.model
@@ -115,7 +115,7 @@ class HMMFit:
             }
         )
 
-    # --- states -------------------------------------------------------------------------------------
+    # --- states ---------------------------------------------------------------------------------
 
     def decode(self, data: Any = None) -> Any:
         """Most probable state of each row, from 0, in the data's own row order and index.
@@ -151,7 +151,7 @@ class HMMFit:
             }
         )
 
-    # --- simulation, pictures, files ------------------------------------------------------------------
+    # --- simulation, pictures, files ------------------------------------------------------------
 
     def simulate(
         self, data: Any = None, *, effects: str = "new", seed: int | None = None
@@ -176,7 +176,7 @@ class HMMFit:
 
     @cached_property
     def plot(self) -> Plots:
-        """Pictures: `fit.plot.states()`, `.effects()`, `.bound()`, `.emissions()`, `.transitions()`."""
+        """Pictures: `fit.plot.states()`, `effects`, `bound`, `emissions`, `transitions`."""
         return Plots(self)
 
     def report(self, path: str | PathLike[str]) -> None:
@@ -197,7 +197,7 @@ class HMMFit:
 
         return to_arviz(self)
 
-    # --- inside ---------------------------------------------------------------------------------------
+    # --- inside ---------------------------------------------------------------------------------
 
     @cached_property
     def theta(self) -> dict[str, np.ndarray]:

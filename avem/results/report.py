@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from avem.results.plots import occupancy, png, state_colors
+from avem.results._figures import png, state_colors
+from avem.results._plot_emissions import occupancy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -111,7 +112,7 @@ def report_html(fit: HMMFit) -> str:
     return _PAGE.substitute(title=escape(title), body="\n".join(body))
 
 
-# --- sections -----------------------------------------------------------------------------------
+# --- sections ----------------------------------------------------------------------------------
 
 
 def _model(fit: HMMFit) -> str:
@@ -299,7 +300,7 @@ def _reproduce(fit: HMMFit) -> str:
     return f"<pre>{escape(code)}</pre>\n<p>{escape(made_with)} {rest}</p>"
 
 
-# --- pieces ---------------------------------------------------------------------------------------
+# --- pieces ------------------------------------------------------------------------------------
 
 
 class _Html(str):

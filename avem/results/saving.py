@@ -81,7 +81,7 @@ class _Columns:
     sequence: str | None
 
 
-# --- saving ---------------------------------------------------------------------------------------
+# --- saving ------------------------------------------------------------------------------------
 
 
 def save(fit: HMMFit, path: str | os.PathLike[str]) -> None:
@@ -170,7 +170,7 @@ def _npy(array: np.ndarray) -> bytes:
     return stream.getvalue()
 
 
-# --- loading --------------------------------------------------------------------------------------
+# --- loading -----------------------------------------------------------------------------------
 
 
 def load(path: str | os.PathLike[str]) -> HMMFit:
@@ -306,7 +306,7 @@ def _has_type(value: Any, hint: Any) -> bool:
     return isinstance(value, hint)
 
 
-# --- members --------------------------------------------------------------------------------------
+# --- members -----------------------------------------------------------------------------------
 
 
 def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
@@ -345,7 +345,7 @@ def _array(data: bytes, name: str, shape: tuple[int, ...], kinds: str) -> np.nda
     return np.load(stream, allow_pickle=False)
 
 
-# --- labels of subjects ---------------------------------------------------------------------------
+# --- labels of subjects ------------------------------------------------------------------------
 
 
 def _is_array(labels: np.ndarray) -> bool:

@@ -72,7 +72,7 @@ def m_step_objective(sums, groups, coef, covariance):
         xr = sums.xr[g][list(members)]
         residual = sums.rr[g][at] - b @ xr.T - xr @ b.T + b @ sums.xx[g] @ b.T
         part = covariance[at]
-        total += sums.count[g] * np.linalg.slogdet(part)[1]
+        total += sums.weight[g] * np.linalg.slogdet(part)[1]
         total += np.trace(np.linalg.solve(part, residual))
     return -0.5 * total
 
@@ -120,9 +120,7 @@ def test_a_collapsing_variance_is_floored_and_reported():
     ones = np.ones((1, 1))
     sums = Sums(5 * ones, 5 * ones[..., None, None], np.zeros((1, 1, 2, 1)), np.zeros((1, 1, 2, 2)))
     sums.rr[0, 0] = np.diag([0.0, 5.0])
-    _, noise, floored = kernel.maximise(
-        np.zeros((1, 2, 1)), np.eye(2)[None], sums, frozenset()
-    )
+    _, noise, floored = kernel.maximise(np.zeros((1, 2, 1)), np.eye(2)[None], sums, frozenset())
     assert floored.tolist() == [[True, False]]
     assert noise[0, 0, 0] > 0
     assert noise[0, 1, 1] == 1.0

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from avem.models.hmm_kernel import by_subject
 from avem.numerics.precision import in_float64
 from tests.brute import enumerate_paths, gaussian_table, log_sum
 from tests.panels import awkward_frame, prepare, random_params, start_state
@@ -79,7 +80,9 @@ def test_bound_and_loglik_equal_enumeration(kind, covariance):
     bound = join([np.asarray(p.bound) for p in passes])
     loglik = join([np.asarray(p.loglik) for p in passes])
     for i, subject in enumerate(data.panel.subjects):
-        expected = brute_bound(frame, model, params, subject, anchors[:, i], mean[:, i], cov[..., i])
+        expected = brute_bound(
+            frame, model, params, subject, anchors[:, i], mean[:, i], cov[..., i]
+        )
         np.testing.assert_allclose(bound[i], expected, rtol=1e-10, atol=1e-10)
         tables = tables_at(frame, model, params, subject, anchors[:, i])
         parts = [enumerate_paths(params["initial"], params["transition"], t)[1] for t in tables]
@@ -106,7 +109,7 @@ def test_the_updated_q_is_the_best_gaussian():
 def at_anchor(kernel, theta, anchors, chunk):
     posterior = kernel.posterior(theta, anchors, chunk, "log")
     own = kernel.expected_complete(theta, anchors, posterior, chunk)
-    return posterior, kernel.loglik(theta, anchors, chunk, "log") - own
+    return posterior, by_subject(posterior.loglik, chunk) - own
 
 
 @partial(jax.jit, static_argnames="kernel")

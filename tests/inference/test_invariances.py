@@ -42,7 +42,9 @@ def fit(frame):
 
 
 def assert_same(a, b, scale=1.0, rtol=1e-4):
-    np.testing.assert_allclose(b.params["coef"], a.params["coef"] * scale, rtol=rtol, atol=1e-4 * scale)
+    np.testing.assert_allclose(
+        b.params["coef"], a.params["coef"] * scale, rtol=rtol, atol=1e-4 * scale
+    )
     np.testing.assert_allclose(b.params["variance"], a.params["variance"] * scale**2, rtol=rtol)
     np.testing.assert_allclose(b.params["transition"], a.params["transition"], atol=1e-4)
 

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from scipy.stats import norm
 
 import avem
-from avem.results import plots
-from avem.results.plots import state_colors
+from avem.results import _figures, _plot_emissions
+from avem.results._figures import state_colors
 
 PARAMS = {
     "initial": [0.5, 0.5],
@@ -246,7 +246,7 @@ def test_without_effects_the_means_are_those_of_the_states(fit):
     assert set(line(ax, "mean")[1][::3]) <= set(fit.params["coef"][:, 0, 0])
     x, y = plain.plot.emissions("y1").axes[0].lines[0].get_data()
     sd = np.sqrt(fit.params["variance"][0, 0])
-    weight = plots.occupancy(plain)[0]
+    weight = _plot_emissions.occupancy(plain)[0]
     np.testing.assert_allclose(y, weight * norm.pdf(x, fit.params["coef"][0, 0, 0], sd), rtol=1e-9)
 
 
@@ -268,7 +268,7 @@ def test_next_to_no_progress_looks_flat(fit):
     low, high = still.plot.bound().axes[0].get_ylim()
     assert high - low == pytest.approx(2)
     once = dataclasses.replace(fit, bound=-10.0, bound_history=np.array([-10.0]))
-    assert plots.png(once.plot.bound()).startswith(b"\x89PNG")
+    assert _figures.png(once.plot.bound()).startswith(b"\x89PNG")
 
 
 def test_emissions_add_the_effects_to_the_noise(fit):
@@ -307,7 +307,7 @@ def test_emissions_without_data_are_densities_alone(sessions):
     (ax,) = dataclasses.replace(sessions, panel=None).plot.emissions().axes
     assert not ax.patches
     assert "covariates 0" in ax.get_xlabel()
-    weight = plots.occupancy(dataclasses.replace(sessions, panel=None))
+    weight = _plot_emissions.occupancy(dataclasses.replace(sessions, panel=None))
     np.testing.assert_allclose(weight @ sessions.params["transition"], weight, atol=1e-9)
     assert weight.sum() == pytest.approx(1)
 
@@ -342,8 +342,8 @@ def test_importing_avem_does_not_import_matplotlib_and_plots_never_import_pyplot
     code = """
 import sys, avem
 assert "matplotlib" not in sys.modules
-from avem.results.plots import _new_figure, state_colors
-_new_figure((2, 2)).subplots()
+from avem.results._figures import new_figure, state_colors
+new_figure((2, 2)).subplots()
 state_colors(20)
 assert "matplotlib.pyplot" not in sys.modules
 """

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import avem
-from avem.results.plots import state_colors
+from avem.results._figures import state_colors
 from avem.results.report import report_html, write_report
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}

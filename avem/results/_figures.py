@@ -1,0 +1,95 @@
+"""What all pictures share: colours, figures, labels."""
+
+from __future__ import annotations
+
+from functools import partial
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from avem.errors import ModelError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Size = tuple[float, float]
+
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DARK, GREY = "#222222", "#8a8a8a"
+
+
+def state_colors(n_states: int) -> list[str]:
+    """One colour per state, the same in every picture, told apart by colour-blind readers."""
+    if n_states <= len(OKABE_ITO):
+        return list(OKABE_ITO[:n_states])
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    return [to_hex(color) for color in colormaps["viridis"](np.linspace(0, 0.85, n_states))]
+
+
+def new_figure(size: Size) -> Figure:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    # Without this, notebooks show a Figure only once somebody has imported pyplot.
+    setattr(figure, "_repr_png_", partial(png, figure))  # noqa: B010
+    return figure
+
+
+def png(figure: Figure, dpi: float = 100) -> bytes:
+    """The figure as the bytes of a PNG file."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
+
+
+def panels(
+    n: int, ax: Axes | None, figsize: Size | None, each: Size, columns: int
+) -> tuple[Any, list[Any]]:
+    """A figure of n panels, `each` of that size in inches; or the caller's own axes."""
+    if ax is not None:
+        if n != 1:
+            raise ModelError(f"There are {n} panels to draw and one ax; name one of them.")
+        return ax.figure, [ax]
+    columns = min(n, columns)
+    rows = -(-n // columns)
+    figure = new_figure(figsize or (each[0] * columns, each[1] * rows))
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for unused in axes[n:]:
+        unused.remove()
+    return figure, list(axes[:n])
+
+
+def plain(label: object, longest: int = 24) -> str:
+    """A user's label as text: not as mathematics between dollars, and not too long."""
+    text = str(label)
+    text = text if len(text) <= longest else text[: longest - 1] + "…"
+    return text.replace("$", r"\$")
+
+
+def one_of(name: str, names: list[str], what: str) -> str:
+    if name not in names:
+        raise ModelError(f"There is no {what} {name!r}; choose one of {', '.join(names)}.")
+    return name
+
+
+def state_legend(figure: Figure, colors: list[str]) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=color, marker="o", ls="", label=f"state {k}")
+        for k, color in enumerate(colors)
+    ]
+    handles.append(Line2D([], [], color=DARK, lw=1.4, label="state's mean for the subject"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7))
+
+
+def write_dates(ax: Axes) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = AutoDateLocator(maxticks=7)
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))

@@ -19,8 +19,8 @@ from avem.families import Gaussian
 from avem.inference.avem import EFFECT_FLOOR
 from avem.inference.fit_hmm import Fitted, Guess, fit_hmm, starts_agreeing
 from avem.inference.loop import Rules
-from avem.inference.progress import ProgressLine
 from avem.inference.stop import Stop
+from avem.inference.watch import Watch
 from avem.models.checks import check_data
 from avem.models.hmm_model import HMMModel
 from avem.models.params import check_params
@@ -61,8 +61,7 @@ class MixedHMM:
         self.formula = parse_formula(formula)
         if not self.formula.outcomes:
             raise ModelError(f"The formula {formula!r} has no outcome. Write 'y ~ ...'.")
-        if isinstance(n_states, bool) or not isinstance(n_states, int | np.integer) or n_states < 1:
-            raise ModelError(f"n_states is {n_states!r}; a whole number of at least 1 is wanted.")
+        _check_count("n_states", n_states)
         self.n_states = int(n_states)
         self.family = _family(family)
         if effect_covariance not in STRUCTURES:
@@ -123,17 +122,17 @@ class MixedHMM:
         progress
             Show progress; by default in a terminal, after two seconds.
         """
-        _check_options(method, n_starts, max_iter, tol)
+        _check_options(method, n_starts, max_iter, tol, seed)
         panel = self._panel(data, subject, time, sequence)
         model, design_data = self._model(panel, plain)
         encoded = model.encode(panel, design_data)
-        held = self._checked(fixed or {}, model.design, "fixed")
+        held = self._checked({} if fixed is None else fixed, model.design, "fixed")
         guess = self._guess(init, model, panel)
         guess.theta.update(model.scaling.params_in(held))
         frozen = frozenset(held)
         if tol is None:
             tol = _PLAIN_TOL if plain else _TOL
-        with ProgressLine(progress, max_iter) as line:
+        with Watch(progress, max_iter) as watch:
             fitted = fit_hmm(
                 model,
                 encoded,
@@ -143,7 +142,7 @@ class MixedHMM:
                 rules=Rules(max_iter, tol, plain),
                 seed=seed,
                 keep_order=init is not None or bool(frozen & {"initial", "transition", "coef"}),
-                progress=line,
+                watch=watch,
             )
         return self._result(model, panel, ~np.isnan(encoded.y), fitted, frozen, method, plain)
 
@@ -164,10 +163,14 @@ class MixedHMM:
         Either `n_subjects` and `n_times`, or, when the formula has covariates, `data` with the
         covariates of every row.
         """
+        if seed is not None:
+            _check_seed(seed)
         group = self._group(subject) or "subject"
         if data is None:
-            if not n_subjects or not n_times or min(n_subjects, n_times) < 1:
-                raise ModelError("simulate needs n_subjects and n_times, or data with covariates.")
+            if n_subjects is None or n_times is None:
+                raise ModelError("simulate needs n_subjects and n_times, or data.")
+            _check_count("n_subjects", n_subjects)
+            _check_count("n_times", n_times)
             data = pd.DataFrame(
                 {
                     group: np.repeat(np.arange(n_subjects), n_times),
@@ -241,8 +244,8 @@ class MixedHMM:
             effects = None
             if init.effects_mean.shape[1] == model.n_effects:
                 known = pd.Index(init.subjects).get_indexer(pd.Index(panel.subjects))
-                effects = np.where(known < 0, 0.0, init.effects_mean[known].T)
-                effects = effects / model.scaling.effect_scale[:, None]
+                effects = np.where(known[:, None] < 0, 0.0, init.effects_mean[known])
+                effects = model.scaling.effects_in(effects)
             return Guess(model.scaling.params_in(params), effects)
         return Guess(model.scaling.params_in(self._checked(init, model.design, "init")))
 
@@ -257,7 +260,7 @@ class MixedHMM:
         plain: bool,
     ) -> HMMFit:
         scaling, run = model.scaling, fitted.run
-        size = scaling.effect_scale
+        effects_mean, effects_cov = scaling.effects_out(fitted.effects_mean, fitted.effects_cov)
         jacobian = scaling.log_jacobian(observed)
         alarms = _alarms(model, fitted)
         if alarms:
@@ -265,8 +268,8 @@ class MixedHMM:
         return HMMFit(
             model=model,
             params=scaling.params_out(fitted.theta),
-            effects_mean=fitted.effects_mean.T * size,
-            effects_cov=np.moveaxis(fitted.effects_cov, -1, 0) * np.outer(size, size),
+            effects_mean=effects_mean,
+            effects_cov=effects_cov,
             subjects=panel.subjects,
             bound=float(fitted.subject_bound.sum()) + jacobian,
             bound_history=run.bounds + jacobian,
@@ -300,14 +303,26 @@ def _family(family: str | Gaussian) -> Gaussian:
     return _FAMILIES[family]()
 
 
-def _check_options(method: str, n_starts: int, max_iter: int, tol: float | None) -> None:
+def _check_options(method: str, n_starts: int, max_iter: int, tol: float | None, seed: int) -> None:
     if method not in _METHODS:
         raise ModelError(f"method is {method!r}; available: {', '.join(_METHODS)}.")
-    for name, value in (("n_starts", n_starts), ("max_iter", max_iter)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise ModelError(f"{name} is {value!r}; a whole number of at least 1 is wanted.")
-    if tol is not None and not tol >= 0:
+    _check_count("n_starts", n_starts)
+    _check_count("max_iter", max_iter)
+    is_number = isinstance(tol, int | float | np.number) and not isinstance(tol, bool)
+    if tol is not None and not (is_number and tol >= 0):
         raise ModelError(f"tol is {tol!r}; a number that is not negative is wanted.")
+    _check_seed(seed)
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ModelError(f"{name} is {value!r}; a whole number of at least 1 is wanted.")
+
+
+def _check_seed(seed: Any) -> None:
+    is_whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    if not (is_whole and seed >= 0):
+        raise ModelError(f"seed is {seed!r}; a whole number that is not negative is wanted.")
 
 
 def _alarms(model: HMMModel, fitted: Fitted) -> list[str]:

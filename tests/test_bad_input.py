@@ -11,7 +11,6 @@ import avem
 from avem.errors import DataError, ModelError
 
 MIXED = "y ~ 1 + (1 | id)"
-UNCHECKED = pytest.mark.xfail(strict=True, reason="mixed_hmm.py does not check this option")
 QUICK = {"n_starts": 1, "max_iter": 3}
 
 
@@ -480,9 +479,9 @@ def test_bad_counts(name, value):
         -1e-6,
         np.nan,
         -np.inf,
-        pytest.param("small", marks=UNCHECKED),
-        pytest.param([1e-3], marks=UNCHECKED),
-        pytest.param(True, marks=UNCHECKED),
+        "small",
+        [1e-3],
+        True,
     ],
 )
 def test_bad_tolerances(value):
@@ -496,7 +495,6 @@ def test_bad_methods(value):
         fit(make_frame(), method=value)
 
 
-@UNCHECKED
 @pytest.mark.parametrize("value", ["a", -1, 1.5])
 def test_bad_seeds(value):
     with refused(ModelError, f"seed is {value!r}", "whole number"):
@@ -547,7 +545,7 @@ def test_bad_parameters(where, given, words):
 
 
 @pytest.mark.parametrize("value", [0, [], "", False])
-@pytest.mark.parametrize("where", ["init", pytest.param("fixed", marks=UNCHECKED)])
+@pytest.mark.parametrize("where", ["init", "fixed"])
 def test_parameters_that_are_empty_but_no_dict(where, value):
     with refused(ModelError, where, "a dict with some of initial"):
         fit(make_frame(), **{where: value})

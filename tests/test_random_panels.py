@@ -35,6 +35,7 @@ def some_models(right_sides: list[str], n_models: int) -> list[tuple]:
 
 GROUP_TERMS = ["1 + (1 | who)", "x + (1 | who)", "x + (1 + x | who)", "0 + x + (1 | who)"]
 MANY_MODELS = some_models([*GROUP_TERMS, "x + (1 | who) + (0 + x | who)"], 24)
+MANY_MODELS += [(2, "x + (1 | who)", 3, "full", "diagonal")]
 MANY_PLAIN_MODELS = some_models(["1", "x", "0 + x"], 6)
 SIZES = st.integers(-8, 8).map(lambda power: 10.0**power)
 
@@ -230,6 +231,23 @@ def test_random_panels():
 
 def test_random_panels_without_effects():
     try_many(cases(PLAIN_MODELS, wide=False), 15)
+
+
+def test_a_covariate_far_from_zero():
+    check(
+        Case(
+            *(2, "x + (1 | who)", 3, "full", "diagonal"),
+            seed=1073741825,
+            lengths=((1, 6, 4), (4, 10, 1), (1,), (1,), (8, 5), (4, 10, 1), (1,)),
+            missing=0.1,
+            missing_rows=True,
+            scales=(1e6, 1e6),
+            offset=1e6,
+            x_scale=1e6,
+            x_offset=-1e6,
+            shape="integers",
+        )
+    )
 
 
 @pytest.mark.slow

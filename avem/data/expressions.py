@@ -24,6 +24,8 @@ from avem.errors import ModelError
 
 _MAX_DEPTH = 100  # beyond is a mistake, or meant to exhaust the stack
 
+_MAX_PRODUCTS = 8  # beyond, formulae would work for minutes on a line from a stranger's file
+
 
 @dataclass(frozen=True)
 class Atom:
@@ -85,6 +87,12 @@ def compile_side(side: str) -> tuple[str, dict[str, Atom]]:
             raise ModelError(f"{atom.label!r} is both a column and a function in {side!r}; rename.")
         text.append(f"`{atom.label}`")
         i += 1
+    n_products = sum(part in ("*", "/", ":", "**") for part in text)
+    if n_products > _MAX_PRODUCTS or ("**" in text and len(atoms) > _MAX_PRODUCTS):
+        raise ModelError(
+            f"{side!r} multiplies too many terms: every '*' doubles them. Use at most "
+            f"{_MAX_PRODUCTS} of * / : and **, or compute the products as columns first."
+        )
     return " ".join(text), atoms
 
 

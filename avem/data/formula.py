@@ -74,7 +74,10 @@ def parse_formula(text: str) -> Formula:
         )
     formula = Formula(text, outcomes, join(fixed) or "1", tuple(groups))
     for side in formula.sides:
-        compile_side(side)  # refuse here, before any data are seen
+        _, atoms = compile_side(side)  # refuse here, before any data are seen
+        both = [name for atom in atoms.values() for name in atom.columns if name in outcomes]
+        if both:
+            raise ModelError(f"{both[0]!r} is on both sides of {text!r}. Drop it from one.")
     return formula
 
 

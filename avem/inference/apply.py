@@ -7,7 +7,8 @@ from functools import partial
 import jax
 import numpy as np
 
-from avem.inference.avem import AnchoredEM, State
+from avem.errors import AvemError
+from avem.inference.avem import IMPOSSIBLE, AnchoredEM, State
 from avem.inference.fit_hmm import make_em
 from avem.inference.modes import search_modes
 from avem.models.hmm_model import Encoded, HMMModel
@@ -40,6 +41,8 @@ def state_probabilities(model: HMMModel, data: Encoded, theta: Params, effects: 
         )
         if all(np.isfinite(loglik).all() for _, loglik in passes):
             break
+    else:
+        raise AvemError(IMPOSSIBLE)
     return data.layout.gather([np.asarray(state) for state, _ in passes])
 
 

@@ -27,6 +27,11 @@ from avem.families.gaussian import Sums
 from avem.models.hmm_kernel import HMMKernel, Local, Theta
 from avem.numerics.precision import in_float64
 
+IMPOSSIBLE = (
+    "The likelihood is not finite: some sequence is impossible under the parameters. Look for "
+    "values far outside those of the fit, and for zero probabilities or tiny variances in init= "
+    "and fixed=."
+)
 EFFECT_FLOOR = 1e-8
 """Smallest variance of an effect, in units of the outcome's overall variance."""
 
@@ -155,10 +160,7 @@ class AnchoredEM:
             self.form[0] = "log"
             passes = self.try_e_step(state)
         if not _finite(passes):
-            raise AvemError(
-                "The likelihood is not finite: some sequence is impossible under the current "
-                "parameters. Check init= and fixed= for zero probabilities and tiny variances."
-            )
+            raise AvemError(IMPOSSIBLE)
         return passes
 
     def try_e_step(self, state: State) -> list[Pass]:

@@ -12,8 +12,7 @@ from avem.inference.avem import AnchoredEM, Pass, State
 from avem.inference.initialise import Rows, make_start
 from avem.inference.loop import Rules, Run, iterate
 from avem.inference.modes import search_modes
-from avem.inference.progress import ProgressLine
-from avem.inference.stop import Stop
+from avem.inference.watch import Watch
 from avem.models.hmm_model import Encoded, HMMModel
 from avem.numerics.precision import in_float64
 
@@ -62,7 +61,7 @@ def fit_hmm(
     rules: Rules,
     seed: int,
     keep_order: bool,
-    progress: ProgressLine,
+    watch: Watch,
 ) -> Fitted:
     """Fit by anchored variational EM."""
     began = time.perf_counter()
@@ -83,15 +82,11 @@ def fit_hmm(
     if rules.plain or n_starts == 1 or set(guess.theta) >= {"coef", "covariance"}:
         state, starts = start(0), ()
     else:
-        state, starts = _best_start(em, [start(s) for s in range(n_starts)], rng, progress)
-    if starts and starts[-1].stop is Stop.INTERRUPTED:
-        rules = replace(rules, max_iter=1)  # one iteration on all data, so that there is a result
-    elif not rules.plain:
+        state, starts = _best_start(em, [start(s) for s in range(n_starts)], rng, watch)
+    if not rules.plain and not watch.interrupted:
         state, _ = search_modes(em, state, rng)
-    progress.stage("AVEM")
-    run = _after(starts, iterate(em, state, rules, rng, progress))
-    if starts and starts[-1].stop is Stop.INTERRUPTED:
-        run = replace(run, stop=Stop.INTERRUPTED)
+    watch.stage("AVEM")
+    run = _after(starts, iterate(em, state, rules, rng, watch))
     theta, passes = run.state.theta, run.last.passes
     if not rules.plain:
         # A last E-step, so that the effects returned belong to the parameters returned.
@@ -123,7 +118,7 @@ def make_em(
 
 
 def _best_start(
-    em: AnchoredEM, starts: list[State], rng: np.random.Generator, progress: ProgressLine
+    em: AnchoredEM, starts: list[State], rng: np.random.Generator, watch: Watch
 ) -> tuple[State, tuple[Run, ...]]:
     """Run all starts for a while on some of the data; the best one's state, and all runs."""
     cells = np.array([chunk.valid.size for chunk in em.chunks])
@@ -134,13 +129,13 @@ def _best_start(
     runs: list[tuple[State, Run]] = []
     failure: AvemError | None = None
     for number, start in enumerate(starts):
-        progress.stage(f"start {number + 1}/{len(starts)}")
+        watch.stage(f"start {number + 1}/{len(starts)}")
         cut = replace(start, anchors=tuple(start.anchors[c] for c in chosen))
         try:
-            runs.append((start, iterate(part, cut, _START_RULES, rng, progress)))
+            runs.append((start, iterate(part, cut, _START_RULES, rng, watch)))
         except AvemError as error:  # one bad start is no reason to give up
             failure = error
-        if runs and runs[-1][1].stop is Stop.INTERRUPTED:
+        if watch.interrupted and runs:
             break
     if not runs:
         assert failure is not None

@@ -46,8 +46,9 @@ class Rules:
     """Look for better modes before declaring convergence."""
 
 
-Watcher = Callable[[int, float, float], None]
-"""Called after each iteration with its number, the bound, and the distance from convergence."""
+Watcher = Callable[[int, float, float], bool]
+"""Called after each iteration with its number, the bound, and the distance from convergence;
+returns whether the user wants to stop."""
 
 
 def iterate(
@@ -58,23 +59,19 @@ def iterate(
 
 
 def _plain(em: AnchoredEM, start: State, rules: Rules, watch: Watcher) -> Run:
-    state, steps, stop = start, _Record(), Stop.OUT_OF_STEPS
-    step = None
-    try:
-        for number in range(1, rules.max_iter + 1):
-            step = em.step(state)
-            state = step.state
-            change = steps.add(step)
-            watch(number, step.bound, change)
-            if number > 1 and change < rules.tol:
-                stop = Stop.CONVERGED
-                break
-    except KeyboardInterrupt:
-        if step is None:
-            raise
-        stop = Stop.INTERRUPTED
-    assert step is not None
-    return Run(state, step, steps.bounds(), steps.logliks(), stop, moved=0)
+    record, stop = _Record(), Stop.OUT_OF_STEPS
+    step = em.step(start)
+    for number in range(1, rules.max_iter + 1):
+        step = em.step(step.state) if number > 1 else step
+        change = record.add(step)
+        interrupted = watch(number, step.bound, change)
+        if number > 1 and change < rules.tol:
+            stop = Stop.CONVERGED
+            break
+        if interrupted:
+            stop = Stop.INTERRUPTED
+            break
+    return Run(step.state, step, record.bounds(), record.logliks(), stop, moved=0)
 
 
 def _fast(
@@ -82,52 +79,48 @@ def _fast(
 ) -> Run:
     n_theta = em.pack(start).size - sum(anchor.size for anchor in start.anchors)
     anderson = Anderson(em.weights(start))
-    steps, moved, searches = _Record(), 0, 0
+    record, moved, searches = _Record(), 0, 0
     stop = Stop.OUT_OF_STEPS
     trial, fallback = start, start
-    best: tuple[State, Step] | None = None
+    best: Step | None = None
     level, since_best = -np.inf, 0
-    try:
-        for number in range(1, rules.max_iter + 1):
-            step = em.step(trial)
-            # A leap that lowers the bound is taken back: the plain step from the last point stands.
-            if trial is not fallback and step.bound < level - 1e-9 * abs(level):
-                steps.add(step)
-                anderson.forget()
-                trial = fallback
-                continue
-            level = step.bound
-            steps.add(step)
-            if best is None or step.bound > best[1].bound:
-                best, since_best = (trial, step), 0
-            else:
-                since_best += 1
-            x, image = em.pack(trial), em.pack(step.state)
-            change = float(np.abs(image - x)[:n_theta].max())
-            watch(number, step.bound, change)
-            if since_best > _PATIENCE:
-                stop = Stop.BOUND_FELL
+    for number in range(1, rules.max_iter + 1):
+        step = em.step(trial)
+        record.add(step)
+        # A leap that lowers the bound is taken back: the plain step from the last point stands.
+        if trial is not fallback and step.bound < level - 1e-9 * abs(level):
+            anderson.forget()
+            trial = fallback
+            continue
+        level = step.bound
+        if best is None or step.bound > best.bound:
+            best, since_best = step, 0
+        else:
+            since_best += 1
+        x, image = em.pack(trial), em.pack(step.state)
+        change = float(np.abs(image - x)[:n_theta].max())
+        if watch(number, step.bound, change):
+            stop = Stop.INTERRUPTED
+            break
+        if since_best > _PATIENCE:
+            stop = Stop.BOUND_FELL
+            break
+        if change < rules.tol:
+            searched, n_moved = _search(em, step.state, rules, rng, searches)
+            searches += 1
+            if n_moved == 0:
+                best, stop = step, Stop.CONVERGED
                 break
-            if change < rules.tol:
-                searched, n_moved = _search(em, step.state, rules, rng, searches)
-                searches += 1
-                if n_moved == 0:
-                    best, stop = (trial, step), Stop.CONVERGED
-                    break
-                moved += n_moved
-                anderson.forget()
-                trial = fallback = searched
-                level = -np.inf
-                continue
-            fallback = step.state
-            proposal = anderson.propose(x, image)
-            trial = em.unpack(proposal, step.state) if proposal is not image else fallback
-    except KeyboardInterrupt:
-        if best is None:
-            raise
-        stop = Stop.INTERRUPTED
-    assert best is not None
-    return Run(best[1].state, best[1], steps.bounds(), steps.logliks(), stop, moved)
+            moved += n_moved
+            anderson.forget()
+            trial = fallback = searched
+            level = -np.inf
+            continue
+        fallback = step.state
+        proposal = anderson.propose(x, image)
+        trial = em.unpack(proposal, step.state) if proposal is not image else fallback
+    assert best is not None  # the first step is never taken back
+    return Run(best.state, best, record.bounds(), record.logliks(), stop, moved)
 
 
 def _search(em, state, rules, rng, searches) -> tuple[State, int]:

@@ -15,14 +15,16 @@ from avem.data import Design, DesignData
 from avem.families.gaussian import Gaussian
 
 Params = dict[str, np.ndarray]
+_UNITS = ("centre", "scale", "column_centre", "column_scale")
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """Centre and scale of each outcome, scale of each design column."""
+    """Centre and scale of each outcome and of each design column."""
 
     centre: np.ndarray
     scale: np.ndarray
+    column_centre: np.ndarray
     column_scale: np.ndarray
     constant: int
     """Which design column is constant, or -1."""
@@ -35,21 +37,22 @@ class Scaling:
         """The scaling for a data set; one common scale where the model ties outcomes together."""
         constant = constant_column(design, data)
         centre = np.nanmean(data.Y, axis=0) if constant >= 0 else np.zeros(data.Y.shape[1])
-        # Deviations are scaled before they are squared: 1e200 is a legal, if unusual, unit.
-        deviation = data.Y - centre
-        size = np.nanmax(np.abs(deviation), axis=0)
-        scale = size * np.sqrt(np.nanmean((deviation / size) ** 2, axis=0))
+        scale = np.array([_size(y[~np.isnan(y)]) for y in (data.Y - centre).T])
         if family.covariance == "spherical" or structure == "isotropic":
             scale = np.full_like(scale, np.exp(np.log(scale).mean()))
-        column_scale = np.ones(data.A.shape[1])
-        if structure != "isotropic":
-            largest = np.abs(data.A).max(axis=0, initial=0.0)
-            column_scale = np.where(largest > 0, largest, 1.0)
-            column_scale *= np.sqrt(np.mean((data.A / column_scale) ** 2, axis=0))
-            column_scale = np.where(largest > 0, column_scale, 1.0)
-        if constant >= 0:
-            column_scale[constant] = 1.0
-        return cls(centre, scale, column_scale, constant, design.x_cols, design.z_cols, family)
+        # A centred slope is correlated with its intercept: only a full covariance allows that.
+        may_mix = structure == "full" and len(set(design.effect_blocks)) == 1
+        may_mix = may_mix and constant in design.z_cols
+        column_centre, column_scale = np.zeros(data.A.shape[1]), np.ones(data.A.shape[1])
+        used = data.A[~np.isnan(data.Y).all(axis=1)]
+        for column in set(range(len(column_scale))) - {constant}:
+            has_effect = column in design.z_cols
+            if constant >= 0 and (may_mix or not has_effect):
+                column_centre[column] = used[:, column].mean()
+            if structure != "isotropic" or not has_effect:
+                column_scale[column] = _size(used[:, column] - column_centre[column])
+        columns = (design.x_cols, design.z_cols)
+        return cls(centre, scale, column_centre, column_scale, constant, *columns, family)
 
     @classmethod
     def none(cls, design: Design, data: DesignData, family: Gaussian) -> Scaling:
@@ -57,56 +60,71 @@ class Scaling:
         p, a = data.Y.shape[1], data.A.shape[1]
         constant = constant_column(design, data)
         columns = (design.x_cols, design.z_cols)
-        return cls(np.zeros(p), np.ones(p), np.ones(a), constant, *columns, family)
+        units = (np.zeros(p), np.ones(p), np.zeros(a), np.ones(a))
+        return cls(*units, constant, *columns, family)
 
     def data_in(self, data: DesignData) -> tuple[np.ndarray, np.ndarray]:
         """Outcomes and design columns on the scale of the fit."""
-        return (data.Y - self.centre) / self.scale, data.A / self.column_scale
+        a = (data.A - self.column_centre) / self.column_scale
+        return (data.Y - self.centre) / self.scale, a
 
     def data_out(self, y: np.ndarray) -> np.ndarray:
         """Outcomes in the user's units."""
         return y * self.scale + self.centre
 
-    @property
-    def effect_scale(self) -> np.ndarray:
-        """(d,) size of one internal unit of each effect, in the user's units."""
-        of_column = self.column_scale[list(self.z_cols)]
-        return (self.scale[:, None] / of_column[None]).ravel()
+    def _to_user(self, columns: tuple[int, ...]) -> np.ndarray:
+        """Matrix from coefficients of the scaled columns to coefficients of the user's columns."""
+        centre, scale = self.column_centre[list(columns)], self.column_scale[list(columns)]
+        matrix = np.diag(1.0 / scale)
+        if self.constant in columns:
+            matrix[columns.index(self.constant)] -= centre / scale
+        return matrix
 
-    def _coef_scale(self) -> tuple[np.ndarray, np.ndarray]:
-        """(outcomes, terms) size of one internal unit, and the shift of the intercept."""
-        size = self.scale[:, None] / self.column_scale[list(self.x_cols)][None]
-        shift = np.zeros_like(size)
-        if self.constant in self.x_cols:
-            shift[:, self.x_cols.index(self.constant)] = self.centre
-        return size, shift
+    @property
+    def _effects_to_user(self) -> np.ndarray:
+        """(d, d) matrix from internal effects to the user's."""
+        return np.kron(np.diag(self.scale), self._to_user(self.z_cols))
+
+    def effects_in(self, effects: np.ndarray) -> np.ndarray:
+        """Internal effects (d, subjects) from the user's (subjects, d)."""
+        return np.linalg.solve(self._effects_to_user, effects.T)
+
+    def effects_out(self, mean: np.ndarray, cov: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The user's (subjects, d) and (subjects, d, d) from (d, subjects) and (d, d, subjects)."""
+        matrix = self._effects_to_user
+        return (matrix @ mean).T, matrix @ np.moveaxis(cov, -1, 0) @ matrix.T
 
     def params_in(self, params: Params) -> Params:
         """Internal theta from (some of) the user's parameters."""
         theta = {k: np.array(params[k], float) for k in ("initial", "transition") if k in params}
         if "coef" in params:
-            size, shift = self._coef_scale()
-            theta["coef"] = (params["coef"] - shift) / size
+            coef = np.array(params["coef"], float)
+            if self.constant in self.x_cols:
+                coef[:, :, self.x_cols.index(self.constant)] -= self.centre
+            inverse = np.linalg.inv(self._to_user(self.x_cols))
+            theta["coef"] = coef @ inverse.T / self.scale[:, None]
         noise = self.family.noise_name
         if noise in params:
             covariance = self.family.noise_from_params(params[noise], len(self.scale))
             theta["covariance"] = covariance / np.outer(self.scale, self.scale)
         if "effect_covariance" in params:
-            size = self.effect_scale
-            theta["effect_covariance"] = params["effect_covariance"] / np.outer(size, size)
+            inverse = np.linalg.inv(self._effects_to_user)
+            theta["effect_covariance"] = inverse @ params["effect_covariance"] @ inverse.T
         return theta
 
     def params_out(self, theta: Params) -> Params:
         """The user's parameters from internal theta."""
-        size, shift = self._coef_scale()
+        coef = theta["coef"] @ self._to_user(self.x_cols).T * self.scale[:, None]
+        if self.constant in self.x_cols:
+            coef[:, :, self.x_cols.index(self.constant)] += self.centre
         covariance = theta["covariance"] * np.outer(self.scale, self.scale)
-        effect = self.effect_scale
+        effects = self._effects_to_user
         return {
             "initial": np.array(theta["initial"]),
             "transition": np.array(theta["transition"]),
-            "coef": theta["coef"] * size + shift,
+            "coef": coef,
             self.family.noise_name: self.family.noise_to_params(covariance),
-            "effect_covariance": theta["effect_covariance"] * np.outer(effect, effect),
+            "effect_covariance": effects @ theta["effect_covariance"] @ effects.T,
         }
 
     def log_jacobian(self, observed: np.ndarray) -> float:
@@ -115,17 +133,22 @@ class Scaling:
 
     def to_json(self) -> dict[str, Any]:
         """The numbers that `from_json` needs beside the design and family."""
-        names = ("centre", "scale", "column_scale")
-        return {name: getattr(self, name).tolist() for name in names} | {"constant": self.constant}
+        return {name: getattr(self, name).tolist() for name in _UNITS} | {"constant": self.constant}
 
     @classmethod
     def from_json(cls, state: dict[str, Any], design: Design, family: Gaussian) -> Scaling:
         """The scaling of a saved fit."""
-        centre, scale, column_scale = (
-            np.array(state[name], float) for name in ("centre", "scale", "column_scale")
-        )
+        units = {name: np.array(state[name], float) for name in _UNITS}
         constant = int(state["constant"])
-        return cls(centre, scale, column_scale, constant, design.x_cols, design.z_cols, family)
+        return cls(
+            **units, constant=constant, x_cols=design.x_cols, z_cols=design.z_cols, family=family
+        )
+
+
+def _size(values: np.ndarray) -> float:
+    """Root mean square; scaled before they are squared, so that no unit overflows."""
+    largest = np.abs(values).max(initial=0.0)
+    return float(largest * np.sqrt(np.mean((values / largest) ** 2))) if largest > 0 else 1.0
 
 
 def constant_column(design: Design, data: DesignData) -> int:

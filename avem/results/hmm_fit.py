@@ -98,20 +98,25 @@ class HMMFit:
 
     def effects(self, level: float = 0.95) -> pd.DataFrame:
         """Per subject and effect: mean, sd and interval under q_i."""
-        if not 0 < level < 1:
-            raise ModelError(f"level is {level}; a number between 0 and 1 is wanted, such as 0.95.")
-        n, d = self.effects_mean.shape
-        mean = self.effects_mean.ravel()
-        sd = np.sqrt(np.diagonal(self.effects_cov, axis1=1, axis2=2)).ravel()
+        return self._effects_table(self.subjects, self.effects_mean, self.effects_cov, level)
+
+    def _effects_table(
+        self, subjects: np.ndarray, mean: np.ndarray, cov: np.ndarray, level: float
+    ) -> pd.DataFrame:
+        if not (isinstance(level, int | float) and 0 < level < 1):
+            raise ModelError(f"level is {level!r}; a number between 0 and 1 is wanted: 0.95, say.")
+        n, d = mean.shape
+        centre = mean.ravel()
+        sd = np.sqrt(np.diagonal(cov, axis1=1, axis2=2)).ravel()
         half = ndtri(0.5 + level / 2) * sd
         return pd.DataFrame(
             {
-                self.columns["subject"]: np.repeat(self.subjects, d),
+                self.columns["subject"]: np.repeat(subjects, d),
                 "effect": np.tile(np.array(self.model.effect_names, dtype=object), n),
-                "mean": mean,
+                "mean": centre,
                 "sd": sd,
-                "lower": mean - half,
-                "upper": mean + half,
+                "lower": centre - half,
+                "upper": centre + half,
             }
         )
 
@@ -135,21 +140,12 @@ class HMMFit:
             {f"state_{k}": values[:, k] for k in range(self.model.n_states)}
         )
 
-    def infer_effects(self, data: Any) -> pd.DataFrame:
-        """Effects of the subjects of new data from those rows alone: mean and sd of q_i."""
+    def infer_effects(self, data: Any, level: float = 0.95) -> pd.DataFrame:
+        """Effects of the subjects of new data, from those rows alone; columns as in `effects`."""
         encoded = self._encode(data)
-        mean, cov = infer_effects(self.model, encoded, self.theta)
-        scale = self.model.scaling.effect_scale[:, None]
-        sd = np.sqrt(np.diagonal(cov).T)
-        n = encoded.panel.n_subjects
-        return pd.DataFrame(
-            {
-                self.columns["subject"]: np.repeat(encoded.panel.subjects, self.model.n_effects),
-                "effect": np.tile(np.array(self.model.effect_names, dtype=object), n),
-                "mean": (mean * scale).T.ravel(),
-                "sd": (sd * scale).T.ravel(),
-            }
-        )
+        found = infer_effects(self.model, encoded, self.theta)
+        mean, cov = self.model.scaling.effects_out(*found)
+        return self._effects_table(encoded.panel.subjects, mean, cov, level)
 
     # --- simulation, pictures, files ------------------------------------------------------------
 
@@ -230,7 +226,7 @@ class HMMFit:
     def _effects_for(self, data: Encoded) -> np.ndarray:
         """(d, panel subjects) on the scale of the fit: fitted where known, inferred elsewhere."""
         known = self._positions(data.panel)
-        effects = self.effects_mean[known].T / self.model.scaling.effect_scale[:, None]
+        effects = self.model.scaling.effects_in(self.effects_mean[known])
         if (known < 0).any() and self.model.n_effects:
             inferred, _ = infer_effects(self.model, data, self.theta)
             effects = np.where(known < 0, inferred, effects)

@@ -70,6 +70,7 @@ class _Units:
 
     centre: tuple[float, ...]
     scale: tuple[float, ...]
+    column_centre: tuple[float, ...]
     column_scale: tuple[float, ...]
     constant: int
 
@@ -263,13 +264,17 @@ def _model(record: _Record) -> HMMModel:
 
 def _check_units(units: _Units, design: Design) -> None:
     p, a = len(design.outcomes), len(design.columns)
-    lengths = (len(units.centre), len(units.scale), len(units.column_scale))
+    lengths = tuple(
+        len(values)
+        for values in (units.centre, units.scale, units.column_centre, units.column_scale)
+    )
+    places = np.array([*units.centre, *units.column_centre])
     sizes = np.array([*units.scale, *units.column_scale])
     if (
         p < 1
-        or lengths != (p, p, a)
+        or lengths != (p, p, a, a)
         or not -1 <= units.constant < a
-        or not (np.isfinite(sizes).all() and np.isfinite(units.centre).all() and (sizes > 0).all())
+        or not (np.isfinite(sizes).all() and np.isfinite(places).all() and (sizes > 0).all())
     ):
         raise FileError("its scaling does not belong to its formula.")
 

@@ -104,7 +104,8 @@ def test_a_saved_file_can_be_saved_again_to_the_same_bytes(saved, tmp_path):
 def test_a_fit_without_effects_that_did_not_converge(fit, tmp_path):
     family = avem.Gaussian("full")
     design = Design.from_state({"formula": "y1 ~ 1", "levels": {}, "moments": {}})
-    units = {"centre": [1 / 3], "scale": [0.1], "column_scale": [1.0], "constant": 0}
+    units = {"centre": [1 / 3], "scale": [0.1], "constant": 0}
+    units |= {"column_centre": [0.0], "column_scale": [1.0]}
     scaling = Scaling.from_json(units, design, family)
     params = {
         "initial": np.ones(1),

@@ -1,0 +1,111 @@
+"""Watching a fit: a line that shows how it is doing, and Ctrl-C that stops it gently."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from types import FrameType, TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+_QUIET_SECONDS = 2.0
+_LOG_SECONDS = 5.0
+"""Between lines where there is no terminal to draw on."""
+
+
+class Watch:
+    """Watches a fit from the outside; call it after each iteration.
+
+    Shows nothing for two seconds, then the iteration, the bound and the rate, on stderr; `show`
+    None means only where a person is looking (a terminal or a notebook). The first Ctrl-C lets the
+    iteration at hand finish and ends the fit with what it has, so no compiled work is torn apart;
+    the second one raises KeyboardInterrupt at once.
+    """
+
+    def __init__(self, show: bool | None, max_iter: int) -> None:
+        self._show = _somebody_looks() if show is None else show
+        self._max_iter = max_iter
+        self._began = time.perf_counter()
+        self._stage = "starts"
+        self._bar: Progress | None = None
+        self._logged = -float("inf")
+        self._previous: Any = None
+        self.interrupted = False
+
+    def __enter__(self) -> Watch:
+        if threading.current_thread() is threading.main_thread():  # Python's rule for signals
+            self._previous = signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.interrupted = True
+        self._restore()
+
+    def _restore(self) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+            self._previous = None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._restore()
+        if self._bar is not None:
+            self._bar.stop()
+
+    def stage(self, name: str) -> None:
+        """Name what is going on now."""
+        self._stage = name
+
+    def __call__(self, iteration: int, bound: float, change: float) -> bool:
+        """One more iteration is done; whether the user has asked to stop."""
+        if self._show and time.perf_counter() - self._began >= _QUIET_SECONDS:
+            draw = self._draw if _somebody_looks() else self._log
+            draw(iteration, bound, change)
+        return self.interrupted
+
+    def _log(self, iteration: int, bound: float, change: float) -> None:
+        if time.perf_counter() - self._logged >= _LOG_SECONDS:
+            self._logged = time.perf_counter()
+            line = f"{self._stage}: iteration {iteration}, bound {bound:.3f}, change {change:.1e}"
+            print(line, file=sys.stderr, flush=True)
+
+    def _draw(self, iteration: int, bound: float, change: float) -> None:
+        if self._bar is None:
+            self._bar = Progress(
+                TextColumn("{task.fields[stage]}"),
+                BarColumn(bar_width=20),
+                MofNCompleteColumn(),
+                TextColumn("bound {task.fields[bound]:.3f}  change {task.fields[change]:.1e}"),
+                TextColumn("{task.fields[rate]:.1f} it/s"),
+                TimeElapsedColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            fields = {"stage": self._stage, "bound": bound, "change": change, "rate": 0.0}
+            self._task = self._bar.add_task("fit", total=self._max_iter, **fields)
+            self._bar.start()
+            self._shown_from = (time.perf_counter(), 0)
+        began, count = self._shown_from
+        self._shown_from = (began, count + 1)
+        rate = count / max(time.perf_counter() - began, 1e-9)
+        self._bar.update(
+            self._task,
+            completed=iteration,
+            stage=self._stage,
+            bound=bound,
+            change=change,
+            rate=rate,
+        )
+
+
+def _somebody_looks() -> bool:
+    console = Console(stderr=True)
+    return console.is_terminal or console.is_jupyter

@@ -66,10 +66,10 @@ def infer_effects(
     zero = np.zeros((model.n_effects, data.panel.n_subjects))
     state = _settle(em, State(theta, tuple(data.layout.split(zero))))
     for _ in range(3):
-        state, moved = search_modes(em, state, rng)
-        if not moved:
+        found = search_modes(em, state, rng)
+        if not found.moved:
             break
-        state = _settle(em, state)
+        state = _settle(em, found.state)
     passes = em.e_step(state)
     join = data.layout.join
     return (

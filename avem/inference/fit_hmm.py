@@ -67,9 +67,8 @@ def fit_hmm(
     began = time.perf_counter()
     rng = np.random.default_rng(seed)
     em = make_em(model, data, fixed, recentre=not rules.plain)
-    rows = Rows(
-        data.y, data.a, data.panel.row_subject, data.panel.n_subjects, model.scaling.constant
-    )
+    panel = data.panel
+    rows = Rows(data.y, data.a, panel.row_subject, panel.n_subjects, model.scaling.constant)
 
     def start(number: int) -> State:
         theta, effects = make_start(em, rows, number, rng)
@@ -84,7 +83,7 @@ def fit_hmm(
     else:
         state, starts = _best_start(em, [start(s) for s in range(n_starts)], rng, watch)
     if not rules.plain and not watch.interrupted:
-        state, _ = search_modes(em, state, rng)
+        state = search_modes(em, state, rng).state
     watch.stage("AVEM")
     run = _after(starts, iterate(em, state, rules, rng, watch))
     theta, passes = run.state.theta, run.last.passes

@@ -9,17 +9,18 @@ are alike, deviations show them when subjects differ by more than states do.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from avem.inference.avem import AnchoredEM, State
+from avem.inference.avem import AnchoredEM
 
 _SAMPLE = 4000
 _LLOYD_STEPS = 15
 _STICKINESS = 0.9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rows:
     """The panel's rows on the scale of the fit: what a start is made from."""
 
@@ -32,6 +33,21 @@ class Rows:
     constant: int
     """Which design column is constant, or -1."""
 
+    @cached_property
+    def usable(self) -> np.ndarray:
+        """The rows with something observed."""
+        return np.flatnonzero(~np.isnan(self.y).all(1))
+
+    @cached_property
+    def subject_means(self) -> np.ndarray:
+        """(subjects, outcomes) mean of what was seen, shrunk a little towards 0, the overall."""
+        means = np.zeros((self.n_subjects, self.y.shape[1]))
+        for j, y in enumerate(self.y.T):
+            seen = ~np.isnan(y)
+            total = np.bincount(self.subject[seen], y[seen], self.n_subjects)
+            means[:, j] = total / (1 + np.bincount(self.subject[seen], minlength=self.n_subjects))
+        return means
+
 
 def make_start(
     em: AnchoredEM, rows: Rows, number: int, rng: np.random.Generator
@@ -40,14 +56,12 @@ def make_start(
     emission = em.kernel.emission
     n_states, p = em.kernel.n_states, emission.n_outcomes
     own_level = rows.constant in emission.z_cols
-    means = _subject_means(rows)
+    means = rows.subject_means
     centred = own_level and number % 2 == 0
-    y = rows.y - means[rows.subject] if centred else rows.y
-
-    usable = np.flatnonzero(~np.isnan(y).all(1))
-    sample = rng.choice(usable, min(_SAMPLE, len(usable)), replace=False)
+    sample = rng.choice(rows.usable, min(_SAMPLE, len(rows.usable)), replace=False)
     x = rows.a[sample][:, list(emission.x_cols)]
-    y = np.nan_to_num(y[sample])
+    y = rows.y[sample] - (means[rows.subject[sample]] if centred else 0.0)
+    y = np.nan_to_num(y)
     label = _first_labels(y, n_states, number // 2, rng)
     coef = np.zeros((n_states, p, len(emission.x_cols)))
     for _ in range(_LLOYD_STEPS):
@@ -87,16 +101,6 @@ def make_start(
     return theta, effects.reshape(-1, rows.n_subjects)
 
 
-def _subject_means(rows: Rows) -> np.ndarray:
-    """(subjects, outcomes) mean of what was seen, shrunk a little towards 0, the overall mean."""
-    seen = ~np.isnan(rows.y)
-    total = np.zeros((rows.n_subjects, rows.y.shape[1]))
-    count = np.zeros_like(total)
-    np.add.at(total, rows.subject, np.nan_to_num(rows.y))
-    np.add.at(count, rows.subject, seen)
-    return total / (count + 1.0)
-
-
 def _first_labels(y: np.ndarray, n_states: int, kind: int, rng: np.random.Generator) -> np.ndarray:
     """First clusters: slices along the main direction of variation, then random seeds."""
     if kind == 0:
@@ -125,8 +129,3 @@ def _regress(x, y, label, n_states, rng) -> np.ndarray:
             miss = y[row] - pooled @ x[row]
             coef[k] = pooled + np.outer(miss, x[row]) / max(x[row] @ x[row], 1e-12)
     return coef
-
-
-def to_state(theta: dict[str, np.ndarray], effects: np.ndarray, split) -> State:
-    """A state of the iteration; `split` cuts subject arrays into chunks."""
-    return State(theta, tuple(split(effects)))

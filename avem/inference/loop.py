@@ -12,7 +12,8 @@ from avem.inference.avem import AnchoredEM, State, Step
 from avem.inference.modes import search_modes
 from avem.inference.stop import Stop
 
-_MAX_SEARCHES = 10
+_NEGLIGIBLE = 1e-7
+"""Rise of log p(D, f) by better modes, relative to the bound, that changes no parameter."""
 _PATIENCE = 25
 """Iterations in a row that may stay below the best bound before the fit gives up."""
 
@@ -22,9 +23,9 @@ class Run:
     """A finished iteration."""
 
     state: State
-    """The best state."""
+    """Where it ended: converged, or the best seen."""
     last: Step
-    """The iteration that led to it."""
+    """The iteration that led there."""
     bounds: np.ndarray
     """The anchored ELBO at each iteration."""
     logliks: np.ndarray
@@ -42,8 +43,8 @@ class Rules:
     tol: float
     plain: bool = False
     """The paper's iteration: stop on the relative change of the anchored log likelihood."""
-    search: bool = True
-    """Look for better modes before declaring convergence."""
+    max_searches: int = 10
+    """How often to look for better modes before convergence is declared all the same."""
 
 
 Watcher = Callable[[int, float, float], bool]
@@ -80,10 +81,12 @@ def _fast(
     n_theta = em.pack(start).size - sum(anchor.size for anchor in start.anchors)
     anderson = Anderson(em.weights(start))
     record, moved, searches = _Record(), 0, 0
-    stop = Stop.OUT_OF_STEPS
+    best, level, since_best = None, -np.inf, 0
     trial, fallback = start, start
-    best: Step | None = None
-    level, since_best = -np.inf, 0
+
+    def ended(stop: Stop, step: Step, state: State) -> Run:
+        return Run(state, step, record.bounds(), record.logliks(), stop, moved)
+
     for number in range(1, rules.max_iter + 1):
         step = em.step(trial)
         record.add(step)
@@ -92,41 +95,32 @@ def _fast(
             anderson.forget()
             trial = fallback
             continue
-        level = step.bound
+        level, since_best = step.bound, since_best + 1
         if best is None or step.bound > best.bound:
             best, since_best = step, 0
-        else:
-            since_best += 1
         x, image = em.pack(trial), em.pack(step.state)
         change = float(np.abs(image - x)[:n_theta].max())
         if watch(number, step.bound, change):
-            stop = Stop.INTERRUPTED
-            break
+            return ended(Stop.INTERRUPTED, best, best.state)
         if since_best > _PATIENCE:
-            stop = Stop.BOUND_FELL
-            break
+            return ended(Stop.BOUND_FELL, best, best.state)
         if change < rules.tol:
-            searched, n_moved = _search(em, step.state, rules, rng, searches)
+            if searches == rules.max_searches:
+                return ended(Stop.CONVERGED, step, step.state)
             searches += 1
-            if n_moved == 0:
-                best, stop = step, Stop.CONVERGED
-                break
-            moved += n_moved
+            found = search_modes(em, step.state, rng)
+            moved += found.moved
+            if found.rise <= _NEGLIGIBLE * abs(step.bound):
+                return ended(Stop.CONVERGED, step, found.state)
             anderson.forget()
-            trial = fallback = searched
+            trial = fallback = found.state
             level = -np.inf
             continue
         fallback = step.state
         proposal = anderson.propose(x, image)
         trial = em.unpack(proposal, step.state) if proposal is not image else fallback
     assert best is not None  # the first step is never taken back
-    return Run(best.state, best, record.bounds(), record.logliks(), stop, moved)
-
-
-def _search(em, state, rules, rng, searches) -> tuple[State, int]:
-    if not rules.search or searches >= _MAX_SEARCHES:
-        return state, 0
-    return search_modes(em, state, rng)
+    return ended(Stop.OUT_OF_STEPS, best, best.state)
 
 
 class _Record:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,15 +26,27 @@ _RISE = 1e-3
 """Smallest rise of log p(D_i, f) that counts as another mode."""
 
 
-def search_modes(em: AnchoredEM, state: State, rng: np.random.Generator) -> tuple[State, int]:
-    """The state with every subject in the best mode found, and how many subjects moved."""
+class Search(NamedTuple):
+    """What a search found."""
+
+    state: State
+    """Every subject in the best mode found."""
+    moved: int
+    """How many subjects moved."""
+    rise: float
+    """By how much sum_i log p(D_i, f_i) rose."""
+
+
+def search_modes(em: AnchoredEM, state: State, rng: np.random.Generator) -> Search:
+    """Look for better modes of every subject's effect."""
     if em.kernel.n_effects == 0:
-        return state, 0
+        return Search(state, 0, 0.0)
     real = [np.asarray(chunk.real) for chunk in em.chunks]
     pairs = zip(state.anchors, real, strict=True)
     everyone = np.concatenate([anchor[:, is_real] for anchor, is_real in pairs], axis=1)
     own, height = _climb(em, state.theta, state.anchors)
     anchors, best = list(state.anchors), [level + _RISE for level in height]
+    before = sum(level.sum() for level in best)
     moved = [np.zeros_like(is_real) for is_real in real]
     for move in _moves(em, state.theta, everyone, rng):
         there, height = _climb(em, state.theta, tuple(move(anchor) for anchor in own))
@@ -42,7 +55,11 @@ def search_modes(em: AnchoredEM, state: State, rng: np.random.Generator) -> tupl
             anchors[c] = np.where(better, there[c], anchors[c])
             best[c] = np.where(better, height[c], best[c])
             moved[c] |= better
-    return replace(state, anchors=tuple(anchors)), int(sum(m.sum() for m in moved))
+    return Search(
+        state=replace(state, anchors=tuple(anchors)),
+        moved=int(sum(m.sum() for m in moved)),
+        rise=float(sum(level.sum() for level in best) - before),
+    )
 
 
 def _moves(

@@ -147,7 +147,11 @@ def _check_states(
                 f"Outcome {name!r} has {count} observed value(s); {n_states} states need at least "
                 f"{wanted}. Use fewer states, or leave the outcome out of the formula."
             )
-    distinct = len(np.unique(np.nan_to_num(data.Y[observed.any(1)], nan=np.inf), axis=0))
+    rows = np.nan_to_num(data.Y[observed.any(1)], nan=np.inf)
+    # Sorting millions of rows takes seconds; nearly always a few show that there are enough.
+    distinct = len(np.unique(rows[:1000], axis=0))
+    if distinct < n_states:
+        distinct = len(np.unique(rows, axis=0))
     if distinct < n_states:
         raise ModelError(
             f"The outcomes take {distinct} distinct values, too few for {n_states} states. "

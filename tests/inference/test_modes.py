@@ -1,0 +1,73 @@
+"""Re-anchoring: subjects in a wrong mode are moved out of it."""
+
+import numpy as np
+import pytest
+
+import avem
+from avem.inference.avem import State
+from avem.inference.fit_hmm import make_em
+from avem.inference.modes import label_shifts, search_modes
+from avem.numerics.precision import in_float64
+
+K, N, T = 3, 60, 60
+MU = np.array([-1.5, 0.0, 1.5])
+TRUTH = {
+    "initial": np.full(K, 1 / K),
+    "transition": np.full((K, K), 0.04) + 0.88 * np.eye(K),
+    "coef": np.repeat(MU[:, None, None], 2, axis=1),
+    "variance": np.ones(K),
+    "effect_covariance": np.eye(2),
+}
+MODEL = avem.MixedHMM(
+    "y1 + y2 ~ 1 + (1 | subject)", K, avem.Gaussian("spherical"), effect_covariance="isotropic"
+)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    truth = MODEL.simulate(TRUTH, N, T, seed=5)
+    return truth, MODEL.fit(truth.frame, time="time")
+
+
+@in_float64
+def test_displaced_subjects_are_brought_back(fitted):
+    _, fit = fitted
+    data = fit._own_data
+    em = make_em(fit.model, data)
+    right = fit.model.scaling.effects_in(fit.effects_mean)
+    wrong = right.copy()
+    shift = label_shifts(em, fit.theta)[0]
+    wrong[:, :10] += shift[:, None]
+    start = State(fit.theta, tuple(data.layout.split(wrong)))
+    found = search_modes(em, start, np.random.default_rng(0))
+    assert found.moved >= 9
+    assert found.rise > 10
+    anchors = data.layout.join(found.state.anchors)
+    assert (np.abs(anchors - right).max(0) < 0.2).sum() >= N - 1
+    # At the solution there is nothing left to gain.
+    again = search_modes(
+        em, State(fit.theta, tuple(data.layout.split(right))), np.random.default_rng(1)
+    )
+    assert again.rise < 0.5
+
+
+def test_shifts_are_the_distances_between_states(fitted):
+    _, fit = fitted
+    shifts = label_shifts(make_em(fit.model, fit._own_data), fit.theta)
+    in_units = shifts * fit.model.scaling.scale
+    sizes = np.sort(np.unique(np.round(in_units[:, 0], 0)))
+    # Equally spaced states: one step up or down, two steps up or down, each kept once.
+    assert len(shifts) == 4
+    np.testing.assert_allclose(sizes, [-3, -2, 1, 2], atol=1.0)
+
+
+def test_default_fit_beats_the_papers_iteration(fitted):
+    truth, fit = fitted
+    start = {**TRUTH, "coef": 0.5 * TRUTH["coef"], "variance": np.full(K, 1.2)}
+    paper = MODEL.fit(truth.frame, time="time", plain=True, init=start, tol=1e-9)
+
+    def error(some):
+        return ((some.effects_mean - truth.effects) ** 2).mean()
+
+    assert fit.bound > paper.bound + 1
+    assert error(fit) < error(paper)

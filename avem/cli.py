@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -145,13 +145,14 @@ def fit(
     _check_folder(out, force)
     _set_up_jax(no_cache)
     import avem
+    from avem.data.files import read_table
 
     model = avem.MixedHMM(
         formula, states, avem.Gaussian(covariance), effect_covariance=effect_covariance
     )
     group = model.formula.groups[0][1] if model.formula.groups else subject
     columns = {"subject": group, "time": time, "sequence": sequence}
-    data = _read(file, columns, missing_code or ())
+    data = read_table(file, columns, missing_code or ())
     options = {"n_starts": starts, "max_iter": max_iter, "seed": seed, "plain": plain}
     fitted = model.fit(data, subject, time, sequence, **options)
     _finish(fitted, data, out, plots=not no_plots)
@@ -192,13 +193,15 @@ def decode(
     no_cache: NoCache = False,
 ) -> None:
     """Find the states behind the rows of a table, with a saved fit."""
+    from avem.data.files import write_table
+
     _refuse_existing([out], force)
     _set_up_jax(no_cache)
     fitted = _load(fit_file)
     data = _read_like(fitted, file, missing_code or ())
     _note_new_subjects(fitted, data)
     states = _with_keys(fitted, data, fitted.decode(data), fitted.state_probabilities(data))
-    _write(states, out)
+    write_table(states, out)
     typer.echo(f"{out}")
 
 
@@ -219,6 +222,8 @@ def simulate(
     force: Force = False,
 ) -> None:
     """Draw a data set of new subjects from a saved fit."""
+    from avem.data.files import write_table
+
     _refuse_existing([out], force)
     if (data is None) == (subjects is None and times is None):
         raise DataError("simulate needs either --data FILE, or --subjects N and --times T.")
@@ -235,7 +240,7 @@ def simulate(
         if data is not None:
             raise
         raise DataError(f"{error} Give --data with the covariates of every row.") from error
-    _write(drawn.frame, out)
+    write_table(drawn.frame, out)
     typer.echo(f"{out}")
 
 
@@ -274,6 +279,7 @@ def report(
 def _finish(fitted: HMMFit, data: pd.DataFrame, out: Path, plots: bool) -> None:
     """Write all files, print the summary, and end with the fit's exit code."""
     from avem import Stop
+    from avem.data.files import write_table
     from avem.results.report import write_report
 
     out.mkdir(parents=True, exist_ok=True)
@@ -281,10 +287,10 @@ def _finish(fitted: HMMFit, data: pd.DataFrame, out: Path, plots: bool) -> None:
     text = str(fitted.summary())
     typer.echo(text)
     (out / "summary.txt").write_text(text + "\n", encoding="utf-8")
-    _write(fitted.table(), out / "parameters.csv")
-    _write(fitted.effects(), out / "effects.csv")
+    write_table(fitted.table(), out / "parameters.csv")
+    write_table(fitted.effects(), out / "effects.csv")
     states = _with_keys(fitted, data, fitted.decode(), fitted.state_probabilities())
-    _write(states, out / "states.csv")
+    write_table(states, out / "states.csv")
     write_report(fitted, out / "report.html")
     written = [*_FILES]
     for name in _PLOTS if plots else ():
@@ -329,78 +335,13 @@ def _load(path: Path) -> HMMFit:
     return load(path)
 
 
-def _read(
-    path: Path,
-    columns: Mapping[str, str | None],
-    missing: Collection[str],
-    text: Collection[str] = (),
-) -> pd.DataFrame:
-    """The table in a file. The subject, sequence and time `columns` have no missing codes."""
-    import pandas as pd
-
-    kind = _kind(path)
-    if not path.is_file():
-        raise FileError(f"There is no file {str(path)!r}.")
-    keys = [name for name in columns.values() if name is not None]
-    try:
-        if kind == ".parquet":
-            return _read_parquet(path, keys, missing)
-        options: dict[str, Any] = {"sep": "\t" if kind == ".tsv" else ","}
-        names = pd.read_csv(path, nrows=0, **options).columns
-        labels = [columns[key] for key in ("subject", "sequence") if columns[key] in names]
-        as_text = [*text, *_zero_padded(path, labels, options)]
-        options["dtype"] = dict.fromkeys(as_text, "str")
-        options["na_values"] = {name: list(missing) for name in names if name not in keys}
-        return pd.read_csv(path, **options)
-    except (ValueError, OSError) as error:  # pandas' parser errors are ValueErrors
-        raise FileError(f"Cannot read {str(path)!r} as a {kind} table: {error}") from error
-
-
-def _kind(path: Path) -> str:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    kind = next((s for s in reversed(suffixes) if s not in (".gz", ".zip", ".bz2", ".xz")), "")
-    if kind not in (".csv", ".tsv", ".parquet"):
-        raise FileError(f"{str(path)!r} ends in {kind!r}; .csv, .tsv or .parquet is wanted.")
-    return kind
-
-
-def _zero_padded(path: Path, names: list[str | None], options: dict[str, Any]) -> list[str]:
-    """Columns with labels such as 007, which as numbers would lose their zeros."""
-    import pandas as pd
-
-    table = pd.read_csv(path, usecols=names, dtype="str", **options)
-    return [name for name in table if table[name].str.match(r"0\d+$", na=False).any()]
-
-
-def _read_parquet(path: Path, keys: Collection[str], missing: Collection[str]) -> pd.DataFrame:
-    import pandas as pd
-
-    try:
-        frame = pd.read_parquet(path)
-    except ImportError:
-        raise FileError("Reading .parquet needs an extra: pip install 'avem[parquet]'.") from None
-    for name in frame.columns.difference(list(keys)):
-        values = frame[name]
-        if pd.api.types.is_numeric_dtype(values):
-            codes = [code for code in map(_number, missing) if code is not None]
-        else:
-            codes = list(missing)
-        frame[name] = values.mask(values.isin(codes))
-    return frame
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
 def _read_like(fitted: HMMFit, path: Path, missing: Collection[str]) -> pd.DataFrame:
     """A table for a saved fit, its subjects read as text if the fit's are: 12 is not '12'."""
+    from avem.data.files import read_table
+
     subject = str(fitted.columns["subject"])
     is_text = all(isinstance(label, str) for label in fitted.subjects.tolist())
-    return _read(path, fitted.columns, missing, text=[subject] if is_text else [])
+    return read_table(path, fitted.columns, missing, text=[subject] if is_text else [])
 
 
 def _with_data(fitted: HMMFit, path: Path, missing: Collection[str]) -> HMMFit:
@@ -449,16 +390,6 @@ def _empty_rows(fitted: HMMFit, n_subjects: int, n_times: int) -> pd.DataFrame:
         columns[names["sequence"]] = np.ones(n_subjects * n_times, int)
     columns[names["time"] or "time"] = np.tile(np.arange(1, n_times + 1), n_subjects)
     return pd.DataFrame(columns)
-
-
-def _write(frame: pd.DataFrame, path: Path) -> None:
-    kind = _kind(path)
-    if not path.parent.is_dir():
-        raise FileError(f"There is no folder {str(path.parent)!r}. Make it first.")
-    if kind == ".parquet":
-        frame.to_parquet(path, index=False)
-    else:
-        frame.to_csv(path, index=False, sep="\t" if kind == ".tsv" else ",")
 
 
 # --- the process -------------------------------------------------------------------------------

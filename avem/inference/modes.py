@@ -46,19 +46,20 @@ def search_modes(em: AnchoredEM, state: State, rng: np.random.Generator) -> Sear
     everyone = np.concatenate([anchor[:, is_real] for anchor, is_real in pairs], axis=1)
     own, height = _climb(em, state.theta, state.anchors)
     anchors, best = list(state.anchors), [level + _RISE for level in height]
-    before = sum(level.sum() for level in best)
+    rise = 0.0
     moved = [np.zeros_like(is_real) for is_real in real]
     for move in _moves(em, state.theta, everyone, rng):
         there, height = _climb(em, state.theta, tuple(move(anchor) for anchor in own))
         for c, is_real in enumerate(real):
             better = (height[c] > best[c]) & is_real
+            rise += float((height[c][better] - best[c][better]).sum())
             anchors[c] = np.where(better, there[c], anchors[c])
             best[c] = np.where(better, height[c], best[c])
             moved[c] |= better
     return Search(
         state=replace(state, anchors=tuple(anchors)),
         moved=int(sum(m.sum() for m in moved)),
-        rise=float(sum(level.sum() for level in best) - before),
+        rise=rise,
     )
 
 

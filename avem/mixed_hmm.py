@@ -13,16 +13,16 @@ import numpy as np
 import pandas as pd
 
 from avem.data import Design, Panel, parse_formula
-from avem.effects.prior import STRUCTURES
+from avem.effects.prior import STRUCTURES, project_covariance
 from avem.errors import AvemWarning, ModelError
 from avem.families import Gaussian
 from avem.inference.avem import EFFECT_FLOOR
-from avem.inference.fit_hmm import Fitted, Guess, fit_hmm, starts_agreeing
+from avem.inference.fit_hmm import AGREE, Fitted, Guess, fit_hmm, start_gaps
 from avem.inference.loop import Rules
 from avem.inference.stop import Stop
 from avem.inference.watch import Watch
 from avem.models.checks import check_data
-from avem.models.hmm_model import HMMModel
+from avem.models.hmm_model import Encoded, HMMModel
 from avem.models.params import check_params
 from avem.models.scaling import Scaling
 from avem.models.simulate import Simulation, simulate
@@ -127,6 +127,8 @@ class MixedHMM:
         model, design_data = self._model(panel, plain)
         encoded = model.encode(panel, design_data)
         held = self._checked({} if fixed is None else fixed, model.design, "fixed")
+        if "effect_covariance" in held:
+            self._check_structure(held["effect_covariance"], model)
         guess = self._guess(init, model, panel)
         guess.theta.update(model.scaling.params_in(held))
         frozen = frozenset(held)
@@ -141,10 +143,10 @@ class MixedHMM:
                 n_starts=n_starts,
                 rules=Rules(max_iter, tol, plain),
                 seed=seed,
-                keep_order=init is not None or bool(frozen & {"initial", "transition", "coef"}),
+                keep_order=init is not None or bool(frozen - {"effect_covariance"}),
                 watch=watch,
             )
-        return self._result(model, panel, ~np.isnan(encoded.y), fitted, frozen, method, plain)
+        return self._result(model, encoded, fitted, frozen, method, plain)
 
     def simulate(
         self,
@@ -236,10 +238,24 @@ class MixedHMM:
     def _checked(self, params: Mapping[str, Any], design: Design, where: str) -> dict[str, Any]:
         return check_params(params, design, self.n_states, self.family, where)
 
+    def _check_structure(self, sigma: np.ndarray, model: HMMModel) -> None:
+        allowed = project_covariance(sigma, self.effect_covariance, model.effect_blocks)
+        if not np.allclose(sigma, allowed, rtol=1e-8, atol=0):
+            raise ModelError(
+                f"fixed['effect_covariance'] is not {self.effect_covariance}, as the model says it "
+                "is (or ties effects of separate group terms). Change one of them."
+            )
+
     def _guess(self, init: Any, model: HMMModel, panel: Panel) -> Guess:
         if init is None:
             return Guess({})
         if isinstance(init, HMMFit):
+            same = (init.model.design.terms, init.model.design.effect_terms)
+            if same != (model.design.terms, model.design.effect_terms):
+                raise ModelError(
+                    f"init is a fit of {init.model.design.formula.text!r}, which has other terms "
+                    f"than {self.formula.text!r}. Give a dict of the parameters to take over."
+                )
             params = self._checked(init.params, model.design, "init")
             effects = None
             if init.effects_mean.shape[1] == model.n_effects:
@@ -252,14 +268,14 @@ class MixedHMM:
     def _result(
         self,
         model: HMMModel,
-        panel: Panel,
-        observed: np.ndarray,
+        data: Encoded,
         fitted: Fitted,
         fixed: frozenset[str],
         method: str,
         plain: bool,
     ) -> HMMFit:
-        scaling, run = model.scaling, fitted.run
+        scaling, run, panel = model.scaling, fitted.run, data.panel
+        observed = ~np.isnan(data.y)
         effects_mean, effects_cov = scaling.effects_out(fitted.effects_mean, fitted.effects_cov)
         jacobian = scaling.log_jacobian(observed)
         alarms = _alarms(model, fitted)
@@ -283,12 +299,12 @@ class MixedHMM:
                 n_sequences=panel.n_lanes,
                 n_observed=int(observed.sum()),
                 n_missing=int((~observed).sum()),
-                start_bounds=tuple(start.last.bound + jacobian for start in fitted.starts),
+                start_gaps=start_gaps(fitted.starts),
                 start_iterations=tuple(len(start.bounds) for start in fitted.starts),
-                starts_agreeing=starts_agreeing(fitted.starts),
+                starts_agreeing=sum(gap < AGREE for gap in start_gaps(fitted.starts)),
                 moved=run.moved,
                 seconds=fitted.seconds,
-                notes=(*alarms, *_remarks(model, panel, fitted, fixed)),
+                notes=(*alarms, *_remarks(model, data.panel, data.spread, fitted, fixed)),
             ),
             columns={"subject": panel.subject, "time": panel.time, "sequence": panel.sequence},
             panel=panel,
@@ -330,23 +346,28 @@ def _alarms(model: HMMModel, fitted: Fitted) -> list[str]:
     alarms = []
     if fitted.run.stop is not Stop.CONVERGED:
         alarms.append(fitted.run.stop.value)
-    collapsed = np.argwhere(fitted.run.last.floored)
+    collapsed = np.argwhere(fitted.collapsed)
     if len(collapsed):
         where = "; ".join(f"state {k}, {model.design.outcomes[j]}" for k, j in collapsed[:5])
         alarms.append(
             f"The variance of {where} fell onto (nearly) a single value and was held at its floor, "
-            "a millionth of the outcome's variance. Use fewer states, or check for repeated values."
+            "a millionth of the outcome's variance. Use fewer states, or look for repeated values, "
+            "missing codes and outliers."
         )
     return alarms
 
 
-def _remarks(model: HMMModel, panel: Panel, fitted: Fitted, fixed: frozenset[str]) -> list[str]:
+def _remarks(
+    model: HMMModel, panel: Panel, spread: np.ndarray, fitted: Fitted, fixed: frozenset[str]
+) -> list[str]:
     """What a reader should know: goes into the summary."""
     remarks = []
     variances = np.diagonal(fitted.theta["effect_covariance"])
-    if "effect_covariance" not in fixed and (variances < 10 * EFFECT_FLOOR).any():
-        named = zip(model.effect_names, variances, strict=True)
-        names = [name for name, variance in named if variance < 10 * EFFECT_FLOOR]
+    none = variances < 10 * EFFECT_FLOOR * np.repeat(spread, len(model.design.effect_terms))
+    # A collapsed state can force the effects to 0; then there is more to say, and it was said.
+    if "effect_covariance" not in fixed and none.any() and not fitted.collapsed.any():
+        named = zip(model.effect_names, none, strict=True)
+        names = [name for name, is_none in named if is_none]
         remarks.append(
             f"The subjects do not differ in {', '.join(names)}: its variance is (nearly) 0. "
             "The model without it says the same."

@@ -163,28 +163,44 @@ def _buckets(longest: np.ndarray, lanes_of: np.ndarray) -> list[np.ndarray]:
     """Subjects, shortest first, cut into the few length classes that waste least padding."""
     by_length = np.argsort(longest, kind="stable")
     lengths = longest[by_length]
-    quantiles = lengths[np.linspace(0, len(lengths) - 1, 33).astype(int)]
-    ends = np.unique(np.searchsorted(lengths, quantiles, side="right"))
+    # Candidate cuts: even ones, and ever finer ones towards the few longest subjects.
+    n = len(lengths)
+    tail = n - 2 ** np.arange(n.bit_length())
+    places = np.concatenate([np.linspace(0, n - 1, 33).astype(int), tail[tail > 0] - 1])
+    ends = np.unique(np.searchsorted(lengths, lengths[places], side="right"))
     lanes = np.concatenate([[0], np.cumsum(lanes_of[by_length])])
-    # cheapest[end] = (cost, cuts) of the best partition of the first `end` subjects.
-    cheapest: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
-    for end in ends.tolist():
-        cheapest[end] = min(
-            (cost + lengths[end - 1] * (lanes[end] - lanes[start]) + _BUCKET_PRICE, (*cuts, end))
-            for start, (cost, cuts) in cheapest.items()
-            if len(cuts) < _MAX_BUCKETS
-        )
-    return np.split(by_length, cheapest[len(lengths)][1][:-1])
+
+    def cost(start: int, end: int) -> int:
+        size = _round_up(int(lanes[end] - lanes[start]), 8)
+        return _round_up(int(lengths[end - 1]), 4) * size + _BUCKET_PRICE
+
+    # cheapest[end] = (cost, cuts) of the best partition of the first `end` subjects so far.
+    cheapest: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
+    best = (cost(0, n), (n,))
+    for _ in range(_MAX_BUCKETS):
+        cheapest = {
+            end: min(
+                (total + cost(start, end), (*cuts, end))
+                for start, (total, cuts) in cheapest.items()
+                if start < end
+            )
+            for end in ends.tolist()
+            if end > min(cheapest, default=n)
+        }
+        if n in cheapest:
+            best = min(best, cheapest[n])
+    return np.split(by_length, best[1][:-1])
 
 
 def _cut(bucket: np.ndarray, lanes_of: np.ndarray, max_lanes: int) -> list[np.ndarray]:
-    """A bucket's subjects in parts of nearly equal size, at most `max_lanes` lanes each."""
-    lanes = lanes_of[bucket]
-    before = np.cumsum(lanes) - lanes
-    n_parts = -(-int(lanes.sum()) // max_lanes)
-    while True:
-        number = before * n_parts // int(lanes.sum())
-        parts = np.split(bucket, np.flatnonzero(np.diff(number)) + 1)
-        if all(lanes_of[part].sum() <= max_lanes for part in parts):
-            return parts
-        n_parts += 1
+    """A bucket's subjects, in order, in parts of at most `max_lanes` lanes each."""
+    # Even parts waste less padding than full ones and a remainder.
+    n_parts = -(-int(lanes_of[bucket].sum()) // max_lanes)
+    target = max(-(-int(lanes_of[bucket].sum()) // n_parts), int(lanes_of[bucket].max()))
+    cuts, size = [], 0
+    for place, lanes in enumerate(lanes_of[bucket].tolist()):
+        if size + lanes > target:
+            cuts.append(place)
+            size = 0
+        size += lanes
+    return np.split(bucket, cuts)

@@ -20,14 +20,6 @@ def project_covariance(moment: np.ndarray, structure: str, blocks: np.ndarray) -
     return np.where(blocks[:, None] == blocks[None], moment, 0.0)
 
 
-def floor_eigenvalues(covariance: np.ndarray, floor: float) -> tuple[np.ndarray, bool]:
-    """The covariance with no eigenvalue below ``floor``, and whether any had to be raised."""
-    values, vectors = np.linalg.eigh(covariance)
-    if values.min(initial=np.inf) >= floor:
-        return covariance, False
-    return (vectors * np.maximum(values, floor)) @ vectors.T, True
-
-
 def log_density(covariance: np.ndarray, f: np.ndarray) -> np.ndarray:
     """log N(f; 0, Sigma) of each column of f (d, subjects)."""
     factor = np.linalg.cholesky(covariance)

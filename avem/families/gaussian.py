@@ -27,10 +27,9 @@ from jaxtyping import Float
 
 from avem.data._layout import Chunk
 from avem.errors import ModelError
+from avem.numerics.covariance import floor_eigenvalues
 
 COVARIANCES = ("spherical", "diagonal", "full")
-_VARIANCE_FLOOR = 1e-6
-"""Smallest variance of a state, in units of the outcome's overall variance."""
 _FULL_MISSING_STEPS = 5
 """Inner EM steps for a full covariance with missing cells; each raises the M-step's objective."""
 
@@ -276,35 +275,38 @@ class GaussianKernel:
         coef: np.ndarray,
         covariance: np.ndarray,
         sums: Sums,
+        floor: np.ndarray,
         fixed: frozenset[str],
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """New coefficients and covariances, and which (state, outcome) variances were floored.
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """New coefficients and covariances.
 
         Coefficients first, at the current covariances, then covariances: each raises the bound.
-        A state that no observation belongs to keeps its parameters.
+        An outcome that was not observed in a state keeps its parameters there. ``floor`` (outcomes)
+        is the smallest variance allowed.
         """
         p, m = self.n_outcomes, len(self.x_cols)
         masks = np.zeros((len(self.groups), p), bool)
         for g, members in enumerate(self.groups):
             masks[g, list(members)] = True
         new_coef, new_covariance = coef.copy(), covariance.copy()
-        floored = np.zeros((self.n_states, p), bool)
         for k in range(self.n_states):
             count = np.where(masks, sums.weight[k][:, None], 0.0).sum(0)  # per outcome
-            if count.min() < 1e-8:
+            unseen = count < 1e-8
+            if unseen.all():
                 continue
             if "coef" not in fixed and m:
-                new_coef[k] = self._regress(covariance[k], sums.xx[k], sums.xr[k], masks)
+                found = self._regress(covariance[k], sums.xx[k], sums.xr[k], masks)
+                new_coef[k] = np.where(unseen[:, None], coef[k], found)
             b = new_coef[k]
             cross = np.einsum("jm,gim->gji", b, sums.xr[k])
             fitted = np.einsum("im,gmn,jn->gij", b, sums.xx[k], b)
             residual = sums.rr[k] - cross - np.swapaxes(cross, 1, 2) + fitted
             residual = np.where(masks[:, :, None] & masks[:, None], residual, 0.0)
             if self.family.noise_name not in fixed:
-                new_covariance[k], floored[k] = self._noise(
-                    covariance[k], residual, sums.weight[k], masks
-                )
-        return new_coef, new_covariance, floored
+                found = self._noise(covariance[k], residual, sums.weight[k], masks, floor)
+                keep = unseen[:, None] | unseen
+                new_covariance[k] = np.where(keep, covariance[k], found)
+        return new_coef, new_covariance
 
     def _regress(self, covariance, xx, xr, masks) -> np.ndarray:
         """Generalised least squares over the groups; ordinary when there is one group."""
@@ -320,20 +322,20 @@ class GaussianKernel:
         solution = np.linalg.lstsq(normal.reshape(p * m, p * m), right.ravel(), rcond=1e-13)[0]
         return solution.reshape(p, m)
 
-    def _noise(self, covariance, residual, count, masks) -> tuple[np.ndarray, np.ndarray]:
+    def _noise(self, covariance, residual, count, masks, floor) -> np.ndarray:
         kind = self.family.covariance
-        seen = masks.T @ count
+        seen = np.maximum(masks.T @ count, 1e-300)
+        if kind == "full":
+            if masks.all():
+                covariance = residual.sum(0) / seen[0]
+            else:
+                for _ in range(_FULL_MISSING_STEPS):
+                    covariance = _complete(covariance, residual, count, masks)
+            return floor_eigenvalues(covariance, floor)[0]
+        variance = np.diagonal(residual.sum(0)) / seen
         if kind == "spherical":
             variance = np.full(self.n_outcomes, residual.sum(0).trace() / seen.sum())
-        elif kind == "diagonal":
-            variance = np.diagonal(residual.sum(0)) / seen
-        elif masks.all():
-            return _floor_full(residual.sum(0) / seen[0])
-        else:
-            for _ in range(_FULL_MISSING_STEPS):
-                covariance = _complete(covariance, residual, count, masks)
-            return _floor_full(covariance)
-        return np.diag(np.maximum(variance, _VARIANCE_FLOOR)), variance < _VARIANCE_FLOOR
+        return np.diag(np.maximum(variance, floor))
 
 
 def _embedded_inverse(covariance: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -354,13 +356,3 @@ def _complete(covariance, residual, count, masks) -> np.ndarray:
         error = covariance - predict @ covariance
         total += predict @ residual[g] @ predict.T + count[g] * error
     return total / count.sum()
-
-
-def _floor_full(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
-    low = values < _VARIANCE_FLOOR
-    if not low.any():
-        return covariance, np.zeros(len(covariance), bool)
-    raised = (vectors * np.maximum(values, _VARIANCE_FLOOR)) @ vectors.T
-    # The outcomes that make up the collapsed directions.
-    return raised, (vectors[:, low] ** 2).max(1) > 0.1

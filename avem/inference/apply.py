@@ -12,9 +12,9 @@ from avem.inference.avem import IMPOSSIBLE, AnchoredEM, State
 from avem.inference.fit_hmm import make_em
 from avem.inference.modes import search_modes
 from avem.models.hmm_model import Encoded, HMMModel
+from avem.models.params import Params
 from avem.numerics.precision import in_float64
 
-Params = dict[str, np.ndarray]
 _MAX_STEPS = 100
 _SETTLED = 1e-8
 
@@ -53,7 +53,9 @@ def viterbi(model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray) 
     paths = em.each_chunk(
         lambda chunk, f: _viterbi(data.kernel, theta, f, chunk), list(data.layout.split(effects))
     )
-    return data.layout.gather([np.asarray(path) for path in paths])
+    if not all(np.isfinite(height).all() for _, height in paths):
+        raise AvemError(IMPOSSIBLE)
+    return data.layout.gather([np.asarray(path) for path, _ in paths])
 
 
 @in_float64

@@ -21,10 +21,11 @@ from jax import Array
 
 from avem.data._layout import Chunk
 from avem.effects.posterior import GaussianQ, expected_quadratic_gain, update_from_quadratic
-from avem.effects.prior import floor_eigenvalues, project_covariance
+from avem.effects.prior import project_covariance
 from avem.errors import AvemError
 from avem.families.gaussian import Sums
 from avem.models.hmm_kernel import HMMKernel, Local, Theta
+from avem.numerics.covariance import floor_eigenvalues
 from avem.numerics.precision import in_float64
 
 IMPOSSIBLE = (
@@ -32,8 +33,8 @@ IMPOSSIBLE = (
     "values far outside those of the fit, and for zero probabilities or tiny variances in init= "
     "and fixed=."
 )
-EFFECT_FLOOR = 1e-8
-"""Smallest variance of an effect, in units of the outcome's overall variance."""
+NOISE_FLOOR, EFFECT_FLOOR = 1e-6, 1e-8
+"""Smallest variance of a state and of an effect, in units of the outcome's overall variance."""
 
 
 class Totals(NamedTuple):
@@ -106,8 +107,6 @@ class Step:
     loglik: float
     """sum_i log p(D_i | anchor) at the state before it."""
     passes: tuple[Pass, ...]
-    floored: np.ndarray
-    """(state, outcome): the variance was kept from collapsing."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +122,8 @@ class AnchoredEM:
     """(d,) which effects may be correlated."""
     matched: np.ndarray
     """(d,) the fixed term whose column an effect shares, or -1."""
+    spread: np.ndarray
+    """(outcomes,) overall variance of each outcome."""
     fixed: frozenset[str] = frozenset()
     recentre: bool = True
     form: list[str] = field(default_factory=lambda: ["scaled"])
@@ -141,16 +142,22 @@ class AnchoredEM:
 
     def step(self, state: State) -> Step:
         """One iteration of AVEM."""
-        passes = self.e_step(state)
+        return self._finish(state, self.e_step(state))
+
+    def leap(self, state: State) -> Step | None:
+        """One iteration from a state that may be out of bounds; None if it is."""
+        passes = self.try_e_step(state)
+        return self._finish(state, passes) if _finite(passes) else None
+
+    def _finish(self, state: State, passes: Sequence[Pass]) -> Step:
         total = jax.tree.map(lambda *parts: np.sum(parts, axis=0), *(p.totals for p in passes))
-        theta, shift, floored = self.m_step(state.theta, total)
+        theta, shift = self.m_step(state.theta, total)
         anchors = tuple(np.asarray(p.mean) - shift[:, None] for p in passes)
         return Step(
             state=State(theta, anchors),
             bound=float(sum(np.sum(p.bound) for p in passes)),
             loglik=float(sum(np.sum(p.loglik) for p in passes)),
             passes=tuple(passes),
-            floored=floored,
         )
 
     def e_step(self, state: State) -> list[Pass]:
@@ -174,8 +181,8 @@ class AnchoredEM:
 
     def m_step(
         self, theta: dict[str, np.ndarray], total: Totals
-    ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        """New parameters, the shift of every effect's mean into them, and floored variances."""
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """New parameters, and the shift of every effect's mean into them."""
         new = dict(theta)
         if "initial" not in self.fixed:
             new["initial"] = total.first / total.first.sum()
@@ -184,21 +191,27 @@ class AnchoredEM:
             stays = np.broadcast_to(leaving < 1e-12, total.pair.shape)
             moves = total.pair / np.where(leaving < 1e-12, 1.0, leaving)
             new["transition"] = np.where(stays, theta["transition"], moves)
-        new["coef"], new["covariance"], floored = self.kernel.emission.maximise(
-            theta["coef"], theta["covariance"], total.emission, self.fixed
+        new["coef"], new["covariance"] = self.kernel.emission.maximise(
+            theta["coef"],
+            theta["covariance"],
+            total.emission,
+            NOISE_FLOOR * self.spread,
+            self.fixed,
         )
         mean = total.effect_mean / self.n_subjects
         second = total.effect_second / self.n_subjects
         shift = np.zeros_like(mean)
         if self.recentre and "coef" not in self.fixed and len(mean):
-            # Parameter-expanded EM: the mean of the effects belongs to the fixed part.
-            shift = np.where(self.matched >= 0, mean, 0.0)
+            # Parameter-expanded EM: what the fixed part can express of the effects' mean belongs
+            # to it. Effects without a fixed term keep theirs, and the prior ties the others to it.
+            shift = _expressible(mean, theta["effect_covariance"], self.matched >= 0)
             new["coef"] = new["coef"] + self.as_coef(shift)
             second = second - np.outer(shift, mean) - np.outer(mean, shift) + np.outer(shift, shift)
         if "effect_covariance" not in self.fixed and len(mean):
             sigma = project_covariance((second + second.T) / 2, self.structure, self.blocks)
-            new["effect_covariance"], _ = floor_eigenvalues(sigma, EFFECT_FLOOR)
-        return new, shift, floored
+            floor = EFFECT_FLOOR * np.repeat(self.spread, len(mean) // len(self.spread))
+            new["effect_covariance"], _ = floor_eigenvalues(sigma, floor)
+        return new, shift
 
     def as_coef(self, effect: np.ndarray) -> np.ndarray:
         """An effect (d,) as a change of the coefficients (outcomes, terms) it is matched with."""
@@ -271,6 +284,15 @@ class AnchoredEM:
         n_anchor = sum(anchor.size for anchor in state.anchors)
         n_theta = self.pack(state).size - n_anchor
         return np.concatenate([np.full(n_theta, np.sqrt(self.n_subjects)), np.ones(n_anchor)])
+
+
+def _expressible(mean: np.ndarray, sigma: np.ndarray, matched: np.ndarray) -> np.ndarray:
+    """The shift of the matched effects after which the prior fits the effects' mean best."""
+    precision = np.linalg.inv(sigma)
+    rest = precision[np.ix_(matched, ~matched)] @ mean[~matched]
+    shift = np.zeros_like(mean)
+    shift[matched] = mean[matched] + np.linalg.solve(precision[np.ix_(matched, matched)], rest)
+    return shift
 
 
 def _finite(passes: Sequence[Pass]) -> bool:

@@ -8,21 +8,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from avem.errors import AvemError
-from avem.inference.avem import AnchoredEM, Pass, State
+from avem.inference.avem import NOISE_FLOOR, AnchoredEM, Pass, State
 from avem.inference.initialise import Rows, make_start
 from avem.inference.loop import Rules, Run, iterate
 from avem.inference.modes import search_modes
 from avem.inference.watch import Watch
 from avem.models.hmm_model import Encoded, HMMModel
+from avem.models.params import Params
+from avem.numerics.covariance import floor_eigenvalues
 from avem.numerics.precision import in_float64
 
 _START_CELLS = 100_000
 """Starts are compared on about this many cells; more would not change which one wins."""
-_START_RULES = Rules(max_iter=60, tol=1e-3)
-_AGREE = 1.0
+_START_RULES = Rules(max_iter=60, tol=1e-3, lenient=False)
+AGREE = 1.0
 """Starts whose bounds are this close (in log likelihood units) found the same solution."""
-
-Params = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +44,8 @@ class Fitted:
     """(d, d, subjects)."""
     subject_bound: np.ndarray
     """(subjects,) anchored ELBO."""
+    collapsed: np.ndarray
+    """(states, outcomes) whose variance was kept from collapsing."""
     run: Run
     starts: tuple[Run, ...]
     """The run of each start on the cells used to compare them; empty when init was given."""
@@ -68,20 +70,23 @@ def fit_hmm(
     rng = np.random.default_rng(seed)
     em = make_em(model, data, fixed, recentre=not rules.plain)
     panel = data.panel
-    rows = Rows(data.y, data.a, panel.row_subject, panel.n_subjects, model.scaling.constant)
+    constant = model.scaling.constant
+    rows = Rows(data.y, data.a, data.spread, panel.row_subject, panel.n_subjects, constant)
 
     def start(number: int) -> State:
         theta, effects = make_start(em, rows, number, rng)
         if guess.effects is not None:
             effects = guess.effects
-        elif guess.theta:
+        elif "coef" in guess.theta:
             effects = np.zeros_like(effects)  # the paper's start: every anchor at the prior mean
         return State({**theta, **guess.theta}, tuple(data.layout.split(effects)))
 
     if rules.plain or n_starts == 1 or set(guess.theta) >= {"coef", "covariance"}:
         state, starts = start(0), ()
     else:
-        state, starts = _best_start(em, [start(s) for s in range(n_starts)], rng, watch)
+        first = replace(_START_RULES, max_iter=min(_START_RULES.max_iter, rules.max_iter))
+        states = [start(s) for s in range(n_starts)]
+        state, starts = _best_start(em, states, first, rng, watch)
     if not rules.plain and not watch.interrupted:
         state = search_modes(em, state, rng).state
     watch.stage("AVEM")
@@ -95,6 +100,7 @@ def fit_hmm(
     return Fitted(
         theta=theta,
         **_subjects(data, passes),
+        collapsed=_collapsed(theta["covariance"], NOISE_FLOOR * data.spread),
         run=run,
         starts=starts,
         seconds=time.perf_counter() - began,
@@ -111,13 +117,18 @@ def make_em(
         structure=model.effect_covariance,
         blocks=model.effect_blocks,
         matched=model.matched_terms,
+        spread=data.spread,
         fixed=fixed,
         recentre=recentre,
     )
 
 
 def _best_start(
-    em: AnchoredEM, starts: list[State], rng: np.random.Generator, watch: Watch
+    em: AnchoredEM,
+    starts: list[State],
+    rules: Rules,
+    rng: np.random.Generator,
+    watch: Watch,
 ) -> tuple[State, tuple[Run, ...]]:
     """Run all starts for a while on some of the data; the best one's state, and all runs."""
     cells = np.array([chunk.valid.size for chunk in em.chunks])
@@ -131,7 +142,7 @@ def _best_start(
         watch.stage(f"start {number + 1}/{len(starts)}")
         cut = replace(start, anchors=tuple(start.anchors[c] for c in chosen))
         try:
-            runs.append((start, iterate(part, cut, _START_RULES, rng, watch)))
+            runs.append((start, iterate(part, cut, rules, rng, watch)))
         except AvemError as error:  # one bad start is no reason to give up
             failure = error
         if watch.interrupted and runs:
@@ -161,10 +172,10 @@ def _after(starts: tuple[Run, ...], run: Run) -> Run:
     )
 
 
-def starts_agreeing(starts: tuple[Run, ...]) -> int:
-    """How many starts reached the best one's solution."""
+def start_gaps(starts: tuple[Run, ...]) -> tuple[float, ...]:
+    """How far below the best start's bound each one ended."""
     bounds = [run.last.bound for run in starts]
-    return sum(bound > max(bounds) - _AGREE for bound in bounds)
+    return tuple(max(bounds) - bound for bound in bounds)
 
 
 def _subjects(data: Encoded, passes: tuple[Pass, ...]) -> dict[str, np.ndarray]:
@@ -174,6 +185,11 @@ def _subjects(data: Encoded, passes: tuple[Pass, ...]) -> dict[str, np.ndarray]:
         "effects_cov": join([np.asarray(p.covariance) for p in passes]),
         "subject_bound": join([np.asarray(p.bound) for p in passes]),
     }
+
+
+def _collapsed(covariance: np.ndarray, floor: np.ndarray) -> np.ndarray:
+    """(states, outcomes) which variances are at their floor."""
+    return np.array([floor_eigenvalues(state, 1.01 * floor)[1] for state in covariance])
 
 
 def state_order(model: HMMModel, data: Encoded, theta: Params) -> np.ndarray:

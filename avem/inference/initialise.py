@@ -28,6 +28,8 @@ class Rows:
     """(rows, outcomes), NaN where missing."""
     a: np.ndarray
     """(rows, design columns)."""
+    spread: np.ndarray
+    """(outcomes,) overall variance of each outcome."""
     subject: np.ndarray
     n_subjects: int
     constant: int
@@ -77,13 +79,13 @@ def make_start(
         spread = members.var(0) if len(members) > 1 else residual.var(0)
         if emission.family.covariance == "spherical":
             spread = np.full(p, spread.mean())
-        covariance[k] = np.diag(np.maximum(spread, 0.05))
+        covariance[k] = np.diag(np.maximum(spread, 0.05 * rows.spread))
 
     effects = np.zeros((p, len(emission.z_cols), rows.n_subjects))
-    variance = np.full((p, len(emission.z_cols)), 0.1)
+    variance = np.repeat(0.1 * rows.spread[:, None], len(emission.z_cols), axis=1)
     if own_level:
         at = emission.z_cols.index(rows.constant)
-        variance[:, at] = np.maximum(means.var(0), 0.05)
+        variance[:, at] = np.maximum(means.var(0), 0.05 * rows.spread)
         if centred:
             effects[:, at] = means.T
     sigma = variance.ravel()

@@ -10,7 +10,10 @@ class Stop(Enum):
 
     CONVERGED = "The iteration converged: a further step changes nothing that matters."
     OUT_OF_STEPS = "The iteration limit was reached first; raise max_iter or loosen tol."
-    BOUND_FELL = "The bound kept falling; the best parameters seen were kept."
+    BOUND_FELL = (
+        "The bound kept falling and the best parameters seen were kept: the states overlap too "
+        "much for a stable solution. Use fewer states or a simpler formula."
+    )
     INTERRUPTED = "Interrupted by the user; the best parameters so far were kept."
 
     def __str__(self) -> str:

@@ -37,7 +37,9 @@ class Watch:
         self.interrupted = False
 
     def __enter__(self) -> Watch:
-        if threading.current_thread() is threading.main_thread():  # Python's rule for signals
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        # Only there may signals be handled; and where Ctrl-C is ignored, it stays so.
+        if in_main_thread and callable(signal.getsignal(signal.SIGINT)):
             self._previous = signal.signal(signal.SIGINT, self._interrupt)
         return self
 

@@ -128,10 +128,13 @@ def smooth(
         (filtered, emission, norm, valid, goes_on),
         reverse=True,
     )
+    pairs = jnp.stack(pair).reshape(n_states, n_states, n_lanes)
+    # The backward pass can overflow where the forward one does not: one flag for both.
+    is_finite = jnp.isfinite(pairs).all((0, 1))
     return Posterior(
-        loglik=_loglik(algebra, scale, norm, valid),
+        loglik=jnp.where(is_finite, _loglik(algebra, scale, norm, valid), jnp.nan),
         state=jnp.stack(state, axis=1),
-        pair=jnp.stack(pair).reshape(n_states, n_states, n_lanes),
+        pair=pairs,
     )
 
 

@@ -67,10 +67,12 @@ class HMMKernel:
         table = self.table(theta, f, chunk)
         return hmm.smooth(theta["initial"], theta["transition"], table, chunk.valid, form)
 
-    def viterbi(self, theta: Theta, f: Array, chunk: Chunk) -> Int[Array, "time lane"]:
-        """Most probable state path of every lane."""
+    def viterbi(
+        self, theta: Theta, f: Array, chunk: Chunk
+    ) -> tuple[Int[Array, "time lane"], Float[Array, " lane"]]:
+        """Most probable state path of every lane, and its log p(D, U)."""
         table = self.table(theta, f, chunk)
-        return hmm.viterbi(theta["initial"], theta["transition"], table, chunk.valid)[0]
+        return hmm.viterbi(theta["initial"], theta["transition"], table, chunk.valid)
 
     def expected_complete(
         self, theta: Theta, f: Array, posterior: hmm.Posterior, chunk: Chunk

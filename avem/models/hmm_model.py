@@ -11,7 +11,7 @@ from avem.data import Design, DesignData, Panel
 from avem.data._layout import Chunk, Layout, build_layout
 from avem.families.gaussian import Gaussian, GaussianKernel
 from avem.models.hmm_kernel import HMMKernel
-from avem.models.scaling import Scaling
+from avem.models.scaling import Scaling, spread
 from avem.numerics.precision import in_float64
 
 _LANES_ON_CPU = 1024
@@ -76,6 +76,7 @@ class HMMModel:
             layout=layout,
             chunks=tuple(jax.device_put(chunk) for chunk in filled),
             kernel=HMMKernel(self.n_states, emission),
+            spread=np.array([spread(column) ** 2 for column in y.T]),
         )
 
 
@@ -90,3 +91,5 @@ class Encoded:
     layout: Layout
     chunks: tuple[Chunk, ...]
     kernel: HMMKernel
+    spread: np.ndarray
+    """(outcomes,) variance of each outcome, not counting a few wild values."""

@@ -13,8 +13,8 @@ import numpy as np
 
 from avem.data import Design, DesignData
 from avem.families.gaussian import Gaussian
+from avem.models.params import Params
 
-Params = dict[str, np.ndarray]
 _UNITS = ("centre", "scale", "column_centre", "column_scale")
 
 
@@ -36,8 +36,8 @@ class Scaling:
     def learn(cls, design: Design, data: DesignData, family: Gaussian, structure: str) -> Scaling:
         """The scaling for a data set; one common scale where the model ties outcomes together."""
         constant = constant_column(design, data)
-        centre = np.nanmean(data.Y, axis=0) if constant >= 0 else np.zeros(data.Y.shape[1])
-        scale = np.array([_size(y[~np.isnan(y)]) for y in (data.Y - centre).T])
+        centre = np.nanmedian(data.Y, axis=0) if constant >= 0 else np.zeros(data.Y.shape[1])
+        scale = np.array([spread(y) for y in data.Y.T])
         if family.covariance == "spherical" or structure == "isotropic":
             scale = np.full_like(scale, np.exp(np.log(scale).mean()))
         # A centred slope is correlated with its intercept: only a full covariance allows that.
@@ -67,10 +67,6 @@ class Scaling:
         """Outcomes and design columns on the scale of the fit."""
         a = (data.A - self.column_centre) / self.column_scale
         return (data.Y - self.centre) / self.scale, a
-
-    def data_out(self, y: np.ndarray) -> np.ndarray:
-        """Outcomes in the user's units."""
-        return y * self.scale + self.centre
 
     def _to_user(self, columns: tuple[int, ...]) -> np.ndarray:
         """Matrix from coefficients of the scaled columns to coefficients of the user's columns."""
@@ -145,15 +141,30 @@ class Scaling:
         )
 
 
+def spread(values: np.ndarray) -> float:
+    """Standard deviation of what is not missing, not counting a few wild values.
+
+    1 where nothing varies. Values are scaled before they are squared, so that no unit overflows.
+    """
+    values = values[~np.isnan(values)]
+    deviation = values - values.mean() if len(values) else values
+    largest = np.abs(deviation).max(initial=0.0)
+    if not largest > 0:
+        return 1.0
+    sd = float(largest * np.sqrt(np.mean((deviation / largest) ** 2)))
+    middle = float(np.subtract(*np.quantile(values, [0.75, 0.25]))) / 1.349
+    return min(sd, middle) if middle > 1e-9 * sd else sd
+
+
 def _size(values: np.ndarray) -> float:
-    """Root mean square; scaled before they are squared, so that no unit overflows."""
+    """Root mean square, 1 where all is 0."""
     largest = np.abs(values).max(initial=0.0)
     return float(largest * np.sqrt(np.mean((values / largest) ** 2))) if largest > 0 else 1.0
 
 
 def constant_column(design: Design, data: DesignData) -> int:
-    """The design column that is 1 everywhere and is a fixed term, or -1."""
+    """The design column of the fixed intercept, or -1."""
     for column in design.x_cols:
-        if (data.A[:, column] == 1.0).all():
+        if design.columns[column] == "Intercept" and (data.A[:, column] == 1.0).all():
             return column
     return -1

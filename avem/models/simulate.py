@@ -9,8 +9,7 @@ import pandas as pd
 
 from avem.data import Design, Panel
 from avem.families.gaussian import Gaussian
-
-Params = dict[str, np.ndarray]
+from avem.models.params import Params
 
 
 class Simulation(NamedTuple):
@@ -34,15 +33,20 @@ def draw_effects(params: Params, n_subjects: int, rng: np.random.Generator) -> n
 
 def draw_states(params: Params, panel: Panel, rng: np.random.Generator) -> np.ndarray:
     """(rows,) one path for every sequence of the panel."""
-    n_times = int(panel.lane_length.max())
-    path = np.zeros((n_times, panel.n_lanes), int)
-    uniform = rng.random((n_times, panel.n_lanes))
     start, move = np.cumsum(params["initial"]), np.cumsum(params["transition"], axis=1)
     last = len(start) - 1
-    path[0] = np.minimum((uniform[0][:, None] > start).sum(1), last)
-    for t in range(1, n_times):
-        path[t] = np.minimum((uniform[t][:, None] > move[path[t - 1]]).sum(1), last)
-    return path[panel.row_step, panel.row_lane]
+    rows = np.lexsort((panel.row_step, panel.row_lane))
+    first_row = np.cumsum(panel.lane_length) - panel.lane_length
+    longest_first = np.argsort(-panel.lane_length, kind="stable")
+    lengths = -panel.lane_length[longest_first]
+    states = np.empty(panel.n_rows, int)
+    here = np.zeros(panel.n_lanes, int)
+    for t in range(int(panel.lane_length.max())):
+        alive = longest_first[: np.searchsorted(lengths, -t)]  # the lanes longer than t
+        chance = start if t == 0 else move[here[alive]]
+        here[alive] = np.minimum((rng.random((len(alive), 1)) > chance).sum(1), last)
+        states[rows[first_row[alive] + t]] = here[alive]
+    return states
 
 
 def draw_outcomes(

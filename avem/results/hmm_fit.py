@@ -34,8 +34,8 @@ class FitInfo:
     n_observed: int
     """Observed outcome cells."""
     n_missing: int
-    start_bounds: tuple[float, ...]
-    """Bound of each start on the cells used to compare them."""
+    start_gaps: tuple[float, ...]
+    """How far below the best start's bound each one ended."""
     start_iterations: tuple[int, ...]
     """Iterations that each start took before they were compared."""
     starts_agreeing: int
@@ -93,7 +93,7 @@ class HMMFit:
         return tables.summary(self)
 
     def table(self) -> pd.DataFrame:
-        """Every parameter as a row: parameter, state, outcome, term, estimate."""
+        """Every parameter as a row: what it is, and the estimate."""
         return tables.parameter_table(self)
 
     def effects(self, level: float = 0.95) -> pd.DataFrame:
@@ -166,6 +166,8 @@ class HMMFit:
                 unknown = panel.subjects[known < 0][:5].tolist()
                 raise DataError(f"No fitted effects for subjects {unknown}; use effects='new'.")
             fixed = self.effects_mean[known]
+        if seed is not None and not (isinstance(seed, int) and seed >= 0):
+            raise ModelError(f"seed is {seed!r}; a whole number that is not negative is wanted.")
         rng = np.random.default_rng(seed)
         model = self.model
         return simulate(model.design, model.family, self.params, panel, rng, fixed)

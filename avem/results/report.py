@@ -167,11 +167,11 @@ def _ending(fit: HMMFit) -> str:
         f"<p><strong>{escape(fit.stop.value)}</strong> The bound is {fit.bound:,.3f} after "
         f"{_count(fit.n_iter, 'iteration')} ({escape(info.method)}, {info.seconds:.2f} s)."
     )
-    if len(info.start_bounds) > 1:
+    if len(info.start_gaps) > 1:
         text += (
-            f" Before them, {len(info.start_bounds)} starting points were tried: "
+            f" Before them, {len(info.start_gaps)} starting points were tried: "
             f"{info.starts_agreeing} found the best solution, and their bounds spread over "
-            f"{_number(np.ptp(info.start_bounds))}."
+            f"{_number(max(info.start_gaps))}."
         )
     text += "</p>"
     if info.notes:
@@ -284,7 +284,7 @@ def _reproduce(fit: HMMFit) -> str:
     model = fit.model
     arguments = [f"{role}={name!r}" for role, name in fit.columns.items() if name is not None]
     arguments += [f"method={fit.info.method!r}"]
-    n_starts = max(1, len(fit.info.start_bounds))
+    n_starts = max(1, len(fit.info.start_gaps))
     arguments += ["plain=True" if fit.info.plain else f"n_starts={n_starts}"]
     code = (
         f"avem.MixedHMM(\n    {model.design.formula.text!r},\n    n_states={model.n_states},\n"

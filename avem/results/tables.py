@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,16 +27,21 @@ class Summary:
 
 
 def parameter_table(fit: HMMFit) -> pd.DataFrame:
-    """Every parameter as a row; columns that do not apply are empty."""
+    """Every parameter as a row; columns that do not apply are empty.
+
+    ``other`` is the second effect or outcome of a covariance.
+    """
     design, params = fit.model.design, fit.params
     states = range(fit.model.n_states)
     rows: list[tuple] = []
-    rows += [("initial", k, None, None, None, params["initial"][k]) for k in states]
+    rows += [("initial", k, None, None, None, None, params["initial"][k]) for k in states]
     rows += [
-        ("transition", k, m, None, None, params["transition"][k, m]) for k in states for m in states
+        ("transition", k, m, None, None, None, params["transition"][k, m])
+        for k in states
+        for m in states
     ]
     rows += [
-        ("coef", k, None, y, term, params["coef"][k, j, i])
+        ("coef", k, None, y, term, None, params["coef"][k, j, i])
         for k in states
         for j, y in enumerate(design.outcomes)
         for i, term in enumerate(design.terms)
@@ -44,24 +50,25 @@ def parameter_table(fit: HMMFit) -> pd.DataFrame:
     for k in states:
         value = params[noise][k]
         if value.ndim == 0:
-            rows.append((noise, k, None, None, None, float(value)))
+            rows.append((noise, k, None, None, None, None, float(value)))
         elif value.ndim == 1:
-            rows += [(noise, k, None, y, None, value[j]) for j, y in enumerate(design.outcomes)]
+            rows += [
+                (noise, k, None, y, None, None, value[j]) for j, y in enumerate(design.outcomes)
+            ]
         else:
             rows += [
-                (noise, k, None, y, other, value[i, j])
+                (noise, k, None, y, None, other, value[i, j])
                 for i, y in enumerate(design.outcomes)
                 for j, other in enumerate(design.outcomes)
                 if j <= i
             ]
     names = fit.model.effect_names
     rows += [
-        ("effect_covariance", None, None, name, other, params["effect_covariance"][i, j])
-        for i, name in enumerate(names)
-        for j, other in enumerate(names)
-        if j <= i
+        ("effect_covariance", None, None, *effect, names[j], params["effect_covariance"][i, j])
+        for i, effect in enumerate(product(design.outcomes, design.effect_terms))
+        for j in range(i + 1)
     ]
-    columns = ["parameter", "state", "to_state", "outcome", "term", "estimate"]
+    columns = ["parameter", "state", "to_state", "outcome", "term", "other", "estimate"]
     frame = pd.DataFrame(rows, columns=columns)
     return frame.astype({"state": "Int64", "to_state": "Int64"})
 
@@ -72,18 +79,19 @@ def summary(fit: HMMFit) -> Summary:
     n_states = fit.model.n_states
     states = [f"state {k}" for k in range(n_states)]
     missing = f", {info.n_missing:,} missing" if info.n_missing else ""
+    kind = "Mixed hidden" if fit.model.n_effects else "Hidden"
     lines = [
-        f"Mixed hidden Markov model: {design.formula.text}",
-        f"{n_states} states, Gaussian ({fit.model.family.covariance}), "
-        f"effects {fit.model.effect_covariance}",
+        f"{kind} Markov model: {design.formula.text}",
+        f"{n_states} states, Gaussian ({fit.model.family.covariance})"
+        + (f", effects {fit.model.effect_covariance}" if fit.model.n_effects else ""),
         f"{len(fit.subjects):,} subjects, {info.n_sequences:,} sequences, {info.n_rows:,} rows, "
         f"{info.n_observed:,} observed values{missing}",
         f"bound {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s. {fit.stop}",
     ]
-    if info.start_bounds:
+    if info.start_gaps:
         lines.append(
-            f"{info.starts_agreeing} of {len(info.start_bounds)} starts found the same solution; "
-            f"their bounds spread over {np.ptp(info.start_bounds):.3g}."
+            f"{info.starts_agreeing} of {len(info.start_gaps)} starts found the same solution; "
+            f"their bounds spread over {max(info.start_gaps):.3g}."
         )
     lines += ["", "Coefficients"]
     labels = pd.MultiIndex.from_product([design.outcomes, design.terms], names=["outcome", "term"])

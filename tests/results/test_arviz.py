@@ -67,8 +67,10 @@ def test_the_same_seed_gives_the_same_draws(fit):
 
 def test_a_loaded_fit_has_no_observed_data(fit):
     made = to_arviz(replace(fit, panel=None))
-    assert "observed_data" not in list(made.groups())
-    assert "posterior" in list(made.groups())
+    groups = made.groups() if callable(made.groups) else made.groups  # ArviZ 0.x, 1.x
+    names = {group.strip("/") for group in groups}
+    assert "observed_data" not in names
+    assert "posterior" in names
 
 
 def test_without_arviz_the_error_says_what_to_install(fit, monkeypatch):

@@ -66,7 +66,7 @@ def fit():
     frame["subject"] = [NASTY if i == 0 else f"s{i}" for i in frame["subject"]]
     frame.loc[frame["time"] == 5, ["y1", "y2"]] = np.nan
     fit = model.fit(frame, time="time", n_starts=1)
-    told = {"notes": ("Mind the <b>gap</b>.",), "start_bounds": (-9.0, -8.5), "starts_agreeing": 1}
+    told = {"notes": ("Mind the <b>gap</b>.",), "start_gaps": (0.5, 0.0), "starts_agreeing": 1}
     return dataclasses.replace(fit, info=dataclasses.replace(fit.info, **told))
 
 

@@ -134,7 +134,8 @@ class MixedHMM:
         frozen = frozenset(held)
         if tol is None:
             tol = _PLAIN_TOL if plain else _TOL
-        with Watch(progress, max_iter) as watch:
+        offset = model.scaling.log_jacobian(~np.isnan(encoded.y))
+        with Watch(progress, max_iter, offset) as watch:
             fitted = fit_hmm(
                 model,
                 encoded,
@@ -146,7 +147,8 @@ class MixedHMM:
                 keep_order=init is not None or bool(frozen - {"effect_covariance"}),
                 watch=watch,
             )
-        return self._result(model, encoded, fitted, frozen, method, plain)
+        how = {"method": method, "plain": plain, "seed": int(seed)}
+        return self._result(model, encoded, fitted, frozen, how)
 
     def simulate(
         self,
@@ -271,8 +273,7 @@ class MixedHMM:
         data: Encoded,
         fitted: Fitted,
         fixed: frozenset[str],
-        method: str,
-        plain: bool,
+        how: dict[str, Any],
     ) -> HMMFit:
         scaling, run, panel = model.scaling, fitted.run, data.panel
         observed = ~np.isnan(data.y)
@@ -293,8 +294,7 @@ class MixedHMM:
             n_iter=len(run.bounds),
             stop=run.stop,
             info=FitInfo(
-                method=method,
-                plain=plain,
+                **how,
                 n_rows=panel.n_rows,
                 n_sequences=panel.n_lanes,
                 n_observed=int(observed.sum()),
@@ -372,10 +372,11 @@ def _remarks(
             f"The subjects do not differ in {', '.join(names)}: its variance is (nearly) 0. "
             "The model without it says the same."
         )
-    n_gaps = panel.count_gaps()
+    n_gaps, usual = panel.gaps()
     if n_gaps:
         remarks.append(
             f"Rows are taken as one step apart, but {n_gaps:,} steps in {panel.time!r} are longer "
-            "than the usual one. Panel.fill_gaps() puts the missing steps in."
+            f"than the usual {usual}. Panel.from_frame(...).fill_gaps({usual}) puts the missing "
+            "steps in."
         )
     return remarks

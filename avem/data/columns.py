@@ -66,9 +66,12 @@ def outcome_values(panel: Panel, name: str) -> np.ndarray:
     values = column(panel.table, name, "an outcome")
     array = numbers(values)
     if array is None:
+        known = values.dropna().drop_duplicates().tolist()
+        bad = [value for value in known if not _reads_as_number(value)]
         raise DataError(
-            f"The outcome {name!r} is {values.dtype}; numbers or booleans are wanted. Text "
-            "outcomes are not for this family: code them as numbers first."
+            f"The outcome {name!r} is {values.dtype}; numbers or booleans are wanted. Not numbers: "
+            f"{examples(bad or known)}. Convert the column first; for decimal "
+            "commas read the file with decimal=',', for missing codes with na_values."
         )
     if np.isinf(array).any():
         raise DataError(
@@ -127,3 +130,11 @@ def _refuse_gaps(panel: Panel, name: str, what: str, gap: np.ndarray) -> None:
             f"The covariate {name!r} is {what} at {panel.source.name_rows(gap)}, where it is "
             "needed. Fill it in, drop these rows, or make their outcomes missing."
         )
+
+
+def _reads_as_number(value: object) -> bool:
+    try:
+        float(str(value))
+    except ValueError:
+        return False
+    return True

@@ -10,6 +10,8 @@ import pandas as pd
 
 from avem.errors import FileError
 
+_NO_PARQUET = "Files in .parquet need an extra: pip install 'avem[parquet]'."
+
 
 def read_table(
     path: Path,
@@ -26,6 +28,8 @@ def read_table(
         if kind == ".parquet":
             return _read_parquet(path, keys, missing)
         options: dict[str, Any] = {"sep": "\t" if kind == ".tsv" else ","}
+        if kind == ".csv" and _has_semicolons(path):
+            options = {"sep": ";", "decimal": ","}
         names = pd.read_csv(path, nrows=0, **options).columns
         labels = [columns[key] for key in ("subject", "sequence") if columns[key] in names]
         as_text = [*text, *_zero_padded(path, labels, options)]
@@ -45,6 +49,12 @@ def table_kind(path: Path) -> str:
     return kind
 
 
+def _has_semicolons(path: Path) -> bool:
+    """Whether a spreadsheet of a country with decimal commas wrote the file."""
+    header = pd.read_csv(path, nrows=0, sep="\0", engine="python").columns
+    return len(header) == 1 and ";" in header[0] and "," not in header[0]
+
+
 def _zero_padded(path: Path, names: list[str | None], options: dict[str, Any]) -> list[str]:
     """Columns with labels such as 007, which as numbers would lose their zeros."""
     table = pd.read_csv(path, usecols=names, dtype="str", **options)
@@ -55,7 +65,7 @@ def _read_parquet(path: Path, keys: Collection[str], missing: Collection[str]) -
     try:
         frame = pd.read_parquet(path)
     except ImportError:
-        raise FileError("Reading .parquet needs an extra: pip install 'avem[parquet]'.") from None
+        raise FileError(_NO_PARQUET) from None
     for name in frame.columns.difference(list(keys)):
         values = frame[name]
         if pd.api.types.is_numeric_dtype(values):
@@ -79,6 +89,9 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     if not path.parent.is_dir():
         raise FileError(f"There is no folder {str(path.parent)!r}. Make it first.")
     if kind == ".parquet":
-        frame.to_parquet(path, index=False)
+        try:
+            frame.to_parquet(path, index=False)
+        except ImportError:
+            raise FileError(_NO_PARQUET) from None
     else:
         frame.to_csv(path, index=False, sep="\t" if kind == ".tsv" else ",")

@@ -1,5 +1,6 @@
 """The Panel: validated rows of many subjects, each with one or more sequences in time."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from avem.errors import DataError
 MAX_GROWTH = 20  # fill_gaps beyond this is almost always a wrong step
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Panel:
     """Rows of data with their subject, sequence and place in time; rows stay in input order.
 
@@ -62,8 +63,8 @@ class Panel:
         subject : str
             The column that says whose row it is.
         time : str, optional
-            The column to sort by within a sequence: numbers, dates or sortable text. Without it
-            the rows of a sequence are taken in the order they come.
+            The column to sort by within a sequence: numbers, dates, or text that sorts right.
+            Without it the rows of a sequence are taken in the order they come.
         sequence : str, optional
             The column that splits a subject's rows into separate sequences (sessions).
         """
@@ -149,18 +150,22 @@ class Panel:
         table = self.table.loc[rows].reset_index(drop=True)
         return _index(table, self.subject, self.time, self.sequence, self.source.rows(rows))
 
-    def count_gaps(self) -> int:
-        """Return how many steps within sequences are longer than the most common one.
+    def gaps(self) -> tuple[int, int]:
+        """Return how many steps within sequences skip some, and the usual step.
 
-        0 unless times are whole numbers: only then is a gap surely a gap.
+        (0, 0) unless times are whole numbers and all steps are multiples of the most common one:
+        only then is a longer step surely a gap.
         """
         if self.time is None or not pd.api.types.is_integer_dtype(self.table[self.time].dtype):
-            return 0
+            return 0, 0
         order = np.lexsort((self.row_step, self.row_lane))
         time = self.table[self.time].to_numpy(dtype=np.int64)[order]
         steps = np.diff(time)[np.diff(self.row_lane[order]) == 0]
+        if not len(steps):
+            return 0, 0
         sizes, counts = np.unique(steps, return_counts=True)
-        return int((steps > sizes[counts.argmax()]).sum()) if len(steps) else 0
+        usual = int(sizes[counts.argmax()])
+        return (0, 0) if (sizes % usual).any() else (int((steps > usual).sum()), usual)
 
     def fill_gaps(self, step: float = 1) -> "Panel":
         """Return a panel whose times advance by exactly `step` within each sequence.
@@ -178,7 +183,7 @@ class Panel:
             raise DataError(
                 f"Filling gaps with step={step} would turn {self.n_rows} rows into {start[-1]}, "
                 f"more than {MAX_GROWTH} times as many (the longest sequence, of subject "
-                f"{self.subjects[self.lane_subject[longest]]!r}, would have {last[longest] + 1}). "
+                f"{self._label(self.lane_subject[longest])}, would have {last[longest] + 1}). "
                 "Try a larger step, or split long pauses into sequences with sequence=."
             )
         origin = np.full(start[-1], -1)  # the input row of each new row; -1 where inserted
@@ -198,12 +203,26 @@ class Panel:
         source = Source(self.source.backend, index, self.source.wrapped)
         return _index(table, self.subject, self.time, self.sequence, source)
 
+    def _label(self, subject: int) -> str:
+        label = self.subjects[subject]
+        return repr(label.item() if isinstance(label, np.generic) else label)
+
+    def __repr__(self) -> str:
+        return (
+            f"Panel({self.n_subjects:,} subjects in {self.subject!r}, {self.n_lanes:,} sequences, "
+            f"{self.n_rows:,} rows, columns {', '.join(map(str, self.table.columns))})"
+        )
+
     def _places(self, step: float) -> np.ndarray:
         """Return (rows,) how many steps each row is after the first of its lane."""
         if self.time is None:
             raise DataError("fill_gaps needs times: give time= when making the panel.")
-        if not (np.isfinite(step) and step > 0):
-            raise DataError(f"step is {step}; a positive number is wanted.")
+        is_number = isinstance(step, int | float | np.number) and not isinstance(step, bool)
+        if not (is_number and np.isfinite(step) and step > 0):
+            raise DataError(
+                f"step is {step!r}; a positive number is wanted. Turn dates into numbers first, "
+                "e.g. days since the first."
+            )
         time = column(self.table, self.time, "the time")
         values = numbers(time)
         if values is None or pd.api.types.is_bool_dtype(time.dtype):
@@ -225,7 +244,7 @@ class Panel:
             raise DataError(
                 f"Times are not multiples of step={step} from the start of their sequence, at "
                 f"{self.source.name_rows(off)}: subject "
-                f"{self.subjects[self.row_subject[row]]!r} starts at {first[self.row_lane[row]]} "
+                f"{self._label(self.row_subject[row])} starts at {first[self.row_lane[row]]} "
                 f"and has a row at {values[row]}. Try a smaller step, or round the times."
             )
         return place
@@ -316,6 +335,21 @@ def _refuse_unsortable(values: pd.Series, name: str, source: Source) -> None:
                 f"Column {name!r}, the time, holds numbers as text, which sort as text ('10' "
                 "before '9'). Convert it to numbers first."
             )
+        if not _sorts_as_meant(text):
+            raise DataError(
+                f"Column {name!r}, the time, holds text such as {str(text[0])!r}, whose order as "
+                "text need not be its order in time. Convert it first, dates with pd.to_datetime, "
+                "or use numbers or year-month-day (2024-01-25)."
+            )
+
+
+def _sorts_as_meant(text: np.ndarray) -> bool:
+    """Whether text sorts as its author means: year first, or one number of fixed width."""
+    shapes = {re.sub(r"\d", "0", str(value)) for value in text}
+    if len(shapes) > 1:
+        return False
+    shape = shapes.pop()
+    return shape.startswith("0000-00") or len(re.findall("0+", shape)) == 1
 
 
 def _refuse_repeated_times(
@@ -331,7 +365,7 @@ def _refuse_repeated_times(
     rows = order[1:][same]
     if not len(rows):
         return
-    some = table.iloc[rows[:N_EXAMPLES]]
+    some = table.iloc[rows][[subject, time]].drop_duplicates()[:N_EXAMPLES]
     pairs = zip(some[subject].tolist(), some[time].tolist(), strict=True)
     found = "; ".join(f"subject {who!r} has two rows at time {when!r}" for who, when in pairs)
     more = f"; ... ({len(rows)} repeats in all)" if len(rows) > N_EXAMPLES else ""

@@ -120,18 +120,28 @@ class GaussianKernel:
     # --- features: the products of design columns and outcomes that are summed over time --------
 
     @cached_property
-    def _features(self) -> dict[tuple, int]:
-        """Number of each product: (group, "aa"|"ay"|"yy", i, j), and (group, "1", 0, 0)."""
+    def _features(self) -> dict[tuple[str, int, int, int], int]:
+        """Number of each product: (kind, group, i, j), kind by kind.
+
+        Kinds: "1" the weight alone, "aa" two design columns, "ay" a column and an outcome, "yy" two
+        outcomes.
+        """
         columns = sorted({*self.x_cols, *self.z_cols})
-        keys: list[tuple] = []
-        for g, members in enumerate(self.groups):
-            keys.append((g, "1", 0, 0))
-            keys += [(g, "aa", i, j) for i in columns for j in columns if i <= j]
-            keys += [(g, "ay", i, j) for i in columns for j in members]
-            pairs = [(i, j) for i in members for j in members if i <= j]
-            keys += [
-                (g, "yy", i, j) for i, j in pairs if i == j or self.family.covariance == "full"
-            ]
+        full = self.family.covariance == "full"
+        pairs = {
+            "1": lambda members: [(0, 0)],
+            "aa": lambda members: [(i, j) for i in columns for j in columns if i <= j],
+            "ay": lambda members: [(i, j) for i in columns for j in members],
+            "yy": lambda members: [
+                (i, j) for i in members for j in members if i == j or (full and i < j)
+            ],
+        }
+        keys = [
+            (kind, g, i, j)
+            for kind, of_group in pairs.items()
+            for g, members in enumerate(self.groups)
+            for i, j in of_group(members)
+        ]
         return {key: number for number, key in enumerate(keys)}
 
     def _index(self, kind: str, rows: tuple[int, ...], cols: tuple[int, ...]) -> np.ndarray:
@@ -140,7 +150,7 @@ class GaussianKernel:
 
         def number(g: int, i: int, j: int) -> int:
             swapped = kind != "ay" and i > j
-            return self._features.get((g, kind, *((j, i) if swapped else (i, j))), nowhere)
+            return self._features.get((kind, g, *((j, i) if swapped else (i, j))), nowhere)
 
         groups = range(len(self.groups))
         found = [[[number(g, i, j) for j in cols] for i in rows] for g in groups]
@@ -151,23 +161,25 @@ class GaussianKernel:
     ) -> Float[Array, "state feature lane"]:
         """Sums over time of state probability x product, for every product the model needs."""
         keys = list(self._features)
+        group = np.array([g for _, g, _, _ in keys])
+        place = {
+            kind: np.array([(i, j) for k, _, i, j in keys if k == kind], int).reshape(-1, 2).T
+            for kind in ("1", "aa", "ay", "yy")
+        }
 
         def add(total, now):
             state_t, y, a, seen = now
-            parts = {"1": lambda i, j: 1.0, "aa": lambda i, j: a[i] * a[j]}
-            parts |= {"ay": lambda i, j: a[i] * y[j], "yy": lambda i, j: y[i] * y[j]}
-            products = [jnp.where(seen[g], parts[kind](i, j), 0.0) for g, kind, i, j in keys]
-            total = tuple(
-                total[k * len(keys) + f] + state_t[k] * products[f]
-                for k in range(self.n_states)
-                for f in range(len(keys))
+            (aa_i, aa_j), (ay_i, ay_j), (yy_i, yy_j) = place["aa"], place["ay"], place["yy"]
+            ones = jnp.ones((place["1"].shape[1], y.shape[-1]), y.dtype)
+            products = jnp.concatenate(
+                [ones, a[aa_i] * a[aa_j], a[ay_i] * y[ay_j], y[yy_i] * y[yy_j]]
             )
-            return total, None
+            products = jnp.where(seen[group], products, 0.0)
+            return total + state_t[:, None] * products[None], None
 
-        nothing = (jnp.zeros(state.shape[2], state.dtype),) * (self.n_states * len(keys))
+        nothing = jnp.zeros((self.n_states, len(keys), state.shape[2]), state.dtype)
         # A scan adds the steps in order, so that padding cannot change the last bit.
-        total, _ = lax.scan(add, nothing, (state, chunk.y, chunk.a, chunk.seen))
-        return jnp.stack(total).reshape(self.n_states, len(keys), state.shape[2])
+        return lax.scan(add, nothing, (state, chunk.y, chunk.a, chunk.seen))[0]
 
     def _take(self, moments: Array, index: np.ndarray) -> Array:
         return jnp.pad(moments, ((0, 0), (0, 1), (0, 0)))[:, index]

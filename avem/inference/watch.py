@@ -26,9 +26,10 @@ class Watch:
     the second one raises KeyboardInterrupt at once.
     """
 
-    def __init__(self, show: bool | None, max_iter: int) -> None:
+    def __init__(self, show: bool | None, max_iter: int, offset: float = 0.0) -> None:
         self._show = _somebody_looks() if show is None else show
         self._max_iter = max_iter
+        self._offset = offset  # from the bound of standardised data to that of the user's
         self._began = time.perf_counter()
         self._stage = "starts"
         self._bar: Progress | None = None
@@ -70,7 +71,7 @@ class Watch:
         """One more iteration is done; whether the user has asked to stop."""
         if self._show and time.perf_counter() - self._began >= _QUIET_SECONDS:
             draw = self._draw if _somebody_looks() else self._log
-            draw(iteration, bound, change)
+            draw(iteration, bound + self._offset, change)
         return self.interrupted
 
     def _log(self, iteration: int, bound: float, change: float) -> None:

@@ -29,6 +29,7 @@ class FitInfo:
 
     method: str
     plain: bool
+    seed: int
     n_rows: int
     n_sequences: int
     n_observed: int
@@ -223,7 +224,16 @@ class HMMFit:
 
     def _positions(self, panel: Panel) -> np.ndarray:
         """(panel subjects,) place of each in `subjects`, or -1."""
-        return pd.Index(self.subjects).get_indexer(pd.Index(panel.subjects))
+        places = pd.Index(self.subjects).get_indexer(pd.Index(panel.subjects))
+        if (places < 0).all():
+            known = {str(label) for label in self.subjects.tolist()}
+            if any(str(label) in known for label in panel.subjects.tolist()):
+                raise DataError(
+                    f"Subjects such as {panel.subjects.tolist()[0]!r} are in the fit, but as "
+                    f"{type(self.subjects.tolist()[0]).__name__}. Convert the column "
+                    f"{panel.subject!r}, or choose other labels for new subjects."
+                )
+        return places
 
     def _effects_for(self, data: Encoded) -> np.ndarray:
         """(d, panel subjects) on the scale of the fit: fitted where known, inferred elsewhere."""

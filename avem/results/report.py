@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from avem.errors import FileError
 from avem.results._figures import png, state_colors
 from avem.results._plot_emissions import occupancy
 
@@ -85,6 +86,8 @@ same values.</p>
 def write_report(fit: HMMFit, path: str | PathLike[str]) -> Path:
     """Write the report of a fit to an HTML file, and return its path."""
     target = Path(path)
+    if not target.parent.is_dir():
+        raise FileError(f"There is no folder {str(target.parent)!r}. Make it first.")
     target.write_text(report_html(fit), encoding="utf-8")
     return target
 
@@ -286,6 +289,7 @@ def _reproduce(fit: HMMFit) -> str:
     arguments += [f"method={fit.info.method!r}"]
     n_starts = max(1, len(fit.info.start_gaps))
     arguments += ["plain=True" if fit.info.plain else f"n_starts={n_starts}"]
+    arguments += [f"seed={fit.info.seed}"]
     code = (
         f"avem.MixedHMM(\n    {model.design.formula.text!r},\n    n_states={model.n_states},\n"
         f"    family=avem.Gaussian({model.family.covariance!r}),\n"
@@ -296,7 +300,7 @@ def _reproduce(fit: HMMFit) -> str:
         f"avem {own}, jax {version('jax')}, numpy {np.__version__}, Python "
         f"{platform.python_version()} wrote this page."
     )
-    rest = "Arguments that are not shown (seed, tol, init, ...) are not kept with the fit."
+    rest = "Arguments that are not shown (tol, init, fixed, ...) are not kept with the fit."
     return f"<pre>{escape(code)}</pre>\n<p>{escape(made_with)} {rest}</p>"
 
 

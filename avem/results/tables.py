@@ -82,13 +82,13 @@ def summary(fit: HMMFit) -> Summary:
     kind = "Mixed hidden" if fit.model.n_effects else "Hidden"
     lines = [
         f"{kind} Markov model: {design.formula.text}",
-        f"{n_states} states, Gaussian ({fit.model.family.covariance})"
+        f"{n_states} state{'s' if n_states > 1 else ''}, Gaussian ({fit.model.family.covariance})"
         + (f", effects {fit.model.effect_covariance}" if fit.model.n_effects else ""),
         f"{len(fit.subjects):,} subjects, {info.n_sequences:,} sequences, {info.n_rows:,} rows, "
         f"{info.n_observed:,} observed values{missing}",
         f"bound {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s. {fit.stop}",
     ]
-    if info.start_gaps:
+    if len(info.start_gaps) > 1:
         lines.append(
             f"{info.starts_agreeing} of {len(info.start_gaps)} starts found the same solution; "
             f"their bounds spread over {max(info.start_gaps):.3g}."
@@ -106,9 +106,9 @@ def summary(fit: HMMFit) -> Summary:
     lines += ["", "Noise (standard deviation)"]
     lines.append(_text(pd.DataFrame(sd.T, index=index, columns=states)))
     lines += ["", "Transition probabilities (from row to column)"]
-    lines.append(_text(pd.DataFrame(params["transition"], index=states, columns=states)))
+    lines.append(_chances(pd.DataFrame(params["transition"], index=states, columns=states)))
     lines += ["", "Initial probabilities"]
-    lines.append(_text(pd.DataFrame([params["initial"]], index=[""], columns=states)))
+    lines.append(_chances(pd.DataFrame([params["initial"]], index=[""], columns=states)))
     if fit.model.n_effects:
         sigma = params["effect_covariance"]
         spread = np.sqrt(np.diagonal(sigma))
@@ -123,6 +123,10 @@ def summary(fit: HMMFit) -> Summary:
     if info.notes or fit.stop is not Stop.CONVERGED:
         lines += ["", "Notes"] + [f"- {note}" for note in info.notes]
     return Summary("\n".join(lines))
+
+
+def _chances(frame: pd.DataFrame) -> str:
+    return frame.to_string(float_format=lambda p: "<0.001" if 0 < p < 0.001 else f"{p:.3f}")
 
 
 def _text(frame: pd.DataFrame) -> str:

@@ -55,7 +55,7 @@ def test_numbering_matches_a_slow_sort_and_like_keeps_the_callers_order(rows, ki
     if when == "date":
         times = [pd.Timestamp("2024-01-10") + pd.Timedelta(days=t) for t in times]
     elif when == "text":
-        times = ["abcdefghi"[t + 4] for t in times]
+        times = [f"w{t + 4:02}" for t in times]
     else:
         times = [when(t) for t in times]
     data = {"who": [r[0] for r in rows], "session": [r[1] for r in rows], "t": times}
@@ -265,8 +265,25 @@ def test_many_subjects_are_quick():
     np.testing.assert_array_equal(panel.row_step, again)
 
 
-def test_count_gaps_counts_steps_longer_than_the_usual_one() -> None:
+def test_gaps_are_steps_longer_than_the_usual_one() -> None:
     frame = pd.DataFrame({"s": ["a"] * 5 + ["b"] * 2, "t": [0, 2, 4, 10, 12, 0, 1]})
-    assert Panel.from_frame(frame, "s", time="t").count_gaps() == 1
-    assert Panel.from_frame(frame, "s").count_gaps() == 0
-    assert Panel.from_frame(frame.assign(t=frame["t"] / 3), "s", time="t").count_gaps() == 0
+    frame.loc[6, "t"] = 2
+    assert Panel.from_frame(frame, "s", time="t").gaps() == (1, 2)
+    assert Panel.from_frame(frame, "s").gaps() == (0, 0)
+    assert Panel.from_frame(frame.assign(t=frame["t"] / 3), "s", time="t").gaps() == (0, 0)
+    irregular = frame.assign(t=[0, 2, 4, 11, 13, 0, 2])
+    assert Panel.from_frame(irregular, "s", time="t").gaps() == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "times", [["25.01.2024", "04.03.2024"], ["1/5/2024", "1/15/2024"], ["Jan", "Feb"]]
+)
+def test_text_whose_order_is_not_the_one_meant_is_refused(times) -> None:
+    with pytest.raises(DataError, match="to_datetime"):
+        Panel.from_frame(pd.DataFrame({"s": ["a", "a"], "t": times}), "s", time="t")
+
+
+@pytest.mark.parametrize("times", [["2024-03-04 10:00", "2024-01-25 09:30"], ["w02", "w01"]])
+def test_text_that_sorts_right_is_taken(times) -> None:
+    panel = Panel.from_frame(pd.DataFrame({"s": ["a", "a"], "t": times}), "s", time="t")
+    assert panel.row_step.tolist() == [1, 0]

@@ -285,7 +285,7 @@ def test_effect_columns_share_the_fixed_ones():
         ("y ~ (1 | g)", ModelError, "subject column is 's'"),
         ("y ~ agee", DataError, "Did you mean 'age'"),
         ("z ~ x", DataError, "'z', wanted as an outcome"),
-        ("g ~ x", DataError, "outcome 'g' is (str|object);.*Not numbers: 'a'"),
+        ("g ~ x", DataError, "outcome 'g' is (str|object);.*Not numbers: 'b'"),
         ("y ~ log(g)", DataError, "'g' is (str|object), but log"),
         ("y ~ scale(one)", DataError, "constant"),
         ("y ~ scale(tenth)", DataError, "constant"),

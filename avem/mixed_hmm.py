@@ -372,6 +372,12 @@ def _remarks(
             f"The subjects do not differ in {', '.join(names)}: its variance is (nearly) 0. "
             "The model without it says the same."
         )
+    gaps = start_gaps(fitted.starts)
+    if len(gaps) > 3 and sum(gap < AGREE for gap in gaps) == 1:
+        remarks.append(
+            f"Only 1 of {len(gaps)} starts found this solution. More (n_starts={5 * len(gaps)}) may "
+            "find a better one; if not, the data hardly tell the states apart."
+        )
     n_gaps, usual = panel.gaps()
     if n_gaps:
         remarks.append(

@@ -172,7 +172,7 @@ def _ending(fit: HMMFit) -> str:
     )
     if len(info.start_gaps) > 1:
         text += (
-            f" Before them, {len(info.start_gaps)} starting points were tried: "
+            f" {len(info.start_gaps)} starting points were tried: "
             f"{info.starts_agreeing} found the best solution, and their bounds spread over "
             f"{_number(max(info.start_gaps))}."
         )

@@ -16,10 +16,8 @@ from avem.data import Design, Panel, parse_formula
 from avem.effects.prior import STRUCTURES, project_covariance
 from avem.errors import AvemWarning, ModelError
 from avem.families import Gaussian
-from avem.inference.avem import EFFECT_FLOOR
 from avem.inference.fit_hmm import AGREE, Fitted, Guess, fit_hmm, start_gaps
 from avem.inference.loop import Rules
-from avem.inference.stop import Stop
 from avem.inference.watch import Watch
 from avem.models.checks import check_data
 from avem.models.hmm_model import Encoded, HMMModel
@@ -27,6 +25,7 @@ from avem.models.params import check_params
 from avem.models.scaling import Scaling
 from avem.models.simulate import Simulation, simulate
 from avem.results.hmm_fit import FitInfo, HMMFit
+from avem.results.notes import alarms, remarks
 
 _FAMILIES = {"gaussian": Gaussian}
 _METHODS = ("avem",)
@@ -279,9 +278,9 @@ class MixedHMM:
         observed = ~np.isnan(data.y)
         effects_mean, effects_cov = scaling.effects_out(fitted.effects_mean, fitted.effects_cov)
         jacobian = scaling.log_jacobian(observed)
-        alarms = _alarms(model, fitted)
-        if alarms:
-            warnings.warn(" ".join(alarms), AvemWarning, stacklevel=3)
+        doubts = alarms(model, fitted)
+        if doubts:
+            warnings.warn(" ".join(doubts), AvemWarning, stacklevel=3)
         return HMMFit(
             model=model,
             params=scaling.params_out(fitted.theta),
@@ -304,7 +303,7 @@ class MixedHMM:
                 starts_agreeing=sum(gap < AGREE for gap in start_gaps(fitted.starts)),
                 moved=run.moved,
                 seconds=fitted.seconds,
-                notes=(*alarms, *_remarks(model, data.panel, data.spread, fitted, fixed)),
+                notes=(*doubts, *remarks(model, data.panel, data.spread, fitted, fixed)),
             ),
             columns={"subject": panel.subject, "time": panel.time, "sequence": panel.sequence},
             panel=panel,
@@ -339,50 +338,3 @@ def _check_seed(seed: Any) -> None:
     is_whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
     if not (is_whole and seed >= 0):
         raise ModelError(f"seed is {seed!r}; a whole number that is not negative is wanted.")
-
-
-def _alarms(model: HMMModel, fitted: Fitted) -> list[str]:
-    """What makes the result doubtful: goes into a warning."""
-    alarms = []
-    if fitted.run.stop is not Stop.CONVERGED:
-        alarms.append(fitted.run.stop.value)
-    collapsed = np.argwhere(fitted.collapsed)
-    if len(collapsed):
-        where = "; ".join(f"state {k}, {model.design.outcomes[j]}" for k, j in collapsed[:5])
-        alarms.append(
-            f"The variance of {where} fell onto (nearly) a single value and was held at its floor, "
-            "a millionth of the outcome's variance. Use fewer states, or look for repeated values, "
-            "missing codes and outliers."
-        )
-    return alarms
-
-
-def _remarks(
-    model: HMMModel, panel: Panel, spread: np.ndarray, fitted: Fitted, fixed: frozenset[str]
-) -> list[str]:
-    """What a reader should know: goes into the summary."""
-    remarks = []
-    variances = np.diagonal(fitted.theta["effect_covariance"])
-    none = variances < 10 * EFFECT_FLOOR * np.repeat(spread, len(model.design.effect_terms))
-    # A collapsed state can force the effects to 0; then there is more to say, and it was said.
-    if "effect_covariance" not in fixed and none.any() and not fitted.collapsed.any():
-        named = zip(model.effect_names, none, strict=True)
-        names = [name for name, is_none in named if is_none]
-        remarks.append(
-            f"The subjects do not differ in {', '.join(names)}: its variance is (nearly) 0. "
-            "The model without it says the same."
-        )
-    gaps = start_gaps(fitted.starts)
-    if len(gaps) > 3 and sum(gap < AGREE for gap in gaps) == 1:
-        remarks.append(
-            f"Only 1 of {len(gaps)} starts found this solution. More (n_starts={5 * len(gaps)}) may "
-            "find a better one; if not, the data hardly tell the states apart."
-        )
-    n_gaps, usual = panel.gaps()
-    if n_gaps:
-        remarks.append(
-            f"Rows are taken as one step apart, but {n_gaps:,} steps in {panel.time!r} are longer "
-            f"than the usual {usual}. Panel.from_frame(...).fill_gaps({usual}) puts the missing "
-            "steps in."
-        )
-    return remarks

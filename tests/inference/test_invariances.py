@@ -161,3 +161,29 @@ def test_the_users_own_precision_setting_does_not_matter(fit, frame, flag):
         other = avem.MixedHMM(FORMULA, 3).fit(frame, time="t", n_starts=4)
         assert jax.numpy.zeros(1).dtype == (np.float64 if flag else np.float32)
     np.testing.assert_allclose(other.bound, fit.bound, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("kind", "exact"), [(4, True), (8, False)])
+def test_padding_changes_nothing(frame, monkeypatch, kind, exact):
+    """More padded times: not one bit. More padded lanes and subjects: nothing beyond rounding."""
+    model = avem.MixedHMM(FORMULA, 3)
+    start = random_params(np.random.default_rng(0), 3, 1, 2, 2)
+    options = {"time": "t", "init": start, "max_iter": 1, "plain": True}
+    with pytest.warns(avem.AvemWarning, match="iteration limit"):
+        one = model.fit(frame, **options)
+    shape = one._own_data.chunks[0].y.shape
+    usual = avem.data._layout._round_up
+
+    def more(size, smallest):
+        return usual(size, smallest) + (24 if smallest == kind else 0)
+
+    monkeypatch.setattr("avem.data._layout._round_up", more)
+    with pytest.warns(avem.AvemWarning, match="iteration limit"):
+        padded = model.fit(frame, **options)
+    assert padded._own_data.chunks[0].y.shape != shape
+    for name in ("effects_mean", "effects_cov", "bound_history", "loglik_history"):
+        a, b = getattr(one, name), getattr(padded, name)
+        if exact:
+            np.testing.assert_array_equal(a, b)
+        else:
+            np.testing.assert_allclose(a, b, rtol=1e-12)

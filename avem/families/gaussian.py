@@ -316,8 +316,9 @@ class GaussianKernel:
             residual = np.where(masks[:, :, None] & masks[:, None], residual, 0.0)
             if self.family.noise_name not in fixed:
                 found = self._noise(covariance[k], residual, sums.weight[k], masks, floor)
-                keep = unseen[:, None] | unseen
-                new_covariance[k] = np.where(keep, covariance[k], found)
+                if self.family.covariance != "full":  # there, EM completes what was not seen
+                    found = np.where(unseen[:, None] | unseen, covariance[k], found)
+                new_covariance[k] = found
         return new_coef, new_covariance
 
     def _regress(self, covariance, xx, xr, masks) -> np.ndarray:
@@ -343,6 +344,7 @@ class GaussianKernel:
             else:
                 for _ in range(_FULL_MISSING_STEPS):
                     covariance = _complete(covariance, residual, count, masks)
+                    covariance, _ = floor_eigenvalues(covariance, floor)
             return floor_eigenvalues(covariance, floor)[0]
         variance = np.diagonal(residual.sum(0)) / seen
         if kind == "spherical":

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+_WORST_CONDITION = 1e-10
+"""Smallest eigenvalue relative to the largest: beyond, factorisations fail."""
+
 
 def floor_eigenvalues(covariance: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The covariance made no smaller than ``diag(floor)`` in any direction.
@@ -13,8 +16,9 @@ def floor_eigenvalues(covariance: np.ndarray, floor: np.ndarray) -> tuple[np.nda
     unit = np.sqrt(floor)
     scaled = (covariance + covariance.T) / (2 * np.outer(unit, unit))
     values, vectors = np.linalg.eigh(scaled)
-    low = values < 1.0
+    smallest = max(1.0, _WORST_CONDITION * values.max(initial=0.0))
+    low = values < smallest
     if not low.any():
         return covariance, np.zeros(len(covariance), bool)
-    raised = (vectors * np.maximum(values, 1.0)) @ vectors.T * np.outer(unit, unit)
-    return raised, (vectors[:, low] ** 2).max(1) > 0.1
+    raised = (vectors * np.maximum(values, smallest)) @ vectors.T * np.outer(unit, unit)
+    return (raised + raised.T) / 2, (vectors[:, low] ** 2).max(1) > 0.1

@@ -15,7 +15,7 @@ from avem.inference.stop import Stop
 _NEGLIGIBLE = 1e-7
 """Rise of log p(D, f) by better modes, relative to the bound, that changes no parameter."""
 _ANCHOR_SHARE = 0.01
-"""How much the move of one subject's anchor counts beside that of a parameter."""
+"""How much the anchors' moves (root mean square) count beside the largest move of a parameter."""
 _HARMLESS_FALL = 0.5
 """Where states overlap, the solution lies a little below the highest bound on the way to it."""
 _PATIENCE = 25
@@ -111,8 +111,9 @@ def _fast(
         if best is None or step.bound > best.bound:
             best = step
         x, image = em.pack(trial), em.pack(step.state)
-        moves = np.abs(image - x)
-        change = float(max(moves[:n_theta].max(), _ANCHOR_SHARE * moves[n_theta:].max(initial=0.0)))
+        moves = image - x
+        settled = np.sqrt(np.mean(moves[n_theta:] ** 2)) if moves.size > n_theta else 0.0
+        change = float(max(np.abs(moves[:n_theta]).max(), _ANCHOR_SHARE * settled))
         if watch(number, step.bound, change):
             return ended(Stop.INTERRUPTED, best, best.state)
         if since_best > _PATIENCE:

@@ -16,12 +16,12 @@ from avem.data import Design, Panel, parse_formula
 from avem.effects.prior import STRUCTURES, project_covariance
 from avem.errors import AvemWarning, ModelError
 from avem.families import Gaussian
-from avem.inference.fit_hmm import AGREE, Fitted, Guess, fit_hmm, start_gaps
+from avem.inference.fit_hmm import Fitted, Guess, fit_hmm, start_gaps, starts_agreeing
 from avem.inference.loop import Rules
 from avem.inference.watch import Watch
 from avem.models.checks import check_data
 from avem.models.hmm_model import Encoded, HMMModel
-from avem.models.params import check_params
+from avem.models.params import check_count, check_params, check_seed
 from avem.models.scaling import Scaling
 from avem.models.simulate import Simulation, simulate
 from avem.results.hmm_fit import FitInfo, HMMFit
@@ -60,7 +60,7 @@ class MixedHMM:
         self.formula = parse_formula(formula)
         if not self.formula.outcomes:
             raise ModelError(f"The formula {formula!r} has no outcome. Write 'y ~ ...'.")
-        _check_count("n_states", n_states)
+        check_count("n_states", n_states)
         self.n_states = int(n_states)
         self.family = _family(family)
         if effect_covariance not in STRUCTURES:
@@ -167,13 +167,13 @@ class MixedHMM:
         covariates of every row.
         """
         if seed is not None:
-            _check_seed(seed)
+            check_seed(seed)
         group = self._group(subject) or "subject"
         if data is None:
             if n_subjects is None or n_times is None:
                 raise ModelError("simulate needs n_subjects and n_times, or data.")
-            _check_count("n_subjects", n_subjects)
-            _check_count("n_times", n_times)
+            check_count("n_subjects", n_subjects)
+            check_count("n_times", n_times)
             data = pd.DataFrame(
                 {
                     group: np.repeat(np.arange(n_subjects), n_times),
@@ -300,7 +300,7 @@ class MixedHMM:
                 n_missing=int((~observed).sum()),
                 start_gaps=start_gaps(fitted.starts),
                 start_iterations=tuple(len(start.bounds) for start in fitted.starts),
-                starts_agreeing=sum(gap < AGREE for gap in start_gaps(fitted.starts)),
+                starts_agreeing=starts_agreeing(fitted.starts),
                 moved=run.moved,
                 seconds=fitted.seconds,
                 notes=(*doubts, *remarks(model, data.panel, data.spread, fitted, fixed)),
@@ -321,20 +321,9 @@ def _family(family: str | Gaussian) -> Gaussian:
 def _check_options(method: str, n_starts: int, max_iter: int, tol: float | None, seed: int) -> None:
     if method not in _METHODS:
         raise ModelError(f"method is {method!r}; available: {', '.join(_METHODS)}.")
-    _check_count("n_starts", n_starts)
-    _check_count("max_iter", max_iter)
+    check_count("n_starts", n_starts)
+    check_count("max_iter", max_iter)
     is_number = isinstance(tol, int | float | np.number) and not isinstance(tol, bool)
     if tol is not None and not (is_number and tol >= 0):
         raise ModelError(f"tol is {tol!r}; a number that is not negative is wanted.")
-    _check_seed(seed)
-
-
-def _check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ModelError(f"{name} is {value!r}; a whole number of at least 1 is wanted.")
-
-
-def _check_seed(seed: Any) -> None:
-    is_whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
-    if not (is_whole and seed >= 0):
-        raise ModelError(f"seed is {seed!r}; a whole number that is not negative is wanted.")
+    check_seed(seed)

@@ -21,7 +21,7 @@ from avem.numerics.precision import in_float64
 _START_CELLS = 100_000
 """Starts are compared on about this many cells; more would not change which one wins."""
 _START_RULES = Rules(max_iter=60, tol=1e-3, lenient=False)
-AGREE = 1.0
+_AGREE = 1.0
 """Starts whose bounds are this close (in log likelihood units) found the same solution."""
 
 
@@ -176,6 +176,11 @@ def start_gaps(starts: tuple[Run, ...]) -> tuple[float, ...]:
     """How far below the best start's bound each one ended."""
     bounds = [run.last.bound for run in starts]
     return tuple(max(bounds) - bound for bound in bounds)
+
+
+def starts_agreeing(starts: tuple[Run, ...]) -> int:
+    """How many starts found the best one's solution."""
+    return sum(gap < _AGREE for gap in start_gaps(starts))
 
 
 def _subjects(data: Encoded, passes: tuple[Pass, ...]) -> dict[str, np.ndarray]:

@@ -82,3 +82,16 @@ def _axes(name: str, design: Design) -> str:
         "variance": "states, or states x outcomes",
         "covariance": "states x outcomes x outcomes",
     }[name]
+
+
+def check_count(name: str, value: Any) -> None:
+    """Raise unless the value is a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ModelError(f"{name} is {value!r}; a whole number of at least 1 is wanted.")
+
+
+def check_seed(seed: Any) -> None:
+    """Raise unless the seed is one that NumPy takes."""
+    is_whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    if not (is_whole and seed >= 0):
+        raise ModelError(f"seed is {seed!r}; a whole number that is not negative is wanted.")

@@ -17,6 +17,7 @@ from avem.errors import DataError, ModelError
 from avem.inference.apply import infer_effects, state_probabilities, viterbi
 from avem.inference.stop import Stop
 from avem.models.hmm_model import Encoded, HMMModel
+from avem.models.params import check_seed
 from avem.models.simulate import Simulation, simulate
 from avem.results import tables
 from avem.results.plots import Plots
@@ -167,8 +168,8 @@ class HMMFit:
                 unknown = panel.subjects[known < 0][:5].tolist()
                 raise DataError(f"No fitted effects for subjects {unknown}; use effects='new'.")
             fixed = self.effects_mean[known]
-        if seed is not None and not (isinstance(seed, int) and seed >= 0):
-            raise ModelError(f"seed is {seed!r}; a whole number that is not negative is wanted.")
+        if seed is not None:
+            check_seed(seed)
         rng = np.random.default_rng(seed)
         model = self.model
         return simulate(model.design, model.family, self.params, panel, rng, fixed)

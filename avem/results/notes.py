@@ -6,7 +6,7 @@ import numpy as np
 
 from avem.data import Panel
 from avem.inference.avem import EFFECT_FLOOR
-from avem.inference.fit_hmm import AGREE, Fitted, start_gaps
+from avem.inference.fit_hmm import Fitted, starts_agreeing
 from avem.inference.stop import Stop
 from avem.models.hmm_model import HMMModel
 
@@ -42,10 +42,10 @@ def remarks(
             f"The variance of {', '.join(names)} between subjects went to (nearly) 0: they hardly "
             "differ in it, or the states overlap too much for one anchor per subject to show it."
         )
-    gaps = start_gaps(fitted.starts)
-    if len(gaps) > 3 and sum(gap < AGREE for gap in gaps) == 1:
+    n_starts = len(fitted.starts)
+    if n_starts > 3 and starts_agreeing(fitted.starts) == 1:
         found.append(
-            f"Only 1 of {len(gaps)} starts found this solution. More (n_starts={5 * len(gaps)}) "
+            f"Only 1 of {n_starts} starts found this solution. More (n_starts={5 * n_starts}) "
             "may find a better one; if not, the data hardly tell the states apart."
         )
     n_gaps, usual = panel.gaps()

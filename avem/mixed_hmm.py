@@ -6,30 +6,42 @@ This module stands above all layers because it is the one that calls them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from avem.data import Design, Panel, parse_formula
+from avem.data import Panel, parse_formula
+from avem.data.formula import Formula
 from avem.effects.prior import STRUCTURES, project_covariance
 from avem.errors import AvemWarning, ModelError
-from avem.families import Gaussian
-from avem.inference.fit_hmm import Fitted, Guess, fit_hmm, start_gaps, starts_agreeing
+from avem.families import Bernoulli
+from avem.inference.avem import ANCHORS, Q_UPDATES
+from avem.inference.fit_hmm import Fitted, Guess, Options, fit_hmm, start_gaps, starts_agreeing
 from avem.inference.loop import Rules
+from avem.inference.minibatch import lanes_per_batch
 from avem.inference.watch import Watch
 from avem.models.checks import check_data
-from avem.models.hmm_model import Encoded, HMMModel
-from avem.models.params import check_count, check_params, check_seed
+from avem.models.hmm_model import Encoded, HMMData, HMMModel, Specification
+from avem.models.outcome import Outcome, outcome
+from avem.models.params import (
+    check_count,
+    check_params,
+    check_seed,
+    effects_in,
+    effects_out,
+    param_info,
+    params_out,
+)
 from avem.models.scaling import Scaling
 from avem.models.simulate import Simulation, simulate
 from avem.results.hmm_fit import FitInfo, HMMFit
 from avem.results.notes import alarms, remarks
 
-_FAMILIES = {"gaussian": Gaussian}
 _METHODS = ("avem",)
-_TOL, _PLAIN_TOL = 1e-6, 1e-4
+_TOL, _PLAIN_TOL, _BATCH_TOL = 1e-6, 1e-4, 1e-4
 
 
 class MixedHMM:
@@ -40,38 +52,70 @@ class MixedHMM:
     formula
         lme4 style: ``"y1 + y2 ~ x + (1 + x | subject)"``. Fixed coefficients are specific to each
         state; the effects of a subject are shared by the states. Without a ``(... | subject)`` term
-        it is an ordinary HMM.
+        it is an ordinary HMM. For outcomes of several families, a list of `avem.outcome`.
     n_states
         Number of states.
     family
-        ``"gaussian"``, or a family object such as ``avem.Gaussian("full")``.
+        A word (``"gaussian"``, ``"bernoulli"``, ``"gamma"``, ...), or a family object such as
+        ``avem.Gaussian("full")``.
+    transition
+        Formula of the log odds of moving, against staying: ``"~ x + (1 | subject)"``. Covariates at
+        time t act on the step from t-1 to t. Every pair of states has its own coefficients and
+        effects.
+    initial
+        Formula of the log odds of the first state, against state 0; or ``"stationary"``: the
+        distribution that the transitions of the first step leave as it is.
     effect_covariance
-        ``"full"``, ``"diagonal"`` or ``"isotropic"``: the structure of Sigma.
+        ``"full"``, ``"block"`` (effects of different formulas are independent), ``"diagonal"`` or
+        ``"isotropic"``: the structure of Sigma.
+    effects_by_state
+        Give every state its own effects (with a list of outcomes: say it in `avem.outcome`).
     """
 
     def __init__(
         self,
-        formula: str,
+        formula: str | Outcome | Sequence[Outcome],
         n_states: int,
-        family: str | Gaussian = "gaussian",
+        family: Any = "gaussian",
         *,
+        transition: str = "~ 1",
+        initial: str = "~ 1",
         effect_covariance: str = "full",
+        effects_by_state: bool = False,
     ) -> None:
-        self.formula = parse_formula(formula)
-        if not self.formula.outcomes:
-            raise ModelError(f"The formula {formula!r} has no outcome. Write 'y ~ ...'.")
+        if isinstance(formula, str):
+            outcomes = (outcome(formula, family, effects_by_state=effects_by_state),)
+        else:
+            outcomes = _outcomes(formula, family, effects_by_state)
         check_count("n_states", n_states)
-        self.n_states = int(n_states)
-        self.family = _family(family)
         if effect_covariance not in STRUCTURES:
             raise ModelError(
                 f"effect_covariance is {effect_covariance!r}; "
                 f"choose one of {', '.join(STRUCTURES)}."
             )
-        self.effect_covariance = effect_covariance
+        start = None if initial == "stationary" else _one_sided(initial, "initial")
+        if start is not None and start.groups:
+            raise ModelError(
+                "Effects on the first state are not available: a subject has few first states. "
+                "Leave the (... | group) term out of initial=."
+            )
+        self.spec = Specification(
+            int(n_states), outcomes, _one_sided(transition, "transition"), start, effect_covariance
+        )
+        self._groups = {group for formula in self.spec.formulas for _, group in formula.groups}
+        if len(self._groups) > 1:
+            raise ModelError(
+                f"The formulas group by {', '.join(sorted(self._groups))}; all group terms must "
+                "name the same column, the subject."
+            )
 
     def __repr__(self) -> str:
-        return f"MixedHMM({self.formula.text!r}, n_states={self.n_states}, family={self.family!r})"
+        families = [repr(spec.family) for spec in self.spec.outcomes]
+        words = f"MixedHMM({self.spec.text!r}, n_states={self.spec.n_states}, "
+        words += f"family={families[0] if len(families) == 1 else families}"
+        if self.spec.transition.text.replace(" ", "") != "~1":
+            words += f", transition={self.spec.transition.text!r}"
+        return words + ")"
 
     def fit(
         self,
@@ -81,6 +125,9 @@ class MixedHMM:
         sequence: str | None = None,
         *,
         method: str = "avem",
+        q_update: str = "laplace",
+        anchor: str = "mean",
+        batch_size: int | None = None,
         init: Mapping[str, Any] | HMMFit | None = None,
         fixed: Mapping[str, Any] | None = None,
         n_starts: int = 8,
@@ -102,6 +149,16 @@ class MixedHMM:
             while the subject keeps its effect.
         method
             ``"avem"``: anchored variational EM.
+        q_update
+            How a subject's q is found where there is no closed form: ``"laplace"`` (mode and
+            curvature) or ``"quadrature"`` (the best Gaussian, by Gauss-Hermite quadrature).
+        anchor
+            Where each subject's local pass is run: at the ``"mean"`` of its q, at the
+            ``"optimal"`` anchor of the paper's Lemma 2 (several passes per effect and iteration),
+            or ``"fixed"`` at the start (0, or the effects of an earlier fit given as `init`).
+        batch_size
+            Update the parameters after every so many subjects instead of after all, until they are
+            near the solution: for many thousand subjects.
         init
             Where to start instead of at values found in the data: a dict with some or all of the
             parameters, or an earlier fit. The order of its states is kept.
@@ -111,8 +168,8 @@ class MixedHMM:
             How many starting points are tried.
         max_iter, tol
             Limits. `tol` bounds the last change of any parameter, on the scale of standardised
-            outcomes (default 1e-6); with `plain`, the relative change of the anchored log
-            likelihood (default 1e-4).
+            outcomes (default 1e-6, with `batch_size` 1e-4); with `plain`, the relative change of
+            the anchored log likelihood (default 1e-4).
         seed
             For the starting points and the search for modes.
         plain
@@ -121,32 +178,42 @@ class MixedHMM:
         progress
             Show progress; by default in a terminal, after two seconds.
         """
-        _check_options(method, n_starts, max_iter, tol, seed)
+        _check_options(method, q_update, anchor, n_starts, max_iter, tol, seed)
+        if batch_size is not None:
+            check_count("batch_size", batch_size)
+            if plain or anchor != "mean":
+                raise ModelError("batch_size goes with the mean anchor and without plain=True.")
         panel = self._panel(data, subject, time, sequence)
-        model, design_data = self._model(panel, plain)
-        encoded = model.encode(panel, design_data)
-        held = self._checked({} if fixed is None else fixed, model.design, "fixed")
+        model, read = self._model(panel, plain)
+        encoded = model.encode(panel, read, max_lanes=lanes_per_batch(batch_size))
+        held = check_params({} if fixed is None else fixed, model, "fixed")
         if "effect_covariance" in held:
-            self._check_structure(held["effect_covariance"], model)
+            _check_structure(held["effect_covariance"], model)
         guess = self._guess(init, model, panel)
-        guess.theta.update(model.scaling.params_in(held))
+        guess.params.update(held)
         frozen = frozenset(held)
         if tol is None:
-            tol = _PLAIN_TOL if plain else _TOL
+            tol = _PLAIN_TOL if plain else _TOL if batch_size is None else _BATCH_TOL
         offset = model.scaling.log_jacobian(~np.isnan(encoded.y))
         with Watch(progress, max_iter, offset) as watch:
             fitted = fit_hmm(
                 model,
                 encoded,
                 guess=guess,
-                fixed=frozen,
+                options=Options(q_update, anchor, batch_size is not None, frozen),
                 n_starts=n_starts,
                 rules=Rules(max_iter, tol, plain),
                 seed=seed,
                 keep_order=init is not None or bool(frozen - {"effect_covariance"}),
                 watch=watch,
             )
-        how = {"method": method, "plain": plain, "seed": int(seed)}
+        how = {
+            "method": method,
+            "q_update": q_update,
+            "anchor": anchor,
+            "plain": plain,
+            "seed": int(seed),
+        }
         return self._result(model, encoded, fitted, frozen, how)
 
     def simulate(
@@ -182,20 +249,18 @@ class MixedHMM:
             )
             time = "time"
         panel = self._panel(data, group, time, sequence)
-        design = Design.build(self.formula, panel)
-        checked = self._checked(params, design, "params")
-        needed = {"initial", "transition", "coef", self.family.noise_name}
-        if design.effect_terms:
-            needed.add("effect_covariance")
+        model = self._blank_model(panel)
+        checked = check_params(params, model, "params")
+        needed = set(param_info(model)) - (set() if model.n_effects else {"effect_covariance"})
         if needed - set(checked):
             raise ModelError(f"params lacks {', '.join(sorted(needed - set(checked)))}.")
         checked.setdefault("effect_covariance", np.zeros((0, 0)))
-        return simulate(design, self.family, checked, panel, np.random.default_rng(seed))
+        return simulate(model, checked, panel, np.random.default_rng(seed))
 
     # --- inside ---------------------------------------------------------------------------------
 
     def _group(self, subject: str | None) -> str | None:
-        group = self.formula.groups[0][1] if self.formula.groups else None
+        group = next(iter(self._groups), None)
         if group is not None and subject not in (None, group):
             raise ModelError(
                 f"subject={subject!r}, but the formula groups by {group!r}. Leave subject= out."
@@ -224,47 +289,55 @@ class MixedHMM:
             )
         return Panel.from_frame(data, group, time=time, sequence=sequence)
 
-    def _model(self, panel: Panel, plain: bool) -> tuple[HMMModel, Any]:
-        design = Design.build(self.formula, panel)
-        data = design.apply(panel)
-        shape = self.family.noise_shape(1, len(design.outcomes))
-        check_data(panel, design, data, self.n_states, n_noise=int(np.prod(shape)))
-        if plain:
-            scaling = Scaling.none(design, data, self.family)
-        else:
-            scaling = Scaling.learn(design, data, self.family, self.effect_covariance)
-        model = HMMModel(self.n_states, self.family, self.effect_covariance, design, scaling)
+    def _model(self, panel: Panel, plain: bool) -> tuple[HMMModel, HMMData]:
+        model = HMMModel.learn(self.spec, panel)
+        data = model.read(panel)
+        check_data(model, panel, data)
+        model = replace(model, averages=data.A[~np.isnan(data.Y).all(axis=1)].mean(0))
+        if not plain:
+            scaling = Scaling.learn(
+                model.structure,
+                model.y_cols,
+                data.Y,
+                data.A,
+                model.scaling.constant,
+                model.effect_covariance,
+            )
+            model = replace(model, scaling=scaling)
         return model, data
 
-    def _checked(self, params: Mapping[str, Any], design: Design, where: str) -> dict[str, Any]:
-        return check_params(params, design, self.n_states, self.family, where)
-
-    def _check_structure(self, sigma: np.ndarray, model: HMMModel) -> None:
-        allowed = project_covariance(sigma, self.effect_covariance, model.effect_blocks)
-        if not np.allclose(sigma, allowed, rtol=1e-8, atol=0):
-            raise ModelError(
-                f"fixed['effect_covariance'] is not {self.effect_covariance}, as the model says it "
-                "is (or ties effects of separate group terms). Change one of them."
-            )
+    def _blank_model(self, panel: Panel) -> HMMModel:
+        """The model for a panel that need not have the outcomes."""
+        table = panel.table.copy()
+        for spec in self.spec.outcomes:
+            levels = getattr(spec.family, "levels", None)
+            if levels == () and isinstance(spec.family, Bernoulli):
+                levels = (0, 1)
+            for name in spec.formula.outcomes:
+                if name in table:
+                    continue
+                if levels == ():
+                    raise ModelError(
+                        f"Which values does {name!r} take? Give the family its levels: "
+                        "avem.Categorical(levels=('a', 'b', 'c'))."
+                    )
+                table[name] = 0.0 if not levels else np.resize(np.array(levels), len(table))
+        return HMMModel.learn(self.spec, replace(panel, table=table))
 
     def _guess(self, init: Any, model: HMMModel, panel: Panel) -> Guess:
         if init is None:
             return Guess({})
         if isinstance(init, HMMFit):
-            same = (init.model.design.terms, init.model.design.effect_terms)
-            if same != (model.design.terms, model.design.effect_terms):
+            if param_info(init.model) != param_info(model):
                 raise ModelError(
-                    f"init is a fit of {init.model.design.formula.text!r}, which has other terms "
-                    f"than {self.formula.text!r}. Give a dict of the parameters to take over."
+                    f"init is a fit of {init.model.spec.text!r}, which has other parameters "
+                    f"than {self.spec.text!r}. Give a dict of the parameters to take over."
                 )
-            params = self._checked(init.params, model.design, "init")
-            effects = None
-            if init.effects_mean.shape[1] == model.n_effects:
-                known = pd.Index(init.subjects).get_indexer(pd.Index(panel.subjects))
-                effects = np.where(known[:, None] < 0, 0.0, init.effects_mean[known])
-                effects = model.scaling.effects_in(effects)
-            return Guess(model.scaling.params_in(params), effects)
-        return Guess(model.scaling.params_in(self._checked(init, model.design, "init")))
+            params = check_params(init.params, model, "init")
+            known = pd.Index(init.subjects).get_indexer(pd.Index(panel.subjects))
+            effects = np.where(known[:, None] < 0, 0.0, init.effects_mean[known])
+            return Guess(params, effects_in(model, effects))
+        return Guess(check_params(init, model, "init"))
 
     def _result(
         self,
@@ -276,14 +349,15 @@ class MixedHMM:
     ) -> HMMFit:
         scaling, run, panel = model.scaling, fitted.run, data.panel
         observed = ~np.isnan(data.y)
-        effects_mean, effects_cov = scaling.effects_out(fitted.effects_mean, fitted.effects_cov)
+        own = [column for piece, at in model.each_piece() for column in at[: len(piece.outcomes)]]
+        effects_mean, effects_cov = effects_out(model, fitted.effects_mean, fitted.effects_cov)
         jacobian = scaling.log_jacobian(observed)
         doubts = alarms(model, fitted)
         if doubts:
             warnings.warn(" ".join(doubts), AvemWarning, stacklevel=3)
         return HMMFit(
             model=model,
-            params=scaling.params_out(fitted.theta),
+            params=params_out(model, fitted.theta),
             effects_mean=effects_mean,
             effects_cov=effects_cov,
             subjects=panel.subjects,
@@ -296,31 +370,73 @@ class MixedHMM:
                 **how,
                 n_rows=panel.n_rows,
                 n_sequences=panel.n_lanes,
-                n_observed=int(observed.sum()),
-                n_missing=int((~observed).sum()),
+                n_observed=int(observed[:, own].sum()),
+                n_missing=int((~observed[:, own]).sum()),
                 start_gaps=start_gaps(fitted.starts),
                 start_iterations=tuple(len(start.bounds) for start in fitted.starts),
                 starts_agreeing=starts_agreeing(fitted.starts),
                 moved=run.moved,
                 seconds=fitted.seconds,
-                notes=(*doubts, *remarks(model, data.panel, data.spread, fitted, fixed)),
+                notes=(*doubts, *remarks(model, data, fitted, fixed)),
             ),
             columns={"subject": panel.subject, "time": panel.time, "sequence": panel.sequence},
             panel=panel,
         )
 
 
-def _family(family: str | Gaussian) -> Gaussian:
-    if isinstance(family, Gaussian):
-        return family
-    if not isinstance(family, str) or family not in _FAMILIES:
-        raise ModelError(f"family is {family!r}; available: {', '.join(_FAMILIES)}.")
-    return _FAMILIES[family]()
+def _outcomes(given: Any, family: Any, effects_by_state: bool) -> tuple[Outcome, ...]:
+    listed = (given,) if isinstance(given, Outcome) else given
+    if not isinstance(listed, list | tuple) or not listed:
+        raise ModelError(
+            f"The first argument is {given!r}; a formula or a list of avem.outcome(...) is wanted."
+        )
+    wrong = [item for item in listed if not isinstance(item, Outcome)]
+    if wrong:
+        raise ModelError(
+            f"The list of outcomes has {wrong[0]!r}; write avem.outcome('y ~ ...', family)."
+        )
+    if family != "gaussian" or effects_by_state:
+        raise ModelError(
+            "With a list of outcomes, family and effects_by_state belong into each avem.outcome()."
+        )
+    names = [name for item in listed for name in item.formula.outcomes]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ModelError(f"The outcome {twice[0]!r} is in the list twice.")
+    return tuple(listed)
 
 
-def _check_options(method: str, n_starts: int, max_iter: int, tol: float | None, seed: int) -> None:
+def _one_sided(text: Any, what: str) -> Formula:
+    formula = parse_formula(text)
+    if formula.outcomes:
+        raise ModelError(f"{what}={text!r} has an outcome; write it one-sided: '~ x'.")
+    return formula
+
+
+def _check_structure(sigma: np.ndarray, model: HMMModel) -> None:
+    allowed = project_covariance(sigma, model.effect_covariance, model.effect_blocks)
+    if not np.allclose(sigma, allowed, rtol=1e-8, atol=0):
+        raise ModelError(
+            f"fixed['effect_covariance'] is not {model.effect_covariance}, as the model says it "
+            "is (or ties effects of separate group terms). Change one of them."
+        )
+
+
+def _check_options(
+    method: str,
+    q_update: str,
+    anchor: str,
+    n_starts: int,
+    max_iter: int,
+    tol: float | None,
+    seed: int,
+) -> None:
     if method not in _METHODS:
         raise ModelError(f"method is {method!r}; available: {', '.join(_METHODS)}.")
+    if q_update not in Q_UPDATES:
+        raise ModelError(f"q_update is {q_update!r}; available: {', '.join(Q_UPDATES)}.")
+    if anchor not in ANCHORS:
+        raise ModelError(f"anchor is {anchor!r}; available: {', '.join(ANCHORS)}.")
     check_count("n_starts", n_starts)
     check_count("max_iter", max_iter)
     is_number = isinstance(tol, int | float | np.number) and not isinstance(tol, bool)

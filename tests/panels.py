@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 
 import avem
-from avem.data import Design, Panel, parse_formula
-from avem.families.gaussian import Gaussian
-from avem.inference.avem import AnchoredEM, State
-from avem.inference.fit_hmm import make_em
+from avem.data import Panel
+from avem.families import Gaussian
+from avem.inference.avem import State
+from avem.inference.fit_hmm import Options, make_em
 from avem.models.hmm_model import HMMModel
-from avem.models.scaling import Scaling
+from avem.models.params import params_in
 
 
 def awkward_frame(seed=0, n_outcomes=2):
@@ -54,23 +54,25 @@ def random_params(rng, n_states, p, m, d, covariance="diagonal"):
     }
 
 
-def prepare(frame, formula, n_states, covariance="diagonal", structure="full", **em_options):
+def prepare(
+    frame, formula, n_states, covariance="diagonal", structure="full", plain=True, **options
+):
     """(model, encoded data, AnchoredEM) in the user's own units."""
-    family = Gaussian(covariance)
-    parsed = parse_formula(formula)
-    group = parsed.groups[0][1] if parsed.groups else "who"
-    panel = Panel.from_frame(frame, group, time="t", sequence="session")
-    design = Design.build(parsed, panel)
-    data = design.apply(panel)
-    model = HMMModel(n_states, family, structure, design, Scaling.none(design, data, family))
-    encoded = model.encode(panel, data)
-    em: AnchoredEM = make_em(model, encoded, **em_options)
-    return model, encoded, em
+    hmm = avem.MixedHMM(formula, n_states, Gaussian(covariance), effect_covariance=structure)
+    return prepare_model(hmm, frame, plain, **options)
+
+
+def prepare_model(hmm, frame, plain=True, **options):
+    """The same for any model; `who` is the subject."""
+    panel = Panel.from_frame(frame, "who", time="t", sequence="session")
+    model = HMMModel.learn(hmm.spec, panel)
+    encoded = model.encode(panel)
+    return model, encoded, make_em(model, encoded, Options(**options), plain=plain)
 
 
 def start_state(model, encoded, params, anchors):
     """The iteration's state from the user's parameters and (d, subjects) anchors."""
-    return State(model.scaling.params_in(params), tuple(encoded.layout.split(anchors)))
+    return State(params_in(model, params), tuple(encoded.layout.split(anchors)))
 
 
-__all__ = ["avem", "awkward_frame", "prepare", "random_params", "start_state"]
+__all__ = ["avem", "awkward_frame", "prepare", "prepare_model", "random_params", "start_state"]

@@ -410,16 +410,19 @@ def test_bad_noise_covariances(covariance):
 
 @pytest.mark.parametrize("structure", ["foo", None, True, ["full"]])
 def test_bad_effect_covariances(structure):
-    with refused(ModelError, f"effect_covariance is {structure!r}", "full, diagonal, isotropic"):
+    with refused(
+        ModelError, f"effect_covariance is {structure!r}", "full, block, diagonal, isotropic"
+    ):
         avem.MixedHMM(MIXED, 2, effect_covariance=structure)
 
 
 @pytest.mark.parametrize(
     ("formula", "words"),
     [
-        (3, ("formula is a int", "'y ~ x'")),
-        (None, ("formula is a NoneType", "'y ~ x'")),
-        (["y ~ x"], ("formula is a list", "'y ~ x'")),
+        (3, ("first argument is 3", "a formula or a list of avem.outcome")),
+        (None, ("first argument is None", "a formula or a list of avem.outcome")),
+        ([], ("first argument is []", "a formula or a list of avem.outcome")),
+        (["y ~ x"], ("list of outcomes has 'y ~ x'", "avem.outcome('y ~ ...', family)")),
         ("", ("0 tildes", "'y ~ x'")),
         ("y", ("0 tildes", "'y ~ x'")),
         ("y ~ x ~ z", ("2 tildes", "'y ~ x'")),
@@ -567,7 +570,7 @@ def test_a_matrix_that_is_not_symmetric():
 def test_an_init_from_another_model():
     with pytest.warns(avem.AvemWarning):
         other = fit(make_frame(), n_states=1)
-    with refused(ModelError, "init['initial'] has shape (1,)", "(2,)"):
+    with refused(ModelError, "init is a fit of", "other parameters", "Give a dict"):
         fit(make_frame(), init=other)
 
 

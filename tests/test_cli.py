@@ -13,7 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 import avem
-from avem.cli import _cache_folder, app
+from avem.cli import app
+from avem.cli._outcomes import Defaults, read_outcomes
+from avem.cli._process import cache_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 FORMULA = "y ~ 1 + (1 | who)"
@@ -135,6 +137,22 @@ def test_a_fit_that_does_not_converge_is_written_and_told_by_its_code(data, opti
         (["{data}", "y ~ 1"], "Which rows belong together?"),
         (["{data}", FORMULA, "--covariance", "odd"], "odd"),
         (["{data}", FORMULA, "--starts", "0"], "n_starts is 0"),
+        (["{data}", FORMULA, "--formula", FORMULA], "there twice"),
+        (["{data}"], "either one FORMULA, or every outcome"),
+        (["{data}", FORMULA, "--outcome", "gamma: y ~ 1"], "either one FORMULA, or every outcome"),
+        (["{data}", FORMULA, "--family", "banana"], "family is 'banana'; available: gaussian, be"),
+        (["{data}", FORMULA, "--family", "binomial"], "needs its number of trials: --trials"),
+        (["{data}", "t ~ 1 + (1 | who)", "--family", "gamma"], "takes positive numbers"),
+        (["{data}", FORMULA, "--family", "poisson", "--covariance", "full"], "there is none"),
+        (["{data}", FORMULA, "--trials", "5"], "--trials is for binomial outcomes"),
+        (["{data}", FORMULA, "--transition", "y ~ 1"], "one-sided"),
+        (["{data}", FORMULA, "--initial", "~ 1 + (1 | who)"], "Effects on the first state"),
+        (["{data}", FORMULA, "--effect-covariance", "odd"], "effect_covariance is 'odd'"),
+        (["{data}", FORMULA, "--q-update", "odd"], "q_update is 'odd'"),
+        (["{data}", "--outcome", "gamma(shape: y ~ 1"], "'(' is not closed"),
+        (["{data}", "--outcome", "gamma(shape ~ x) y ~ 1"], "a colon and the formula"),
+        (["{data}", "--outcome", "gamma(fast): y ~ 1"], "Cannot read 'fast' in gamma(fast)"),
+        (["{data}", "--outcome", "gamma(trials = 3): y ~ 1"], "'trials' is no option of gamma"),
         (["{data}.txt", FORMULA], "'.txt'; .csv, .tsv or .parquet is wanted"),
         (["{empty}", FORMULA], "Cannot read"),
         (["{data}", FORMULA, "--out", "{empty}"], "is a file; a folder is wanted"),
@@ -151,6 +169,153 @@ def test_wrong_input_gives_one_line_and_code_2(data, tmp_path, arguments, messag
     assert len(result.stderr.splitlines()) == 1
     assert result.stderr.startswith("avem: ")
     assert not (tmp_path / "out").exists()
+
+
+# --- outcomes of any family ----------------------------------------------------------------------
+
+NOTHING = Defaults("gaussian", None, None, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("y ~ a:b", avem.outcome("y ~ a:b")),
+        ("y1 + y2 ~ 1", avem.outcome("y1 + y2 ~ 1")),
+        ("gamma: step ~ x + (1 | id)", avem.outcome("step ~ x + (1 | id)", "gamma")),
+        (" gamma ( shape ~ x ) : s ~ 1 ", avem.outcome("s ~ 1", "gamma", shape="~ x")),
+        (
+            "gaussian(covariance = full): y + z ~ 1",
+            avem.outcome("y + z ~ 1", avem.Gaussian("full")),
+        ),
+        ("binomial(trials = n): k ~ 1", avem.outcome("k ~ 1", avem.Binomial("n"))),
+        ("binomial(trials=12): k ~ 1", avem.outcome("k ~ 1", avem.Binomial(12))),
+        (
+            "student_t(scale ~ log(x) + (1 | id), df ~ 1, effects_by_state): y ~ 1 + (1 | id)",
+            avem.outcome(
+                "y ~ 1 + (1 | id)",
+                "student_t",
+                effects_by_state=True,
+                scale="~ log(x) + (1 | id)",
+                df="~ 1",
+            ),
+        ),
+    ],
+)
+def test_outcomes_as_text(text, wanted):
+    (found,) = read_outcomes(None, [text], NOTHING)
+    parts = found.formula, *found.formulas
+    own = wanted.formula, *wanted.formulas
+    assert [(f.outcomes, f.fixed, f.groups) for f in parts] == [
+        (f.outcomes, f.fixed, f.groups) for f in own
+    ]
+    assert [name for name, _ in found.parameters] == [name for name, _ in wanted.parameters]
+    assert (found.family, found.effects_by_state) == (wanted.family, wanted.effects_by_state)
+
+
+def test_options_of_the_command_are_those_of_outcomes_without_their_own():
+    given = Defaults("binomial", "full", "n", True)
+    texts = ["k ~ 1", "binomial(trials = m): j ~ 1", "gaussian: y ~ 1"]
+    one, two, three = read_outcomes(None, texts, given)
+    assert (one.family, two.family) == (avem.Binomial("n"), avem.Binomial("m"))
+    assert three.family == avem.Gaussian("full")
+    assert all(item.effects_by_state for item in (one, two, three))
+    (only,) = read_outcomes("k ~ 1", [], given._replace(covariance=None))
+    assert only.family == avem.Binomial("n")
+
+
+@pytest.fixture(scope="module")
+def movement(tmp_path_factory):
+    """Steps, angles and choices of 8 animals, in a file."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"id": np.repeat(np.arange(8), 24), "t": np.tile(np.arange(24), 8)})
+    rows["x"] = rng.normal(size=len(rows)).round(2)
+    model = avem.MixedHMM(
+        [
+            avem.outcome("step ~ 1 + (1 | id)", "gamma"),
+            avem.outcome("angle ~ 1", "von_mises"),
+            avem.outcome("side ~ x", avem.Bernoulli(("left", "right"))),
+        ],
+        2,
+    )
+    params = {
+        "initial": [0.5, 0.5],
+        "transition": [[0.9, 0.1], [0.2, 0.8]],
+        "step.coef": [[[0.0]], [[2.0]]],
+        "step.shape": [[3.0], [5.0]],
+        "angle.coef": [[[3.0]], [[0.0]]],
+        "angle.concentration": [[1.0], [4.0]],
+        "side.coef": [[[-1.0, 0.5]], [[1.5, 0.0]]],
+        "effect_covariance": [[0.2]],
+    }
+    frame = model.simulate(params, data=rows, subject="id", time="t", seed=1).frame
+    path = tmp_path_factory.mktemp("movement") / "data.csv"
+    frame.round(4).to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def several(movement, tmp_path_factory):
+    out = tmp_path_factory.mktemp("several")
+    command = ["fit", movement, "--states", 2, "--time", "t", "--starts", 1, "--transition", "~ x"]
+    command += ["--outcome", "gamma: step ~ 1 + (1 | id)", "--outcome", "von_mises: angle ~ 1"]
+    return out, run(*command, "--no-plots", "--out", out)
+
+
+def test_several_outcomes(several, movement, tmp_path):
+    out, result = several
+    assert result.exit_code == 0, result.output
+    spec = avem.load(out / "fit.avem").model.spec
+    assert [item.family for item in spec.outcomes] == [
+        avem.outcome("y ~ 1", word).family for word in ("gamma", "von_mises")
+    ]
+    assert (spec.transition.text, spec.initial.text) == ("~ x", "~ 1")
+    table = pd.read_csv(out / "parameters.csv")
+    assert {"step.coef", "step.shape", "angle.concentration", "transition_coef"} <= set(
+        table["parameter"]
+    )
+    result = run("decode", out / "fit.avem", movement, "--out", tmp_path / "states.csv")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "states.csv").read_text() == (out / "states.csv").read_text()
+    assert run("summary", out / "fit.avem").stdout == (out / "summary.txt").read_text()
+    result = run("report", out / "fit.avem", "--data", movement, "--out", tmp_path / "r.html")
+    assert result.exit_code == 0, result.output
+
+
+def test_simulate_writes_the_true_states(several, movement, tmp_path):
+    fit = several[0] / "fit.avem"
+    command = ("simulate", fit, "--data", movement, "--seed", 4, "--states", "truth")
+    result = run(*command, "--out", tmp_path / "made.csv")
+    assert result.exit_code == 0, result.output
+    made = pd.read_csv(tmp_path / "made.csv")
+    rows = pd.read_csv(movement)
+    np.testing.assert_array_equal(made["truth"], avem.load(fit).simulate(rows, seed=4).states)
+    means = made.groupby("truth")["step"].mean()
+    assert means[1] > 3 * means[0]
+    result = run(*command[:-1], "x", "--out", tmp_path / "no.csv")
+    assert result.exit_code == 2
+    assert "there is such a column already" in result.stderr
+    result = run("simulate", fit, "--subjects", 3, "--times", 4, "--out", tmp_path / "no.csv")
+    assert result.exit_code == 2
+    assert "Give --data with the covariates" in result.stderr
+
+
+def test_one_formula_of_another_family(movement, tmp_path):
+    out = tmp_path / "out"
+    result = run(
+        *("fit", movement, "--formula", "side ~ x", "--family", "bernoulli", "--subject", "id"),
+        *("--states", 2, "--time", "t", "--starts", 1, "--initial", "stationary", "--out", out),
+    )
+    assert result.exit_code == 0, result.output
+    fit = avem.load(out / "fit.avem")
+    assert fit.model.stationary
+    ((family,),) = fit.model.families
+    assert family == avem.Bernoulli(("left", "right"))
+    assert sorted(path.name for path in out.iterdir()) == sorted({*FILES, *PLOTS} - {"effects.png"})
+    size = ("--subjects", 2, "--times", 3)
+    result = run("simulate", out / "fit.avem", *size, "--out", tmp_path / "new.csv")
+    assert "no column 'x'" in result.stderr
+    result = run("decode", out / "fit.avem", movement, "--out", tmp_path / "states.csv")
+    assert (tmp_path / "states.csv").read_text() == (out / "states.csv").read_text()
 
 
 def test_decode_agrees_with_fit_and_takes_parquet(fitted, data, tmp_path):
@@ -239,10 +404,10 @@ def test_a_cache_that_cannot_be_written_is_left_alone(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.setenv(name, str(tmp_path / "file"))
-    assert _cache_folder() is None
+    assert cache_folder() is None
     for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.setenv(name, str(tmp_path / "folder"))
-    folder = _cache_folder()
+    folder = cache_folder()
     assert folder is not None
     assert folder.is_dir()
     assert folder.is_relative_to(tmp_path / "folder" / "avem")

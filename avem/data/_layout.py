@@ -25,6 +25,32 @@ Array = Any
 """NumPy's here; JAX's once the chunk is on a device."""
 
 
+class Pattern(NamedTuple):
+    """Rows that look alike to one part of the model, gathered into a few cells."""
+
+    index: Array
+    """(times, lanes) the cell of each row; the number of cells where there is nothing."""
+    y: Array
+    """(cells, columns) the outcome columns of each cell."""
+    a: Array
+    """(cells, design columns)."""
+
+
+class RowList(NamedTuple):
+    """The observed rows of one part of the model, one after the other, without padding between."""
+
+    step: Array
+    lane: Array
+    owner: Array
+    """(rows,) the chunk subject of each row."""
+    real: Array
+    """(rows,) bool: not padding at the end."""
+    y: Array
+    """(outcome columns, rows)."""
+    a: Array
+    """(design columns, rows)."""
+
+
 class Chunk(NamedTuple):
     """The numbers of one chunk, as the compiled code reads them; 0 wherever nothing was seen."""
 
@@ -40,6 +66,8 @@ class Chunk(NamedTuple):
     """(lanes,) the chunk subject of each lane."""
     real: Array
     """(subjects,) bool: not padding."""
+    patterns: tuple[Pattern, ...] = ()
+    lists: tuple[RowList, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,13 +104,52 @@ class Layout:
             out[slot.step, :, slot.lane] = values[slot.rows]
             yield out
 
-    def chunks(self, y: np.ndarray, a: np.ndarray, seen: np.ndarray) -> Iterator[Chunk]:
-        """Row values as chunks, one at a time."""
+    def chunks(
+        self,
+        y: np.ndarray,
+        a: np.ndarray,
+        seen: np.ndarray,
+        patterns: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]] = (),
+        lists: Sequence[np.ndarray] = (),
+    ) -> Iterator[Chunk]:
+        """Row values as chunks, one at a time.
+
+        ``patterns`` are (cell of each row, y and a of the cells); ``lists`` are (rows,) masks.
+        """
         everywhere = np.ones((self.n_rows, 1), bool)
-        parts = (self.scatter(values) for values in (y, a, seen, everywhere))
-        for slot, y_part, a_part, seen_part, valid in zip(self.slots, *parts, strict=True):
+        parts = [self.scatter(values) for values in (y, a, seen, everywhere)]
+        # One more than the cell, so that 0 can mean nothing here.
+        cells = [self.scatter(index[:, None].astype(np.int32) + 1) for index, _, _ in patterns]
+        for slot in self.slots:
+            y_part, a_part, seen_part, valid = (next(part) for part in parts)
+            made = tuple(
+                Pattern(_shift_back(next(cell)[:, 0], len(of_y)), of_y, of_a)
+                for cell, (_, of_y, of_a) in zip(cells, patterns, strict=True)
+            )
+            listed = tuple(self._row_list(slot, mask, y, a) for mask in lists)
             real = np.arange(slot.shape[2]) < len(slot.subjects)
-            yield Chunk(y_part, a_part, seen_part, valid[:, 0], slot.owner, real)
+            yield Chunk(y_part, a_part, seen_part, valid[:, 0], slot.owner, real, made, listed)
+
+    def _row_list(self, slot: Slots, mask: np.ndarray, y: np.ndarray, a: np.ndarray) -> RowList:
+        alike = [other for other in self.slots if other.shape == slot.shape]
+        size = _round_up(max(int(mask[other.rows].sum()) for other in alike), 64)
+        chosen = np.flatnonzero(mask[slot.rows])
+        owner = slot.owner[slot.lane[chosen]]
+        order = np.lexsort((slot.step[chosen], slot.lane[chosen], owner))
+        chosen, n = chosen[order], len(chosen)
+
+        def padded(values: np.ndarray) -> np.ndarray:
+            return np.concatenate([values, np.repeat(values[:1] * 0, size - n, axis=0)])
+
+        rows = slot.rows[chosen]
+        return RowList(
+            step=padded(slot.step[chosen].astype(np.int32)),
+            lane=padded(slot.lane[chosen].astype(np.int32)),
+            owner=padded(owner[order].astype(np.int32)),
+            real=np.arange(size) < n,
+            y=np.ascontiguousarray(padded(y[rows]).T),
+            a=np.ascontiguousarray(padded(a[rows]).T),
+        )
 
     def gather(self, chunks: Sequence[np.ndarray]) -> np.ndarray:
         """The inverse of `scatter`: (times, ..., lanes) arrays back to rows."""
@@ -106,6 +173,10 @@ class Layout:
         for slot, chunk in zip(self.slots, chunks, strict=True):
             out[..., slot.subjects] = np.asarray(chunk)[..., : len(slot.subjects)]
         return out
+
+
+def _shift_back(index: np.ndarray, n_cells: int) -> np.ndarray:
+    return np.where(index == 0, n_cells, index - 1).astype(np.int32)
 
 
 def build_layout(panel: Panel, max_lanes: int = 1024) -> Layout:

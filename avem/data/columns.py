@@ -61,9 +61,9 @@ def _numeric(values: pd.Series, use: str) -> np.ndarray:
     return array
 
 
-def outcome_values(panel: Panel, name: str) -> np.ndarray:
+def outcome_values(panel: Panel, name: str, use: str = "an outcome") -> np.ndarray:
     """Return (rows,) an outcome, NaN where missing."""
-    values = column(panel.table, name, "an outcome")
+    values = column(panel.table, name, use)
     array = numbers(values)
     if array is None:
         known = values.dropna().drop_duplicates().tolist()
@@ -79,6 +79,27 @@ def outcome_values(panel: Panel, name: str) -> np.ndarray:
             "a missing value where there is no measurement."
         )
     return array
+
+
+def outcome_labels(panel: Panel, name: str) -> list[Any]:
+    """Return the different values of an outcome, as plain Python values, in order."""
+    values = column(panel.table, name, "an outcome")
+    try:
+        found = values.dropna().unique()
+    except TypeError:  # lists and the like
+        found = [None]
+    levels = [level.item() if isinstance(level, np.generic) else level for level in found]
+    if not all(isinstance(level, str | int | float) for level in levels):
+        raise DataError(
+            f"The outcome {name!r} is {values.dtype}; numbers, booleans, text or categories are "
+            "wanted."
+        )
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return [level for level in values.dtype.categories.tolist() if level in set(levels)]
+    try:
+        return sorted(levels)
+    except TypeError:
+        raise DataError(f"The outcome {name!r} mixes numbers and text. Make it one.") from None
 
 
 def atom_values(
@@ -97,15 +118,19 @@ def atom_values(
     data = {name: _numeric(values, use) for name, values in series.items()}
     gap = np.zeros(panel.n_rows, dtype=bool)
     for name, array in data.items():
+        if name in atom.lagged:
+            continue
         _refuse_gaps(panel, name, "missing", np.isnan(array) & needed)
         _refuse_gaps(panel, name, "infinite", np.isinf(array) & needed)
         gap |= ~np.isfinite(array)
     if atom.tree is None:
         return np.where(gap, 0.0, data[atom.label]), gap
     with np.errstate(all="ignore"):
-        result = evaluate(atom.tree, atom, data, state["moments"])
+        result = evaluate(atom.tree, atom, data, state["moments"], panel.lag)
     array = np.broadcast_to(np.asarray(result, dtype=np.float64), (panel.n_rows,))
     gap = gap | ~np.isfinite(array)
+    if atom.lagged:  # the caller knows what to do where there is nothing to look back to
+        return np.where(gap, 0.0, array), gap
     _refuse_gaps(panel, atom.label, "not a finite number", gap & needed)
     return np.where(gap, 0.0, array), gap
 

@@ -20,10 +20,14 @@ from avem.errors import ModelError
 
 @dataclass(frozen=True, eq=False)
 class DesignData:
-    """A design's numbers in panel row order: Y (rows, p) with NaN where missing, A (rows, a)."""
+    """A design's numbers in panel row order: Y (rows, p) with NaN where missing, A (rows, a).
+
+    `incomplete` (rows,) marks rows where a lag looks back to nothing.
+    """
 
     Y: np.ndarray
     A: np.ndarray
+    incomplete: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +42,9 @@ class Design:
         Names of the fixed columns (m,) and of the effect columns (mz,).
     effect_blocks : tuple of int
         For each effect column, which group term it came from.
-    columns : tuple of str
-        Names of the columns of A. A column used by both sides is there once.
+    columns, keys : tuple
+        Names of the columns of A, and (term, name), which together fix the values. A column used
+        by both sides is there once.
     x_cols, z_cols : tuple of int
         Which columns of A are the fixed ones and the effect ones.
     state : dict
@@ -53,6 +58,7 @@ class Design:
     effect_terms: tuple[str, ...]
     effect_blocks: tuple[int, ...]
     columns: tuple[str, ...]
+    keys: tuple[tuple[str, str], ...]
     x_cols: tuple[int, ...]
     z_cols: tuple[int, ...]
     state: dict[str, Any]
@@ -117,11 +123,17 @@ class Design:
             tuple(names[col] for col in z_cols),
             tuple(block for block, found in enumerate(cols[1:]) for _ in found),
             names,
+            tuple(keys),
             cols[0],
             z_cols,
             dict(state),
             sides,
         )
+
+    def lags(self, names: set[str]) -> int:
+        """Return how many rows this design looks back at any of the named columns, 0 if not."""
+        atoms = [atom for _, side in self._sides for atom in side.values()]
+        return max((atom.furthest_back for atom in atoms if atom.lagged & names), default=0)
 
     def apply(
         self, panel: Panel, outcomes: bool = True, needed: np.ndarray | None = None
@@ -147,11 +159,14 @@ class Design:
             known = outcomes and len(self.outcomes) > 0
             needed = np.asarray(~np.isnan(Y).all(axis=1)) if known else np.ones(panel.n_rows, bool)
         A = np.empty((panel.n_rows, len(self.columns)))
+        incomplete = np.zeros(panel.n_rows, bool)
         ready: dict[str, tuple[Any, np.ndarray]] = {}
         done: set[tuple[str, str]] = set()
         for text, atoms in self._sides:
             for label in atoms.keys() - ready.keys():
                 ready[label] = atom_values(atoms[label], panel, self.state, needed)
+                if atoms[label].lagged:
+                    incomplete |= ready[label][1]
             frame = pd.DataFrame({label: ready[label][0] for label in atoms}, panel.table.index)
             matrix, keys, uses = _matrix(text, frame)
             for j, key in enumerate(keys):
@@ -161,7 +176,7 @@ class Design:
                     matrix[ready[label][1], j] = 0
                 A[:, len(done)] = matrix[:, j]
                 done.add(key)
-        return DesignData(Y, A)
+        return DesignData(Y, A, incomplete)
 
 
 def _matrix(

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,23 @@ class Atom:
                 yield f"{_name(node.func)}({column_name})", _name(node.func), column_name
 
     @property
+    def lagged(self) -> frozenset[str]:
+        """The columns that occur only inside lag()."""
+        if self.tree is None:
+            return frozenset()
+        inside = [id(n.args[0]) for n in ast.walk(self.tree) if _is_lag(n)]  # type: ignore[attr-defined]
+        names = [n for n in ast.walk(self.tree) if _name(n).startswith("_")]
+        now = {_name(n) for n in names if id(n) not in inside}
+        return frozenset(self.columns[int(_name(n)[1:])] for n in names if _name(n) not in now)
+
+    @property
+    def furthest_back(self) -> int:
+        """How many rows the longest lag() goes back."""
+        calls = [node for node in ast.walk(self.tree) if _is_lag(node)] if self.tree else []
+        steps = [call.args[1].value if len(call.args) > 1 else 1 for call in calls]  # type: ignore[attr-defined]
+        return max(steps, default=0)
+
+    @property
     def is_categorical(self) -> bool:
         """Whether it is C(column)."""
         return isinstance(self.tree, ast.Call) and _name(self.tree.func) == "C"
@@ -50,6 +67,10 @@ class Atom:
 
 def _name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_lag(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and _name(node.func) == "lag"
 
 
 def compile_side(side: str) -> tuple[str, dict[str, Atom]]:
@@ -77,8 +98,8 @@ def compile_side(side: str) -> tuple[str, dict[str, Atom]]:
                 )
             if token.is_op("**") and not before.is_op(")"):
                 raise ModelError(f"'**' in {side!r} would mean interactions; write I(x ** 2).")
-            if token.is_op("|", "||", "}", "==", "!=", "<", "<=", ">", ">="):
-                raise ModelError(f"'{token}' in {side!r} is only allowed inside I().")
+            if token.is_op("|", "||", "}", "==", "!=", "<", "<=", ">", ">=", ","):
+                raise ModelError(f"'{token}' in {side!r} is only allowed inside a function.")
             text.append(token.text)
             i += 1
             continue
@@ -142,12 +163,19 @@ def _check(node: ast.expr, depth: int = 0) -> None:
     if depth > _MAX_DEPTH:
         raise _NotAllowed("it is nested too deeply")
     match node:
+        case ast.Call(func=ast.Name(id="lag"), args=[ast.Name(), *steps], keywords=[]):
+            whole = [isinstance(s, ast.Constant) and type(s.value) is int for s in steps]
+            if len(steps) > 1 or not all(whole) or any(s.value < 1 for s in steps):  # type: ignore[attr-defined]
+                raise _NotAllowed("lag() takes a column and how many rows to go back, from 1")
+            parts: list[ast.expr] = []
+        case ast.Call(func=ast.Name(id="lag")):
+            raise _NotAllowed("lag() takes a column name")
         case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in TRANSFORMS:
             if name in (*MOMENTS, "C") and not isinstance(argument, ast.Name):
                 raise _NotAllowed(f"{name}() takes a column name")
             if name == "C" and depth > 0:
                 raise _NotAllowed("C() cannot be inside another function")
-            parts: list[ast.expr] = [argument]
+            parts = [argument]
         case ast.Constant(value=int() | float() as value):
             float(value)  # overflows here rather than in evaluate
             parts = []
@@ -172,22 +200,33 @@ def _operation(node: ast.expr) -> tuple[type, list[ast.expr]]:
             raise _NotAllowed(f"{type(node).__name__} is not allowed")
 
 
+Lag = Callable[[np.ndarray, int], np.ndarray]
+"""(column, rows to go back) -> the values then, NaN where there is no such row."""
+
+
 def evaluate(
-    node: ast.expr, atom: Atom, data: Mapping[str, np.ndarray], moments: Mapping[str, list[float]]
+    node: ast.expr,
+    atom: Atom,
+    data: Mapping[str, np.ndarray],
+    moments: Mapping[str, list[float]],
+    lag: Lag,
 ) -> Any:
     """Return the value of a checked tree on float columns."""
     match node:
+        case ast.Call(func=ast.Name(id="lag"), args=[argument, *steps]):
+            back = steps[0].value if steps else 1  # type: ignore[attr-defined]
+            return lag(evaluate(argument, atom, data, moments, lag), back)
         case ast.Name(id=name):
             return data[atom.columns[int(name[1:])]]
         case ast.Constant(value=value):
             return np.float64(value)  # type: ignore[arg-type]  # whole numbers could grow forever
         case ast.Call(func=ast.Name(id=name), args=[argument]):
-            value = evaluate(argument, atom, data, moments)
+            value = evaluate(argument, atom, data, moments, lag)
             if name not in MOMENTS:
                 return FUNCTIONS[name](np.asarray(value, dtype=np.float64))
             mean, sd = moments[f"{name}({atom.columns[int(_name(argument)[1:])]})"]
             return (value - mean) / sd
         case _:
             op, parts = _operation(node)
-            found = [np.asarray(evaluate(part, atom, data, moments), float) for part in parts]
+            found = [np.asarray(evaluate(part, atom, data, moments, lag), float) for part in parts]
             return OPERATORS[op](*found)

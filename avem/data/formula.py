@@ -75,9 +75,13 @@ def parse_formula(text: str) -> Formula:
     formula = Formula(text, outcomes, join(fixed) or "1", tuple(groups))
     for side in formula.sides:
         _, atoms = compile_side(side)  # refuse here, before any data are seen
-        both = [name for atom in atoms.values() for name in atom.columns if name in outcomes]
+        now = [name for atom in atoms.values() for name in set(atom.columns) - atom.lagged]
+        both = [name for name in outcomes if name in now]
         if both:
-            raise ModelError(f"{both[0]!r} is on both sides of {text!r}. Drop it from one.")
+            raise ModelError(
+                f"{both[0]!r} is on both sides of {text!r}. Drop it from one, or write "
+                f"lag({both[0]}) for its value one row before."
+            )
     return formula
 
 

@@ -150,6 +150,13 @@ class Panel:
         table = self.table.loc[rows].reset_index(drop=True)
         return _index(table, self.subject, self.time, self.sequence, self.source.rows(rows))
 
+    def part(self, table: pd.DataFrame, rows: np.ndarray) -> "Panel":
+        """Return the panel of some rows of `table`, which has this panel's rows and columns."""
+        chosen = table.iloc[rows].reset_index(drop=True)
+        keep = np.zeros(self.n_rows, bool)
+        keep[rows] = True
+        return _index(chosen, self.subject, self.time, self.sequence, self.source.rows(keep))
+
     def gaps(self) -> tuple[int, int]:
         """Return how many steps within sequences skip some, and the usual step.
 
@@ -166,6 +173,14 @@ class Panel:
         sizes, counts = np.unique(steps, return_counts=True)
         usual = int(sizes[counts.argmax()])
         return (0, 0) if (sizes % usual).any() else (int((steps > usual).sum()), usual)
+
+    def lag(self, values: np.ndarray, back: int = 1) -> np.ndarray:
+        """Return (rows,) each row's value `back` rows before in its sequence, NaN at its start."""
+        order = np.lexsort((self.row_step, self.row_lane))
+        out = np.full(self.n_rows, np.nan)
+        has_past = self.row_step[order] >= back
+        out[order[has_past]] = values[order[np.flatnonzero(has_past) - back]]
+        return out
 
     def fill_gaps(self, step: float = 1) -> "Panel":
         """Return a panel whose times advance by exactly `step` within each sequence.

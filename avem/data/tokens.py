@@ -18,8 +18,9 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "I": lambda x: x,
 }
 MOMENTS = ("center", "scale", "standardize")
-TRANSFORMS = (*FUNCTIONS, *MOMENTS, "C")
-"""The functions a formula may use. C makes a column categorical; I shields arithmetic."""
+TRANSFORMS = (*FUNCTIONS, *MOMENTS, "C", "lag")
+"""The functions a formula may use. C makes a column categorical; I shields arithmetic;
+lag(x) and lag(x, 2) are the values one and two rows before, in the same sequence."""
 AVAILABLE = ", ".join(TRANSFORMS)
 
 OPERATORS: dict[type, Callable[..., Any]] = {
@@ -39,7 +40,7 @@ OPERATORS: dict[type, Callable[..., Any]] = {
 }
 _TOKEN = re.compile(
     r"\s*(?:(?P<name>[^\W\d]\w*)|`(?P<quoted>[^`]+)`|(?P<number>\d+(?:\.\d*)?|\.\d+)"
-    r"|(?P<op>\*\*|\|\||==|!=|<=|>=|[-+*/:|~(){}<>]))\s*"
+    r"|(?P<op>\*\*|\|\||==|!=|<=|>=|[-+*/:|~(){}<>,]))\s*"
 )
 OPEN, CLOSE = ("(", "{"), (")", "}")
 _MAX_LENGTH = 10_000  # beyond is a mistake, or meant to exhaust the parser

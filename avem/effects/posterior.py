@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from jax import Array
+import jax.numpy as jnp
+from jax import Array, lax
 from jaxtyping import Float
 
 from avem.numerics.linalg import inverse_and_logdet
@@ -33,13 +35,11 @@ def update_from_quadratic(
     This is the paper's closed form (Section 4.5) for any Gaussian emission: Omega = (Sigma^-1 +
     Lambda)^-1 and nu = Omega h.
     """
-    d = sigma.shape[0]
     prior, prior_logdet = inverse_and_logdet(sigma[:, :, None])
     covariance, precision_logdet = inverse_and_logdet(prior + precision)
     mean = (covariance * linear[None]).sum(1)
-    spread = covariance + mean[:, None] * mean[None]
-    divergence = 0.5 * ((prior * spread).sum((0, 1)) - d + prior_logdet + precision_logdet)
-    return GaussianQ(mean, covariance, divergence)
+    distance = divergence(prior, prior_logdet, mean, covariance, precision_logdet)
+    return GaussianQ(mean, covariance, distance)
 
 
 def expected_quadratic_gain(
@@ -53,3 +53,112 @@ def expected_quadratic_gain(
     return (linear * (q.mean - anchor)).sum(0) - 0.5 * (
         precision * (q.second_moment() - at_anchor)
     ).sum((0, 1))
+
+
+_STILL = 1e-9
+"""A Newton step this small, in units of the posterior's standard deviation, is the last."""
+
+
+class _Look(NamedTuple):
+    """The objective at a candidate q, its slope in the mean, and the precision it asks for."""
+
+    height: Array
+    slope: Array
+    target: Array
+
+
+class _Search(NamedTuple):
+    mean: Array
+    precision: Array
+    seen: _Look
+    stride: Array
+    largest: Array
+    n_steps: Array
+
+
+def update_by_newton(
+    sigma: Float[Array, "effect effect"],
+    terms: Callable[[Array, Array | None], Any],
+    start: Float[Array, "effect subject"],
+    *,
+    concave: bool,
+    quadrature: bool,
+    max_steps: Array | int,
+) -> GaussianQ:
+    """The q_i for any expected log likelihood Q_i, all subjects at once.
+
+    ``terms(mean, cov)`` gives E_q of Q_i and of its first two derivatives in f, at the point `mean`
+    when `cov` is None. The Laplace form (eq. laplace_q_update) centres q_i at the mode and takes
+    the curvature there. With ``quadrature`` it goes on to the maximum of the bound over all
+    Gaussians (eq. optimize_q_update), where the precision is the prior's plus the *expected*
+    curvature. Where Q_i is not `concave`, a subject whose curvature is no precision takes a larger
+    one that is. A step that does not raise a subject's objective is halved for that subject.
+    """
+    prior, prior_logdet = inverse_and_logdet(sigma[:, :, None])
+
+    def look(mean: Array, precision: Array, expected: bool) -> _Look:
+        cov, logdet = inverse_and_logdet(precision) if expected else (None, 0.0)
+        seen = terms(mean, cov)
+        pull = (prior * mean[None]).sum(1)
+        height = seen.value - 0.5 * (mean * pull).sum(0)
+        if cov is not None:
+            height -= 0.5 * ((prior * cov).sum((0, 1)) + logdet)
+        target = prior + seen.curvature
+        if not concave:
+            bends_down = jnp.isfinite(inverse_and_logdet(target)[1])
+            target = jnp.where(bends_down, target, prior + seen.majorant)
+        return _Look(height, seen.gradient - pull, target)
+
+    def advance(now: _Search, expected: bool) -> _Search:
+        cov, _ = inverse_and_logdet(now.seen.target)
+        step = (cov * now.seen.slope[None]).sum(1)
+        mean = now.mean + now.stride * step
+        precision = now.seen.target
+        if expected:
+            precision = now.precision + now.stride * (now.seen.target - now.precision)
+        seen = look(mean, precision, expected)
+        better = seen.height >= now.seen.height - 1e-13 * jnp.abs(now.seen.height)
+
+        def pick(new: Array, old: Array) -> Array:
+            return jnp.where(better, new, old)
+
+        moved = jnp.abs(now.stride * step * jnp.sqrt(jnp.diagonal(now.seen.target).T))
+        turned = jnp.abs(precision - now.precision) / jnp.abs(now.precision).max((0, 1))
+        largest = moved.max() + (turned.max() if expected else 0.0)
+        return _Search(
+            mean=pick(mean, now.mean),
+            precision=pick(precision, now.precision),
+            seen=_Look(*map(pick, seen, now.seen)),
+            stride=jnp.where(better, 1.0, 0.5 * now.stride),
+            largest=largest,
+            n_steps=now.n_steps + 1,
+        )
+
+    def search(now: _Search, expected: bool) -> _Search:
+        return lax.while_loop(
+            lambda s: (s.n_steps < max_steps) & (s.largest > _STILL),
+            lambda s: advance(s, expected),
+            now,
+        )
+
+    seen = look(start, jnp.broadcast_to(prior, (*prior.shape[:2], start.shape[1])), False)
+    full = jnp.ones(start.shape[1], start.dtype)
+    far, none = jnp.asarray(jnp.inf, start.dtype), jnp.asarray(0)
+    found = search(_Search(start, seen.target, seen, full, far, none), False)
+    precision = found.seen.target
+    if quadrature:
+        seen = look(found.mean, precision, True)
+        found = search(_Search(found.mean, precision, seen, full, far, none), True)
+        precision = found.precision
+    cov, precision_logdet = inverse_and_logdet(precision)
+    return GaussianQ(
+        found.mean, cov, divergence(prior, prior_logdet, found.mean, cov, precision_logdet)
+    )
+
+
+def divergence(
+    prior: Array, prior_logdet: Array, mean: Array, cov: Array, precision_logdet: Array
+) -> Float[Array, " subject"]:
+    """KL(N(mean, cov) || N(0, prior^-1))."""
+    spread = cov + mean[:, None] * mean[None]
+    return 0.5 * ((prior * spread).sum((0, 1)) - len(mean) + prior_logdet + precision_logdet)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-STRUCTURES = ("full", "diagonal", "isotropic")
+STRUCTURES = ("full", "block", "diagonal", "isotropic")
 
 
 def project_covariance(moment: np.ndarray, structure: str, blocks: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -116,6 +116,27 @@ class GaussianKernel:
     x_cols: tuple[int, ...]
     z_cols: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...]
+    effects: tuple[tuple[int, ...], ...]
+    """For every state, the place in f of each effect, by outcome, then by `z_cols`."""
+    n_effects: int
+    """Of the whole model: the length of f."""
+
+    concave: ClassVar[bool] = True
+
+    @property
+    def n_own_effects(self) -> int:
+        """How many effects act in one state."""
+        return len(self.effects[0])
+
+    @property
+    def _shared(self) -> bool:
+        return len(set(self.effects)) == 1
+
+    def _own(self, f: Array) -> Float[Array, "state outcome effect_term lane"]:
+        """The effects that act in every state; one state for all when they are shared."""
+        states = self.effects[:1] if self._shared else self.effects
+        shape = (len(states), self.n_outcomes, len(self.z_cols), f.shape[-1])
+        return f[np.array(states, int)].reshape(shape)
 
     # --- features: the products of design columns and outcomes that are summed over time --------
 
@@ -213,7 +234,7 @@ class GaussianKernel:
         self,
         coef: Float[Array, "state outcome term"],
         covariance: Float[Array, "state outcome outcome"],
-        f: Float[Array, "outcome effect_term lane"],
+        f: Float[Array, "d lane"],
         chunk: Chunk,
     ) -> Float[Array, "time state lane"]:
         """Log density of every observation in every state; 0 where nothing was seen."""
@@ -221,10 +242,16 @@ class GaussianKernel:
         z = [chunk.a[:, c] for c in self.z_cols]
         x = [chunk.a[:, c] for c in self.x_cols]
         outcomes = range(self.n_outcomes)
-        own = [chunk.y[:, j] - sum((f[j, e] * z[e] for e in range(len(z))), 0.0) for j in outcomes]
+        own = [
+            [chunk.y[:, j] - sum((f_k[j, e] * z[e] for e in range(len(z))), 0.0) for j in outcomes]
+            for f_k in self._own(f)
+        ]
         by_state = []
         for k in range(self.n_states):
-            r = [own[j] - sum((coef[k, j, m] * x[m] for m in range(len(x))), 0.0) for j in outcomes]
+            own_k = own[0 if self._shared else k]
+            r = [
+                own_k[j] - sum((coef[k, j, m] * x[m] for m in range(len(x))), 0.0) for j in outcomes
+            ]
             total = 0.0
             for g, members in enumerate(self.groups):
                 square = sum(precision[k, g, i, i] * r[i] * r[i] for i in members)
@@ -250,12 +277,18 @@ class GaussianKernel:
         zz = self._take(moments, self._index("aa", self.z_cols, self.z_cols))
         zx = self._take(moments, self._index("aa", self.z_cols, self.x_cols))
         zy = self._take(moments, self._index("ay", self.z_cols, y))
-        d, n = self.n_outcomes * len(self.z_cols), moments.shape[-1]
-        quadratic = jnp.einsum("kgij,kgabn->iajbn", precision, zz)
+        n = moments.shape[-1]
+        states = "" if self._shared else "k"  # shared effects: sum over the states at once
+        quadratic = jnp.einsum(f"kgij,kgabn->{states}iajbn", precision, zz)
         # The precision couples outcome i of the effect with the residual of outcome j.
         residual = zy - jnp.einsum("kjm,kgamn->kgajn", coef, zx)
-        linear = jnp.einsum("kgij,kgajn->ian", precision, residual)
-        return quadratic.reshape(d, d, n), linear.reshape(d, n)
+        linear = jnp.einsum(f"kgij,kgajn->{states}ian", precision, residual)
+        at = np.array(self.effects[:1] if self._shared else self.effects, int)
+        own = at.shape[1]
+        total = jnp.zeros((self.n_effects, self.n_effects, n), quadratic.dtype)
+        total = total.at[at[:, :, None], at[:, None]].add(quadratic.reshape(len(at), own, own, n))
+        slope = jnp.zeros((self.n_effects, n), linear.dtype)
+        return total, slope.at[at].add(linear.reshape(len(at), own, n))
 
     # --- M-step ---------------------------------------------------------------------------------
 
@@ -268,8 +301,10 @@ class GaussianKernel:
         """The M-step's sums over the subjects of a chunk, given E_q[f] and E_q[f f']."""
         p, e, n = self.n_outcomes, len(self.z_cols), moments.shape[-1]
         y = tuple(range(p))
-        f = mean.reshape(p, e, n)
-        ff = second_moment.reshape(p, e, p, e, n)
+        f = jnp.broadcast_to(self._own(mean), (self.n_states, p, e, n))
+        at = np.array(self.effects[:1] if self._shared else self.effects, int)
+        ff = second_moment[at[:, :, None], at[:, None]].reshape(len(at), p, e, p, e, n)
+        ff = jnp.broadcast_to(ff, (self.n_states, *ff.shape[1:]))
         count = self._take(moments, self._index("1", (0,), (0,)))[:, :, 0, 0].sum(-1)
         xx = self._take(moments, self._index("aa", self.x_cols, self.x_cols)).sum(-1)
         xy = self._take(moments, self._index("ay", self.x_cols, y))
@@ -277,9 +312,9 @@ class GaussianKernel:
         zz = self._take(moments, self._index("aa", self.z_cols, self.z_cols))
         zx = self._take(moments, self._index("aa", self.z_cols, self.x_cols))
         zy = self._take(moments, self._index("ay", self.z_cols, y))
-        xr = jnp.einsum("kgmjn->kgjm", xy) - jnp.einsum("jan,kgamn->kgjm", f, zx)
-        cross = jnp.einsum("ian,kgajn->kgij", f, zy)
-        rr = yy - cross - jnp.swapaxes(cross, 2, 3) + jnp.einsum("kgabn,iajbn->kgij", zz, ff)
+        xr = jnp.einsum("kgmjn->kgjm", xy) - jnp.einsum("kjan,kgamn->kgjm", f, zx)
+        cross = jnp.einsum("kian,kgajn->kgij", f, zy)
+        rr = yy - cross - jnp.swapaxes(cross, 2, 3) + jnp.einsum("kgabn,kiajbn->kgij", zz, ff)
         return Sums(count, xx, xr, rr)
 
     def maximise(
@@ -288,7 +323,8 @@ class GaussianKernel:
         covariance: np.ndarray,
         sums: Sums,
         floor: np.ndarray,
-        fixed: frozenset[str],
+        hold_coef: bool = False,
+        hold_noise: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
         """New coefficients and covariances.
 
@@ -306,7 +342,7 @@ class GaussianKernel:
             unseen = count < 1e-8
             if unseen.all():
                 continue
-            if "coef" not in fixed and m:
+            if not hold_coef and m:
                 found = self._regress(covariance[k], sums.xx[k], sums.xr[k], masks)
                 new_coef[k] = np.where(unseen[:, None], coef[k], found)
             b = new_coef[k]
@@ -314,7 +350,7 @@ class GaussianKernel:
             fitted = np.einsum("im,gmn,jn->gij", b, sums.xx[k], b)
             residual = sums.rr[k] - cross - np.swapaxes(cross, 1, 2) + fitted
             residual = np.where(masks[:, :, None] & masks[:, None], residual, 0.0)
-            if self.family.noise_name not in fixed:
+            if not hold_noise:
                 found = self._noise(covariance[k], residual, sums.weight[k], masks, floor)
                 if self.family.covariance != "full":  # there, EM completes what was not seen
                     found = np.where(unseen[:, None] | unseen, covariance[k], found)

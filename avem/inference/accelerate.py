@@ -9,11 +9,10 @@ class Anderson:
     """Extrapolates from the last few steps; the caller decides whether to accept a proposal.
 
     Each proposal is the combination of the past images F(x_j) whose residuals F(x_j) - x_j,
-    combined the same way, nearly cancel. `weights` put the coordinates on a common scale.
+    combined the same way, nearly cancel.
     """
 
-    def __init__(self, weights: np.ndarray, depth: int = 8) -> None:
-        self._weights = weights
+    def __init__(self, depth: int = 8) -> None:
         self._depth = depth
         self.forget()
 
@@ -25,7 +24,7 @@ class Anderson:
     def propose(self, x: np.ndarray, image: np.ndarray) -> np.ndarray:
         """The next point to try, after F(x) = image; `image` itself when there is no history."""
         self._images.append(image)
-        self._residuals.append((image - x) * self._weights)
+        self._residuals.append(image - x)
         del self._images[: -self._depth - 1], self._residuals[: -self._depth - 1]
         if len(self._images) < 2:
             return image

@@ -1,8 +1,9 @@
 """Anchored variational EM (the paper's Algorithm 1).
 
 One iteration: run forward-backward once per subject at its anchor, the mean of its q_i; update
-every q_i; update theta. The first two happen chunk by chunk in compiled code (`anchored_pass`);
-what comes back is a handful of sums, and the M-step on them is plain NumPy.
+every q_i; update theta. The first two happen chunk by chunk in compiled code (`anchored_pass`).
+What has a closed form comes back as a handful of sums, and the M-step on them is plain NumPy; the
+rest is a few Newton steps whose terms are again sums over chunks (`coef_pass`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from os import cpu_count
 from typing import Any, NamedTuple
 
@@ -20,11 +21,20 @@ import numpy as np
 from jax import Array
 
 from avem.data._layout import Chunk
-from avem.effects.posterior import GaussianQ, expected_quadratic_gain, update_from_quadratic
+from avem.effects.posterior import (
+    GaussianQ,
+    expected_quadratic_gain,
+    update_by_newton,
+    update_from_quadratic,
+)
 from avem.effects.prior import project_covariance
 from avem.errors import AvemError
-from avem.families.gaussian import Sums
-from avem.models.hmm_kernel import HMMKernel, Local, Theta
+from avem.inference.newton import climb
+from avem.inference.settle import settle
+from avem.inference.theta import Match, absorb, pack_theta, unpack_theta
+from avem.models.emissions import GaussianBlock, Theta
+from avem.models.general import CoefTerms
+from avem.models.hmm_kernel import HMMKernel, Local
 from avem.numerics.covariance import floor_eigenvalues
 from avem.numerics.precision import in_float64
 
@@ -35,14 +45,19 @@ IMPOSSIBLE = (
 )
 NOISE_FLOOR, EFFECT_FLOOR = 1e-6, 1e-8
 """Smallest variance of a state and of an effect, in units of the outcome's overall variance."""
+Q_UPDATES = ("laplace", "quadrature")
+ANCHORS = ("mean", "optimal", "fixed")
+_TO_THE_END = 60
+"""Newton steps that always suffice."""
 
 
 class Totals(NamedTuple):
-    """All that the M-step needs: sums over subjects. JAX arrays, then NumPy."""
+    """What the closed forms of the M-step need: sums over subjects. JAX arrays, then NumPy."""
 
     first: Any
     pair: Any
-    emission: Sums
+    emissions: tuple[Any, ...]
+    """Sums of each Gaussian block, None for the others."""
     effect_mean: Any
     effect_second: Any
 
@@ -57,35 +72,109 @@ class Pass(NamedTuple):
     bound: Array
     """The anchored ELBO of each subject at (anchor, new q_i, theta)."""
     totals: Totals
+    kept: Local
+    """What Newton's steps need of the local posterior; None elsewhere."""
+    terms: tuple[CoefTerms, ...]
+    """The first Newton step's, for each of the kernel's `newton_keys`."""
 
 
-@partial(jax.jit, static_argnames=("kernel", "form"))
-def anchored_pass(kernel: HMMKernel, theta: Theta, anchor: Array, chunk: Chunk, form: str) -> Pass:
+@partial(jax.jit, static_argnames=("kernel", "form", "q_update"))
+def anchored_pass(
+    kernel: HMMKernel,
+    theta: Theta,
+    anchor: Array,
+    chunk: Chunk,
+    form: str,
+    q_update: str = "laplace",
+    newton_steps: int = _TO_THE_END,
+) -> Pass:
     """E-step of the subjects of one chunk."""
     local = kernel.local(theta, anchor, chunk, form)
-    q, gain = _update_q(kernel, theta, anchor, local)
+    q, gain = update_q(kernel, theta, anchor, local, chunk, q_update, newton_steps)
     second = q.second_moment()
+    chain = kernel.chain
+    emissions = zip(kernel.blocks, local.emissions, strict=True)
     totals = Totals(
-        first=local.first,
-        pair=local.pair,
-        emission=kernel.emission.accumulate(local.moments, q.mean, second),
+        first=local.chain[0].sum(-1),
+        pair=local.chain[1].sum((0, -1)),
+        emissions=tuple(
+            block.totals(part, q.mean, second) if isinstance(block, GaussianBlock) else None
+            for block, part in emissions
+        ),
         effect_mean=jnp.where(chunk.real, q.mean, 0.0).sum(-1),
         effect_second=jnp.where(chunk.real, second, 0.0).sum(-1),
     )
+    kept = Local(
+        loglik=None,  # type: ignore[arg-type]
+        emissions=tuple(
+            None if block.closed_form else part
+            for block, part in zip(kernel.blocks, local.emissions, strict=True)
+        ),
+        chain=local.chain if chain.moves is not None or chain.start is not None else None,  # type: ignore[arg-type]
+    )
     bound = jnp.where(chunk.real, local.loglik + gain - q.divergence, 0.0)
-    return Pass(q.mean, q.covariance, local.loglik, bound, totals)
+    terms = tuple(
+        kernel.coef_terms(key, theta[key], q.mean, q.covariance, local, chunk)
+        for key in kernel.newton_keys
+    )
+    return Pass(q.mean, q.covariance, local.loglik, bound, totals, kept, terms)
 
 
-def _update_q(
-    kernel: HMMKernel, theta: Theta, anchor: Array, local: Local
+def update_q(
+    kernel: HMMKernel,
+    theta: Theta,
+    anchor: Array,
+    local: Local,
+    chunk: Chunk,
+    q_update: str,
+    newton_steps: int,
 ) -> tuple[GaussianQ, Array]:
     """The new q_i, and E_q Q_i(f; anchor) - Q_i(anchor; anchor)."""
     if kernel.n_effects == 0:
         zero = jnp.zeros_like(local.loglik)
         return GaussianQ(anchor, jnp.zeros((0, 0, anchor.shape[1])), zero), zero
-    quadratic = kernel.emission.effect_quadratic(theta["coef"], theta["covariance"], local.moments)
-    q = update_from_quadratic(theta["effect_covariance"], *quadratic)
-    return q, expected_quadratic_gain(*quadratic, q, anchor)
+    sigma = theta["effect_covariance"]
+    quadratic = kernel.quadratic(theta, local)
+    if kernel.closed_form:
+        q = update_from_quadratic(sigma, *quadratic)
+        return q, expected_quadratic_gain(*quadratic, q, anchor)
+    q = update_by_newton(
+        sigma,
+        lambda mean, cov: kernel.effect_terms(theta, mean, cov, local, quadratic, chunk),
+        anchor,
+        concave=kernel.concave,
+        quadrature=q_update == "quadrature",
+        max_steps=newton_steps,
+    )
+    there = kernel.value(theta, q.mean, q.covariance, local, quadratic, chunk)
+    return q, there - kernel.value(theta, anchor, None, local, quadratic, chunk)
+
+
+@partial(jax.jit, static_argnames=("kernel", "key"))
+def coef_pass(
+    kernel: HMMKernel, key: str, coef: Array, mean: Array, cov: Array, kept: Local, chunk: Chunk
+) -> CoefTerms:
+    """A chunk's part of the M-step of theta[key]: value and derivatives under q."""
+    return kernel.coef_terms(key, coef, mean, cov, kept, chunk)
+
+
+@partial(jax.jit, static_argnames=("kernel", "key"))
+def coef_height(
+    kernel: HMMKernel, key: str, coef: Array, mean: Array, cov: Array, kept: Local, chunk: Chunk
+) -> Array:
+    """The value alone of `coef_pass`."""
+    return kernel.coef_terms(key, coef, mean, cov, kept, chunk).value
+
+
+@partial(jax.jit, static_argnames=("kernel", "form"))
+def bound_at(
+    kernel: HMMKernel, theta: Theta, anchor: Array, mean: Array, cov: Array, chunk: Chunk, form: str
+) -> Array:
+    """The part of the anchored ELBO that depends on the anchor, at a given q_i (Lemma 2)."""
+    local = kernel.local(theta, anchor, chunk, form)
+    quadratic = kernel.quadratic(theta, local)
+    there = kernel.value(theta, mean, cov, local, quadratic, chunk)
+    return local.loglik + there - kernel.value(theta, anchor, None, local, quadratic, chunk)
 
 
 @dataclass(frozen=True)
@@ -100,6 +189,8 @@ class State:
 class Step:
     """One iteration: where it went, and what it saw on the way."""
 
+    before: State
+    """Where it started, with settled anchors."""
     state: State
     """The state after the iteration."""
     bound: float
@@ -107,6 +198,8 @@ class Step:
     loglik: float
     """sum_i log p(D_i | anchor) at the state before it."""
     passes: tuple[Pass, ...]
+    sharpness: dict[str, np.ndarray]
+    """How much moves of the coefficients matter, where that may be little."""
 
 
 @dataclass(frozen=True)
@@ -120,16 +213,27 @@ class AnchoredEM:
     """Of the effect covariance."""
     blocks: np.ndarray
     """(d,) which effects may be correlated."""
-    matched: np.ndarray
-    """(d,) the fixed term whose column an effect shares, or -1."""
+    matches: tuple[Match | None, ...]
+    """(d,) the fixed coefficients that each effect is added to."""
     spread: np.ndarray
-    """(outcomes,) overall variance of each outcome."""
+    """(outcome columns,) overall variance of each outcome."""
+    effect_scale: np.ndarray
+    """(d,) variance by which an effect is judged to be nothing."""
+    free: dict[str, np.ndarray] = field(default_factory=dict)
+    """For each coefficient array of theta, which of its columns are free."""
+    limits: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    """For each, the lowest and highest value of its columns, where a density would collapse."""
     fixed: frozenset[str] = frozenset()
+    """Names of entries of theta that are held."""
+    q_update: str = "laplace"
+    anchor: str = "mean"
+    newton_steps: int = _TO_THE_END
+    coef_steps: int = _TO_THE_END
     recentre: bool = True
     form: list[str] = field(default_factory=lambda: ["scaled"])
     """Mutable: switched to "log" for good when the scaled recursion underflows."""
 
-    @property
+    @cached_property
     def n_subjects(self) -> int:
         """Number of real subjects."""
         return sum(int(np.asarray(chunk.real).sum()) for chunk in self.chunks)
@@ -140,24 +244,42 @@ class AnchoredEM:
 
     # --- one iteration --------------------------------------------------------------------------
 
-    def step(self, state: State) -> Step:
-        """One iteration of AVEM."""
-        return self._finish(state, self.e_step(state))
+    def step(self, state: State, still: float = np.inf) -> Step:
+        """One iteration of AVEM, the anchors first settled to within `still`."""
+        return self._finish(*self.settled_e_step(state, still))
 
-    def leap(self, state: State) -> Step | None:
+    def settled_e_step(self, state: State, still: float) -> tuple[State, list[Pass]]:
+        """The E-step, once the anchors are within `still` of where it would put them."""
+        return self._settled(state, self.e_step(state), still)
+
+    def leap(self, state: State, still: float = np.inf) -> Step | None:
         """One iteration from a state that may be out of bounds; None if it is."""
         passes = self.try_e_step(state)
+        if not _finite(passes):
+            return None
+        state, passes = self._settled(state, passes, still)
         return self._finish(state, passes) if _finite(passes) else None
 
+    def _settled(self, state: State, passes: list[Pass], still: float) -> tuple[State, list[Pass]]:
+        if still == np.inf or not self.kernel.n_effects or self.anchor == "fixed":
+            return state, passes
+        return settle(self, state, passes, still)
+
     def _finish(self, state: State, passes: Sequence[Pass]) -> Step:
-        total = jax.tree.map(lambda *parts: np.sum(parts, axis=0), *(p.totals for p in passes))
-        theta, shift = self.m_step(state.theta, total)
-        anchors = tuple(np.asarray(p.mean) - shift[:, None] for p in passes)
+        theta, shift, sharpness = self.m_step(state.theta, passes)
+        if self.anchor == "fixed":
+            anchors = state.anchors
+        else:
+            anchors = tuple(np.asarray(p.mean) - shift[:, None] for p in passes)
+        if self.anchor == "optimal":
+            anchors = self._best_anchors(theta, anchors, passes)
         return Step(
+            before=state,
             state=State(theta, anchors),
             bound=float(sum(np.sum(p.bound) for p in passes)),
             loglik=float(sum(np.sum(p.loglik) for p in passes)),
             passes=tuple(passes),
+            sharpness=sharpness,
         )
 
     def e_step(self, state: State) -> list[Pass]:
@@ -172,55 +294,160 @@ class AnchoredEM:
 
     def try_e_step(self, state: State) -> list[Pass]:
         """The same, whether or not the result is finite."""
-        return self.each_chunk(
+        passes = self.each_chunk(
             lambda chunk, anchor: anchored_pass(
-                self.kernel, state.theta, anchor, chunk, self.form[0]
+                self.kernel,
+                state.theta,
+                anchor,
+                chunk,
+                self.form[0],
+                self.q_update,
+                self.newton_steps,
             ),
             state.anchors,
         )
+        # All that Python looks at leaves the device here, once.
+        return [
+            Pass(*jax.tree.map(np.asarray, p._replace(kept=None)))._replace(kept=p.kept)
+            for p in passes
+        ]
+
+    def _best_anchors(
+        self, theta: dict[str, np.ndarray], means: tuple[np.ndarray, ...], passes: Sequence[Pass]
+    ) -> tuple[np.ndarray, ...]:
+        """From the means of q, one parabola along each effect towards Lemma 2's anchor."""
+
+        def height(anchors: Sequence[np.ndarray]) -> list[np.ndarray]:
+            found = self.each_chunk(
+                lambda chunk, anchor, mean, p: bound_at(
+                    self.kernel, theta, anchor, mean, p.covariance, chunk, self.form[0]
+                ),
+                anchors,
+                means,
+                passes,
+            )
+            return [np.asarray(level) for level in found]
+
+        best, level = list(means), height(means)
+        for j in range(self.kernel.n_effects):
+            along = (np.arange(self.kernel.n_effects) == j)[:, None]
+            reach = [along * 0.5 * np.sqrt(np.asarray(p.covariance)[j, j]) for p in passes]
+            pairs = list(zip(best, reach, strict=True))
+            up, down = height([a + r for a, r in pairs]), height([a - r for a, r in pairs])
+            tops = [_parabola_top(*levels) for levels in zip(down, level, up, strict=True)]
+            tried = [a + top * r for (a, r), top in zip(pairs, tops, strict=True)]
+            there = height(tried)
+            better = [new > old for new, old in zip(there, level, strict=True)]
+            best = [np.where(b, t, a) for b, t, a in zip(better, tried, best, strict=True)]
+            level = [np.where(b, t, a) for b, t, a in zip(better, there, level, strict=True)]
+        return tuple(best)
+
+    # --- M-step ---------------------------------------------------------------------------------
 
     def m_step(
-        self, theta: dict[str, np.ndarray], total: Totals
+        self, theta: dict[str, np.ndarray], passes: Sequence[Pass]
+    ) -> tuple[dict[str, np.ndarray], np.ndarray, dict[str, np.ndarray]]:
+        """New parameters, the shift of every effect's mean into them, and their sharpness."""
+        moved: dict[str, np.ndarray] = {}
+        sharpness: dict[str, np.ndarray] = {}
+        for number, key in enumerate(self.kernel.newton_keys):
+            terms = _add_up([p.terms[number] for p in passes])
+            moved[key], sharpness[key] = self._newton(key, theta[key], terms, passes)
+        total = _add_up([p.totals for p in passes])
+        return (*self.update_theta(theta, total, moved, self.n_subjects), sharpness)
+
+    def update_theta(
+        self,
+        theta: dict[str, np.ndarray],
+        total: Totals,
+        moved: dict[str, np.ndarray],
+        n_subjects: int,
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """New parameters, and the shift of every effect's mean into them."""
-        new = dict(theta)
-        if "initial" not in self.fixed:
+        """All parameters, given those moved by Newton, and the shift of every effect's mean."""
+        new = {**theta, **self._closed_forms(theta, total), **moved}
+        mean = total.effect_mean / n_subjects
+        second = total.effect_second / n_subjects
+        shift = np.zeros_like(mean)
+        if self.recentre and len(mean):
+            # Parameter-expanded EM: what the fixed part can express of the effects' mean belongs
+            # to it. Effects without a fixed term keep theirs, and the prior ties the others to it.
+            matched = np.array([match is not None for match in self.matches])
+            shift = _expressible(mean, theta["effect_covariance"], matched)
+            new = absorb(new, self.matches, shift)
+            second = second - np.outer(shift, mean) - np.outer(mean, shift) + np.outer(shift, shift)
+        if "effect_covariance" not in self.fixed and len(mean):
+            sigma = project_covariance((second + second.T) / 2, self.structure, self.blocks)
+            floor = EFFECT_FLOOR * self.effect_scale
+            new["effect_covariance"], _ = floor_eigenvalues(sigma, floor)
+        return new, shift
+
+    def as_coef(self, key: str, shift: np.ndarray) -> np.ndarray:
+        """The change of one coefficient array that a shift of the effects amounts to."""
+        block = next((b for b in self.kernel.blocks if b.key + "coef" == key), None)
+        shape: tuple[int, ...] = (self.kernel.n_states, len(self.free[key]))
+        if isinstance(block, GaussianBlock):
+            shape = (self.kernel.n_states, block.kernel.n_outcomes, len(block.kernel.x_cols))
+        elif key == "start.coef":
+            shape = (1, len(self.free[key]))
+        own = tuple(match if match and match.key == key else None for match in self.matches)
+        return absorb({key: np.zeros(shape)}, own, shift)[key]
+
+    def _closed_forms(self, theta: dict[str, np.ndarray], total: Totals) -> dict[str, np.ndarray]:
+        new = {}
+        if "initial" in theta and "initial" not in self.fixed:
             new["initial"] = total.first / total.first.sum()
-        if "transition" not in self.fixed:
+        if "transition" in theta and "transition" not in self.fixed:
             leaving = total.pair.sum(1, keepdims=True)
             stays = np.broadcast_to(leaving < 1e-12, total.pair.shape)
             moves = total.pair / np.where(leaving < 1e-12, 1.0, leaving)
             new["transition"] = np.where(stays, theta["transition"], moves)
-        new["coef"], new["covariance"] = self.kernel.emission.maximise(
-            theta["coef"],
-            theta["covariance"],
-            total.emission,
-            NOISE_FLOOR * self.spread,
-            self.fixed,
-        )
-        mean = total.effect_mean / self.n_subjects
-        second = total.effect_second / self.n_subjects
-        shift = np.zeros_like(mean)
-        if self.recentre and "coef" not in self.fixed and len(mean):
-            # Parameter-expanded EM: what the fixed part can express of the effects' mean belongs
-            # to it. Effects without a fixed term keep theirs, and the prior ties the others to it.
-            shift = _expressible(mean, theta["effect_covariance"], self.matched >= 0)
-            new["coef"] = new["coef"] + self.as_coef(shift)
-            second = second - np.outer(shift, mean) - np.outer(mean, shift) + np.outer(shift, shift)
-        if "effect_covariance" not in self.fixed and len(mean):
-            sigma = project_covariance((second + second.T) / 2, self.structure, self.blocks)
-            floor = EFFECT_FLOOR * np.repeat(self.spread, len(mean) // len(self.spread))
-            new["effect_covariance"], _ = floor_eigenvalues(sigma, floor)
-        return new, shift
+        for block, sums in zip(self.kernel.blocks, total.emissions, strict=True):
+            if isinstance(block, GaussianBlock):
+                coef, covariance = block.key + "coef", block.key + "covariance"
+                new[coef], new[covariance] = block.kernel.maximise(
+                    theta[coef],
+                    theta[covariance],
+                    sums,
+                    NOISE_FLOOR * self.spread[list(block.y_cols)],
+                    hold_coef=coef in self.fixed,
+                    hold_noise=covariance in self.fixed,
+                )
+        return new
 
-    def as_coef(self, effect: np.ndarray) -> np.ndarray:
-        """An effect (d,) as a change of the coefficients (outcomes, terms) it is matched with."""
-        p, m = self.kernel.emission.n_outcomes, len(self.kernel.emission.x_cols)
-        out = np.zeros((p, m))
-        outcome = np.repeat(np.arange(p), len(self.kernel.emission.z_cols))
-        at = self.matched >= 0
-        out[outcome[at], self.matched[at]] = effect[at]
-        return out
+    def _newton(
+        self, key: str, coef: np.ndarray, terms: CoefTerms, passes: Sequence[Pass]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A few Newton steps on one coefficient array."""
+        problems = coef.reshape(terms.gradient.shape)
+
+        def total(x: np.ndarray, part: Callable[..., Any]) -> Any:
+            parts = self.each_chunk(
+                lambda chunk, p: part(
+                    self.kernel, key, x.reshape(coef.shape), p.mean, p.covariance, p.kept, chunk
+                ),
+                passes,
+            )
+            return _add_up(parts)
+
+        found = climb(
+            lambda x: total(x, coef_pass),
+            lambda x: total(x, coef_height),
+            problems,
+            terms,
+            self.free_of(key, problems),
+            self.coef_steps,
+        )
+        return self.within(key, found.coef, coef), found.sharpness.reshape(coef.shape)
+
+    def free_of(self, key: str, problems: np.ndarray) -> np.ndarray:
+        """Which coefficients of a problem are free; a problem may hold those of all states."""
+        free = self.free[key]
+        return np.tile(free, problems.shape[1] // len(free))
+
+    def within(self, key: str, coef: np.ndarray, like: np.ndarray) -> np.ndarray:
+        """Coefficients kept from where a density would collapse."""
+        low, high = self.limits.get(key, (-np.inf, np.inf))
+        return np.clip(coef.reshape(like.shape), low, high)
 
     def each_chunk(self, work: Callable[..., Any], *per_chunk: Sequence[Any]) -> list[Any]:
         """`work` on every chunk; on several threads when there are several chunks."""
@@ -232,58 +459,41 @@ class AnchoredEM:
                 pool.map(lambda *a: jax.block_until_ready(work(*a)), self.chunks, *per_chunk)
             )
 
-    # --- for the accelerator: the state as one vector -------------------------------------------
+    # --- the state as a vector, and how far it went ---------------------------------------------
 
-    def pack(self, state: State) -> np.ndarray:
-        """The state as a vector; covariances by their Cholesky factors."""
-        theta = state.theta
-        parts = [theta["initial"], theta["transition"], theta["coef"]]
-        parts.append(np.linalg.cholesky(theta["covariance"]))
-        if self.kernel.n_effects:
-            parts.append(np.linalg.cholesky(theta["effect_covariance"]))
-        return np.concatenate([np.ravel(part) for part in (*parts, *state.anchors)])
+    def pack(self, state: State, anchors: bool) -> np.ndarray:
+        """Theta, and the anchors if wanted; a parameter weighs like an effect of everyone."""
+        theta = np.sqrt(self.n_subjects) * pack_theta(state.theta)
+        return np.concatenate([theta, *map(np.ravel, state.anchors)]) if anchors else theta
 
     def unpack(self, vector: np.ndarray, like: State) -> State:
-        """The inverse of `pack`, pulled back where a probability or scale would turn negative."""
-        at = 0
+        """The inverse of `pack`; anchors that are not in the vector are those of `like`."""
+        size = sum(value.size for value in like.theta.values())
+        theta = unpack_theta(vector[:size] / np.sqrt(self.n_subjects), like.theta)
+        if len(vector) == size:
+            return State(theta, like.anchors)
+        cuts = np.cumsum([anchor.size for anchor in like.anchors])[:-1]
+        pairs = zip(np.split(vector[size:], cuts), like.anchors, strict=True)
+        return State(theta, tuple(part.reshape(anchor.shape) for part, anchor in pairs))
 
-        def take(shape: tuple[int, ...]) -> np.ndarray:
-            nonlocal at
-            size = int(np.prod(shape))
-            at += size
-            return vector[at - size : at].reshape(shape)
+    def change(self, step: Step) -> float:
+        """The largest move of a parameter that matters, on the scale of the fit."""
+        before, after = step.before.theta, step.state.theta
+        sharp = [
+            np.minimum(1.0, step.sharpness[key]) if key in step.sharpness else np.ones(value.shape)
+            for key, value in sorted(before.items())
+        ]
+        moves = pack_theta(after) - pack_theta(before)
+        weights = np.concatenate([np.ravel(part) for part in sharp])
+        return float(np.abs(moves * weights).max(initial=0.0))
 
-        def probabilities(old: np.ndarray) -> np.ndarray:
-            raw = np.maximum(take(old.shape), 0.1 * old)
-            return raw / raw.sum(-1, keepdims=True)
-
-        def covariance(old: np.ndarray) -> np.ndarray:
-            factor = take(old.shape)
-            diagonal = np.diagonal(factor, axis1=-2, axis2=-1)
-            smallest = 0.1 * np.diagonal(np.linalg.cholesky(old), axis1=-2, axis2=-1)
-            factor = (
-                factor
-                + np.eye(old.shape[-1]) * (np.maximum(diagonal, smallest) - diagonal)[..., None]
-            )
-            return factor @ np.swapaxes(factor, -1, -2)
-
-        old = like.theta
-        theta = {
-            "initial": probabilities(old["initial"]),
-            "transition": probabilities(old["transition"]),
-            "coef": take(old["coef"].shape),
-            "covariance": covariance(old["covariance"]),
-            "effect_covariance": old["effect_covariance"],
-        }
-        if self.kernel.n_effects:
-            theta["effect_covariance"] = covariance(old["effect_covariance"])
-        return State(theta, tuple(take(anchor.shape) for anchor in like.anchors))
-
-    def weights(self, state: State) -> np.ndarray:
-        """Scale of each coordinate of `pack`: a parameter counts like an effect of everyone."""
-        n_anchor = sum(anchor.size for anchor in state.anchors)
-        n_theta = self.pack(state).size - n_anchor
-        return np.concatenate([np.full(n_theta, np.sqrt(self.n_subjects)), np.ones(n_anchor)])
+    def anchor_change(self, step: Step) -> float:
+        """How far the q-update moved the anchors, root mean square."""
+        if not self.kernel.n_effects:
+            return 0.0
+        triples = zip(step.before.anchors, step.passes, self.chunks, strict=True)
+        moves = [(np.asarray(p.mean) - a)[:, np.asarray(c.real)] for a, p, c in triples]
+        return float(np.sqrt(np.mean(np.concatenate(moves, axis=1) ** 2)))
 
 
 def _expressible(mean: np.ndarray, sigma: np.ndarray, matched: np.ndarray) -> np.ndarray:
@@ -293,6 +503,20 @@ def _expressible(mean: np.ndarray, sigma: np.ndarray, matched: np.ndarray) -> np
     shift = np.zeros_like(mean)
     shift[matched] = mean[matched] + np.linalg.solve(precision[np.ix_(matched, matched)], rest)
     return shift
+
+
+def _parabola_top(down: np.ndarray, middle: np.ndarray, up: np.ndarray) -> np.ndarray:
+    """Where the parabola through -1, 0 and 1 is highest, if it bends down; at most 2 away."""
+    bend = 2 * middle - up - down
+    top = 0.5 * (up - down) / np.where(bend > 0, bend, np.inf)
+    return np.clip(np.nan_to_num(top), -2.0, 2.0)
+
+
+def _add_up(parts: Sequence[Any]) -> Any:
+    """The chunks' arrays added up, as NumPy."""
+    if len(parts) == 1:
+        return jax.tree.map(np.asarray, parts[0])
+    return jax.tree.map(lambda *each: np.sum(each, axis=0), *parts)
 
 
 def _finite(passes: Sequence[Pass]) -> bool:

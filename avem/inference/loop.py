@@ -16,6 +16,10 @@ _NEGLIGIBLE = 1e-7
 """Rise of log p(D, f) by better modes, relative to the bound, that changes no parameter."""
 _ANCHOR_SHARE = 0.01
 """How much the anchors' moves (root mean square) count beside the largest move of a parameter."""
+_LOOSE = 1e-3
+"""Convergence that is good enough to look for better modes."""
+_CATCH_UP = 0.1
+"""How far the anchors may lag behind, as a share of the last move of the parameters."""
 _HARMLESS_FALL = 0.5
 """Where states overlap, the solution lies a little below the highest bound on the way to it."""
 _PATIENCE = 25
@@ -47,8 +51,10 @@ class Rules:
     tol: float
     plain: bool = False
     """The paper's iteration: stop on the relative change of the anchored log likelihood."""
-    max_searches: int = 10
+    max_searches: int = 20
     """How often to look for better modes before convergence is declared all the same."""
+    settle: bool = True
+    """Let the anchors catch up with the parameters in every iteration."""
     lenient: bool = True
     """Near the end, let a leap lower the bound a little: the solution may lie there."""
 
@@ -63,10 +69,17 @@ returns whether the user wants to stop."""
 
 
 def iterate(
-    em: AnchoredEM, start: State, rules: Rules, rng: np.random.Generator, watch: Watcher
+    em: AnchoredEM,
+    start: State,
+    rules: Rules,
+    rng: np.random.Generator,
+    watch: Watcher,
+    enough: Callable[[Step], bool] = lambda step: False,
 ) -> Run:
-    """Iterate from `start` until converged, out of steps, or interrupted."""
-    return _plain(em, start, rules, watch) if rules.plain else _fast(em, start, rules, rng, watch)
+    """Iterate from `start` until converged, out of steps, interrupted, or `enough` says so."""
+    if rules.plain:
+        return _plain(em, start, rules, watch)
+    return _fast(em, start, rules, rng, watch, enough)
 
 
 def _plain(em: AnchoredEM, start: State, rules: Rules, watch: Watcher) -> Run:
@@ -86,19 +99,27 @@ def _plain(em: AnchoredEM, start: State, rules: Rules, watch: Watcher) -> Run:
 
 
 def _fast(
-    em: AnchoredEM, start: State, rules: Rules, rng: np.random.Generator, watch: Watcher
+    em: AnchoredEM,
+    start: State,
+    rules: Rules,
+    rng: np.random.Generator,
+    watch: Watcher,
+    enough: Callable[[Step], bool],
 ) -> Run:
-    n_theta = em.pack(start).size - sum(anchor.size for anchor in start.anchors)
-    anderson = Anderson(em.weights(start))
+    anderson = Anderson()
     record, moved, searches = _Record(), 0, 0
     best, level, since_best, change = None, -np.inf, 0, np.inf
     trial, fallback = start, start
+    # While subjects still change modes, there is no point in following every one to the end.
+    tol = max(rules.tol, _LOOSE) if rules.max_searches else rules.tol
 
     def ended(stop: Stop, step: Step, state: State) -> Run:
         return Run(state, step, record.bounds(), record.logliks(), stop, moved)
 
     for number in range(1, rules.max_iter + 1):
-        step = em.step(trial) if trial is fallback else em.leap(trial)
+        # Anchors follow the parameters as closely as the parameters move.
+        still = max(_CATCH_UP * change, rules.tol) if rules.settle else np.inf
+        step = em.step(trial, still) if trial is fallback else em.leap(trial, still)
         # A leap that lowers the bound is taken back: the plain step from the last point stands.
         if step is None or (trial is not fallback and step.bound < level - rules.slack(change)):
             anderson.forget()
@@ -110,29 +131,32 @@ def _fast(
             since_best = 0
         if best is None or step.bound > best.bound:
             best = step
-        x, image = em.pack(trial), em.pack(step.state)
-        moves = image - x
-        settled = np.sqrt(np.mean(moves[n_theta:] ** 2)) if moves.size > n_theta else 0.0
-        change = float(max(np.abs(moves[:n_theta]).max(), _ANCHOR_SHARE * settled))
+        change = max(em.change(step), _ANCHOR_SHARE * em.anchor_change(step))
         if watch(number, step.bound, change):
             return ended(Stop.INTERRUPTED, best, best.state)
+        if enough(step):
+            return ended(Stop.CONVERGED, step, step.state)
         if since_best > _PATIENCE:
             return ended(Stop.BOUND_FELL, best, best.state)
-        if change < rules.tol:
+        if change < tol:
             if searches == rules.max_searches:
                 return ended(Stop.CONVERGED, step, step.state)
             searches += 1
             found = search_modes(em, step.state, rng)
             moved += found.moved
-            if found.rise <= _NEGLIGIBLE * abs(step.bound):
+            if found.rise > _NEGLIGIBLE * abs(step.bound):
+                anderson.forget()
+                trial = fallback = found.state
+                level = -np.inf
+                continue
+            if tol == rules.tol:
                 return ended(Stop.CONVERGED, step, found.state)
-            anderson.forget()
-            trial = fallback = found.state
-            level = -np.inf
-            continue
+            tol = rules.tol
         fallback = step.state
-        proposal = anderson.propose(x, image)
-        trial = em.unpack(proposal, step.state) if proposal is not image else fallback
+        # Anchors that do not follow by themselves are extrapolated with the parameters.
+        image = em.pack(step.state, anchors=not rules.settle)
+        proposal = anderson.propose(em.pack(step.before, anchors=not rules.settle), image)
+        trial = fallback if proposal is image else em.unpack(proposal, fallback)
     assert best is not None  # the first step is never taken back
     return ended(Stop.OUT_OF_STEPS, best, best.state)
 

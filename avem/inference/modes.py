@@ -39,7 +39,7 @@ class Search(NamedTuple):
 
 def search_modes(em: AnchoredEM, state: State, rng: np.random.Generator) -> Search:
     """Look for better modes of every subject's effect."""
-    if em.kernel.n_effects == 0:
+    if em.kernel.n_effects == 0 or em.anchor == "fixed":
         return Search(state, 0, 0.0)
     real = [np.asarray(chunk.real) for chunk in em.chunks]
     pairs = zip(state.anchors, real, strict=True)
@@ -90,17 +90,22 @@ def _climb(
 
 def label_shifts(em: AnchoredEM, theta: dict[str, np.ndarray]) -> np.ndarray:
     """(shift, d): the moves of an effect that a relabelling of the states would undo."""
-    coef, at = theta["coef"], em.matched >= 0
-    outcome = np.repeat(np.arange(coef.shape[1]), len(em.kernel.emission.z_cols))
-    noise = np.sqrt(np.diagonal(theta["covariance"], axis1=1, axis2=2).mean(0))
-    pairs = [(k, m) for k in range(len(coef)) for m in range(len(coef)) if k != m]
-    shifts = np.zeros((len(pairs), len(at)))
-    for number, (k, m) in enumerate(pairs):
-        shifts[number, at] = (coef[k] - coef[m])[outcome[at], em.matched[at]]
-    size = np.abs(shifts / noise[outcome]).max(1, initial=0.0)
+    d, n_states = em.kernel.n_effects, em.kernel.n_states
+    noise = np.ones(d)
+    pairs = [(k, m) for k in range(n_states) for m in range(n_states) if k != m]
+    shifts = np.zeros((len(pairs), d))
+    for effect, match in enumerate(em.matches):
+        if match is None or match.state is not None:
+            continue  # an effect of one state moves no other
+        own = theta[match.key][(slice(None), *match.place)]
+        shifts[:, effect] = [own[k] - own[m] for k, m in pairs]
+        covariance = theta.get(match.key.replace("coef", "covariance"))
+        if covariance is not None:
+            noise[effect] = np.sqrt(covariance[:, match.place[0], match.place[0]].mean())
+    size = np.abs(shifts / noise).max(1, initial=0.0)
     kept: list[np.ndarray] = []
     for number in np.argsort(size, kind="stable"):
-        distance = [np.abs((shifts[number] - other) / noise[outcome]).max() for other in kept]
+        distance = [np.abs((shifts[number] - other) / noise).max() for other in kept]
         if size[number] > _SAME_SHIFT and min(distance, default=np.inf) > _SAME_SHIFT:
             kept.append(shifts[number])
-    return np.array(kept[:_MAX_SHIFTS]).reshape(-1, len(at))
+    return np.array(kept[:_MAX_SHIFTS]).reshape(-1, d)

@@ -30,8 +30,18 @@ class Posterior(NamedTuple):
     """log p(D | f) of each lane; not finite where the scaled form underflowed."""
     state: Float[Array, "time state lane"]
     """p(U_t = k | D, f), the paper's zeta; 0 at padded steps."""
-    pair: Float[Array, "state state lane"]
-    """Sum over t of p(U_{t-1} = k, U_t = l | D, f), the paper's xi."""
+    pair: Float[Array, "cell state state lane"]
+    """p(U_{t-1} = k, U_t = l | D, f), the paper's xi, summed over the steps t of each cell."""
+
+
+class Steps(NamedTuple):
+    """How the pair probabilities of the steps are summed: cell of each step, number of cells.
+
+    The default puts all steps into one cell. With ``n_cells`` 0, every step is its own cell.
+    """
+
+    cell: Int[Array, "time lane"] | None = None
+    n_cells: int = 1
 
 
 class Algebra(NamedTuple):
@@ -87,71 +97,110 @@ _ALGEBRAS = {
 
 
 def smooth(
-    initial: Float[Array, " state"],
-    transition: Float[Array, "state state"],
+    initial: Float[Array, "state *lane"],
+    transition: Float[Array, "*time state state *lane"],
     table: Float[Array, "time state lane"],
     valid: Bool[Array, "time lane"],
     form: str = "scaled",
+    steps: Steps | None = None,
 ) -> Posterior:
     """Posterior state and pair probabilities and log likelihood of every lane (eq. hmm_posterior).
 
-    ``form`` is ``"scaled"`` or ``"log"``; they agree wherever the scaled one does not underflow.
+    ``transition`` is one matrix, one per lane (last axis), or one per step and lane: entry t moves
+    from t-1 to t. ``form`` is ``"scaled"`` or ``"log"``; they agree wherever the scaled one does
+    not underflow.
     """
     algebra = _ALGEBRAS[form]
+    steps = Steps() if steps is None else steps
     n_states, n_lanes = table.shape[1:]
     states = range(n_states)
-    step = _unpack(algebra.enter(transition))
-    emission, scale, filtered, norm = _forward(algebra, initial, step, table, valid)
+    moves = _moves(algebra, transition)
+    emission, loglik, filtered, norm = _forward(algebra, initial, moves, table, valid)
 
     def backward(carry, now):
         ahead, pair = carry  # ahead[l] = e_{t+1}(l) b_{t+1}(l) / norm_{t+1}
-        here, e_t, norm_t, valid_t, goes_on = now
+        here, e_t, norm_t, valid_t, goes_on, move, cell = now
+        step = moves.here(move)
         reach = [[algebra.times(step[k][m], ahead[m]) for m in states] for k in states]
         beta = [jnp.where(goes_on, algebra.total(reach[k]), algebra.one) for k in states]
-        pair = tuple(
-            pair[k * n_states + m]
-            + jnp.where(goes_on, algebra.leave(algebra.times(here[k], reach[k][m])), 0.0)
+        moved = tuple(
+            jnp.where(goes_on, algebra.leave(algebra.times(here[k], reach[k][m])), 0.0)
             for k in states
             for m in states
+        )
+        pair = tuple(
+            total + (part if cell is None else jnp.where(cell == c, part, 0.0))
+            for c in range(steps.n_cells)
+            for part, total in zip(moved, pair[c * n_states**2 :], strict=False)
         )
         ahead = tuple(algebra.over(algebra.times(e_t[k], beta[k]), norm_t) for k in states)
         state = tuple(
             jnp.where(valid_t, algebra.leave(algebra.times(here[k], beta[k])), 0.0) for k in states
         )
-        return (ahead, pair), state
+        return (ahead, pair), (state, None if steps.n_cells else moved)
 
     nothing = jnp.zeros(n_lanes, table.dtype)
     goes_on = jnp.concatenate([valid[1:], jnp.zeros_like(valid[:1])])
-    (_, pair), state = lax.scan(
+    cell = None if steps.cell is None else _following(steps.cell)
+    (_, pair), (state, each) = lax.scan(
         backward,
-        ((nothing,) * n_states, (nothing,) * n_states**2),
-        (filtered, emission, norm, valid, goes_on),
+        ((nothing,) * n_states, (nothing,) * (n_states**2 * steps.n_cells)),
+        (filtered, emission, norm, valid, goes_on, moves.following, cell),
         reverse=True,
     )
-    pairs = jnp.stack(pair).reshape(n_states, n_states, n_lanes)
+    if each is None:
+        pairs = jnp.stack(pair)
+    else:  # the step into t+1 was met at t
+        pairs = jnp.roll(jnp.stack(each, axis=1), 1, axis=0)
+    pairs = pairs.reshape(-1, n_states, n_states, n_lanes)
     # The backward pass can overflow where the forward one does not: one flag for both.
-    is_finite = jnp.isfinite(pairs).all((0, 1))
+    is_finite = jnp.isfinite(pairs).all((0, 1, 2))
     return Posterior(
-        loglik=jnp.where(is_finite, _loglik(algebra, scale, norm, valid), jnp.nan),
+        loglik=jnp.where(is_finite, loglik, jnp.nan),
         state=jnp.stack(state, axis=1),
         pair=pairs,
     )
 
 
-def _unpack(transition: Array) -> list[list[Array]]:
-    return [list(row) for row in transition]
+class _Moves(NamedTuple):
+    """Transition probabilities as the recursions read them, at time t for the step t -> t+1."""
+
+    constant: list[list[Array]] | None
+    following: tuple[tuple[Array, ...], ...] | None
+
+    def here(self, scanned) -> Sequence[Sequence[Array]]:
+        return scanned if self.constant is None else self.constant
 
 
-def _forward(algebra, initial, step, table, valid):
-    """Filtered probabilities and their normalisers (eq. forward_update, rescaled at each step)."""
+def _moves(algebra: Algebra, transition: Array) -> _Moves:
+    entries = algebra.enter(jnp.asarray(transition))
+    if entries.ndim < 4:
+        return _Moves([list(row) for row in entries], None)
+    states = range(entries.shape[1])
+    shifted = _following(entries)
+    return _Moves(None, tuple(tuple(shifted[:, k, m] for m in states) for k in states))
+
+
+def _following(values: Array) -> Array:
+    """At every time the value of the next; the last one is not used."""
+    return jnp.concatenate([values[1:], values[-1:]])
+
+
+def _forward(algebra, initial, moves, table, valid):
+    """Filtered probabilities, their normalisers, and the log likelihood (eq. forward_update).
+
+    The log likelihood is added up step by step, so that padding cannot change its last bit.
+    """
     n_states, n_lanes = table.shape[1:]
     states = range(n_states)
     # The largest emission of each step is taken out so that exp never overflows.
     scale = table.max(axis=1)
     emission = tuple(algebra.exponential(table[:, k] - scale) for k in states)
 
-    def forward(predicted, now):
-        e_t, valid_t = now
+    def forward(carry, now):
+        predicted, total = carry
+        e_t, valid_t, move, scale_t = now
+        step = moves.here(move)
         joint = [algebra.times(predicted[k], e_t[k]) for k in states]
         norm_t = jnp.where(valid_t, algebra.total(joint), algebra.one)
         here = tuple(algebra.over(joint[k], norm_t) for k in states)
@@ -163,40 +212,40 @@ def _forward(algebra, initial, step, table, valid):
             )
             for m in states
         )
-        return predicted, (here, norm_t)
+        total = total + jnp.where(valid_t, scale_t + algebra.log(norm_t), 0.0)
+        return (predicted, total), (here, norm_t)
 
-    start = tuple(
-        jnp.broadcast_to(algebra.enter(initial[k]), (n_lanes,)).astype(table.dtype) for k in states
+    entry = algebra.enter(jnp.asarray(initial))
+    start = tuple(jnp.broadcast_to(entry[k], (n_lanes,)).astype(table.dtype) for k in states)
+    (_, loglik), (filtered, norm) = lax.scan(
+        forward, (start, jnp.zeros(n_lanes, table.dtype)), (emission, valid, moves.following, scale)
     )
-    _, (filtered, norm) = lax.scan(forward, start, (emission, valid))
-    return emission, scale, filtered, norm
-
-
-def _loglik(algebra, scale, norm, valid):
-    # A scan, not a sum: it adds the steps in order, so padding cannot change the last bit.
-    parts = jnp.where(valid, scale + algebra.log(norm), 0.0)
-    return lax.scan(lambda total, part: (total + part, None), jnp.zeros_like(parts[0]), parts)[0]
+    return emission, loglik, filtered, norm
 
 
 def viterbi(
-    initial: Float[Array, " state"],
-    transition: Float[Array, "state state"],
+    initial: Float[Array, "state *lane"],
+    transition: Float[Array, "*time state state *lane"],
     table: Float[Array, "time state lane"],
     valid: Bool[Array, "time lane"],
 ) -> tuple[Int[Array, "time lane"], Float[Array, " lane"]]:
     """Most probable path of each lane and its log p(D, U); padded steps repeat a state."""
-    log_transition = jnp.log(transition)
+    n_states = table.shape[1]
+    log_transition = jnp.log(_with_lanes(transition))
+    over_time = log_transition.ndim == 4
 
     def forward(best, now):
-        table_t, valid_t, first = now
-        through = best[:, None] + log_transition[:, :, None]  # (from, to, lane)
-        came_from = jnp.where(valid_t, through.argmax(0), jnp.arange(best.shape[0])[:, None])
+        table_t, valid_t, first, move = now
+        through = best[:, None] + (move if over_time else log_transition)  # (from, to, lane)
+        came_from = jnp.where(valid_t, through.argmax(0), jnp.arange(n_states)[:, None])
         moved = jnp.where(first, best, through.max(0)) + table_t
         return jnp.where(valid_t, moved, best), came_from
 
-    start = jnp.broadcast_to(jnp.log(initial)[:, None], table.shape[1:])
+    entry = jnp.log(jnp.asarray(initial))
+    start = jnp.broadcast_to(entry if entry.ndim > 1 else entry[:, None], table.shape[1:])
     first = jnp.arange(len(table)) == 0
-    best, came_from = lax.scan(forward, start, (table, valid, first))
+    scanned = (table, valid, first, log_transition if over_time else None)
+    best, came_from = lax.scan(forward, start, scanned)
 
     def backward(state, back):
         previous = jnp.take_along_axis(back, state[None], axis=0)[0]
@@ -207,9 +256,14 @@ def viterbi(
     return path, best.max(0)
 
 
+def _with_lanes(transition: Array) -> Array:
+    transition = jnp.asarray(transition)
+    return transition[:, :, None] if transition.ndim == 2 else transition
+
+
 def sample_paths(
-    initial: Float[Array, " state"],
-    transition: Float[Array, "state state"],
+    initial: Float[Array, "state *lane"],
+    transition: Float[Array, "*time state state *lane"],
     table: Float[Array, "time state lane"],
     valid: Bool[Array, "time lane"],
     uniform: Float[Array, "time lane"],
@@ -219,14 +273,17 @@ def sample_paths(
     Forward filtering, backward sampling. Padded steps are 0.
     """
     algebra = _ALGEBRAS["scaled"]
-    transition = jnp.asarray(transition)
-    step = _unpack(transition)
-    _, _, filtered, _ = _forward(algebra, initial, step, table, valid)
+    _, _, filtered, _ = _forward(algebra, initial, _moves(algebra, transition), table, valid)
+    by_lane = _with_lanes(transition)
+    over_time = by_lane.ndim == 4
+    lanes = jnp.arange(table.shape[2])
 
     def backward(following, now):
-        here, valid_t, goes_on, u = now
+        here, valid_t, goes_on, u, move = now
         # Weight of state k now: filtered[k] * transition[k, state that follows].
-        weight = here * jnp.where(goes_on, transition[:, following], 1.0)
+        step = move if over_time else by_lane
+        into = step[:, following, lanes if step.shape[-1] > 1 else 0]
+        weight = here * jnp.where(goes_on, into, 1.0)
         mass = jnp.cumsum(weight, axis=0)
         drawn = (u * mass[-1] > mass).sum(0)
         drawn = jnp.where(valid_t, drawn, 0)
@@ -234,7 +291,7 @@ def sample_paths(
 
     goes_on = jnp.concatenate([valid[1:], jnp.zeros_like(valid[:1])])
     start = jnp.zeros(table.shape[2], int)
-    _, path = lax.scan(
-        backward, start, (jnp.stack(filtered, 1), valid, goes_on, uniform), reverse=True
-    )
+    moves = _following(by_lane) if over_time else None
+    scanned = (jnp.stack(filtered, 1), valid, goes_on, uniform, moves)
+    _, path = lax.scan(backward, start, scanned, reverse=True)
     return path

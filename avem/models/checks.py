@@ -4,41 +4,60 @@ from __future__ import annotations
 
 import numpy as np
 
-from avem.data import Design, DesignData, Panel
+from avem.data import Panel
 from avem.errors import DataError, ModelError
+from avem.families import Gaussian
+from avem.families.base import Family
+from avem.models.hmm_model import HMMData, HMMModel
+from avem.models.structure import Line
 
 _LARGEST = 1e75
 """Units beyond this, or below its inverse, overflow: a slope's variance is (y / x) squared."""
 
 
-def check_data(panel: Panel, design: Design, data: DesignData, n_states: int, n_noise: int) -> None:
+def check_data(model: HMMModel, panel: Panel, data: HMMData) -> None:
     """Raise an error that says what is wrong and what to try, or return nothing."""
-    observed = ~np.isnan(data.Y)
-    _check_outcomes(design, data, observed)
-    _check_times(panel, n_states)
-    _check_terms(design, data, observed)
-    if design.effect_terms:
-        _check_effects(panel, design, data, observed)
-    _check_states(data, observed, design, n_states, n_noise)
+    _check_times(panel, model.n_states)
+    if model.n_effects:
+        _check_subjects(panel)
+    for piece, at in model.each_piece():
+        for j, name in enumerate(piece.outcomes):
+            y = data.Y[:, at[j]]
+            _check_outcome(name, y[~np.isnan(y)])
+            # Each outcome has its own coefficients, so each needs rows that tell its terms apart.
+            rows = ~np.isnan(y)
+            where = f"where the outcome {name!r} is observed ({rows.sum()} row(s))"
+            lines = [line for line in piece.lines if line.outcome == name and line.part >= 0]
+            for line in lines:
+                _check_terms(model, data.A[rows], line, where)
+                if line.z_cols:
+                    _check_effects(model, panel, data.A, rows, line, f"on {line.label!r}")
+    later, first = panel.row_step > 0, panel.row_step == 0
+    if model.structure.moves:
+        line = model.structure.moves[0]
+        _check_terms(model, data.A[later], line, "where the chain moves")
+        if line.z_cols:
+            _check_effects(model, panel, data.A, later, line, "on the transitions")
+    if model.structure.start:
+        _check_terms(model, data.A[first], model.structure.start[0], "where sequences start")
+    _check_states(model, data)
 
 
-def _check_outcomes(design: Design, data: DesignData, observed: np.ndarray) -> None:
-    for j, name in enumerate(design.outcomes):
-        values = data.Y[observed[:, j], j]
-        if len(values) == 0:
-            raise DataError(f"Outcome {name!r} has no observed value. Leave it out of the formula.")
-        largest = np.abs(values).max()
-        spread = values.max() / 2 - values.min() / 2  # halved first: the difference may overflow
-        if not spread > 1e-13 * largest:
-            raise DataError(
-                f"Outcome {name!r} is constant: all {len(values)} observed values are "
-                f"{values[0]:g}. It says nothing about states; leave it out of the formula."
-            )
-        if largest > _LARGEST or spread < 1 / _LARGEST:
-            raise DataError(
-                f"Outcome {name!r} reaches {largest:g} and varies by {spread:g} around its middle, "
-                "beyond what double precision can square. Change its unit."
-            )
+def _check_outcome(name: str, values: np.ndarray) -> None:
+    if len(values) == 0:
+        raise DataError(f"Outcome {name!r} has no observed value. Leave it out of the formula.")
+    largest = np.abs(values).max()
+    spread = values.max() / 2 - values.min() / 2  # halved first: the difference may overflow
+    if not spread > 1e-13 * largest:
+        raise DataError(
+            f"Outcome {name!r} is constant: all {len(values)} observed values are "
+            f"{values[0]:g}. It says nothing about states; leave it out of the formula."
+        )
+    if largest > _LARGEST or spread < 1 / _LARGEST:
+        raise DataError(
+            f"Outcome {name!r} reaches {largest:g} and varies by {spread:g} around its middle, "
+            "beyond what double precision can square. Change its unit."
+        )
 
 
 def _check_times(panel: Panel, n_states: int) -> None:
@@ -50,28 +69,24 @@ def _check_times(panel: Panel, n_states: int) -> None:
         )
 
 
-def _check_terms(design: Design, data: DesignData, observed: np.ndarray) -> None:
-    sizes = np.abs(data.A[observed.any(1)]).max(0, initial=0.0)
-    for name, size in zip(design.columns, sizes, strict=True):
+def _check_terms(model: HMMModel, A: np.ndarray, line: Line, where: str) -> None:
+    x = A[:, list(line.x_cols)]
+    for name, size in zip(line.terms, np.abs(x).max(0, initial=0.0), strict=True):
         if size > _LARGEST or 0 < size < 1 / _LARGEST:
             raise DataError(
                 f"The covariate {name!r} reaches {size:g}, beyond what double precision can "
                 "square. Change its unit."
             )
-    # Each outcome has coefficients of its own, so each needs rows that tell its terms apart.
-    for j, outcome in enumerate(design.outcomes):
-        x = data.A[observed[:, j]][:, list(design.x_cols)]
-        dependent = _dependent_column(x)
-        if dependent is None:
-            continue
-        name, before = design.terms[dependent], ", ".join(design.terms[:dependent])
-        where = f"where the outcome {outcome!r} is observed ({len(x)} row(s))"
-        if not x[:, dependent].any():
-            raise ModelError(f"The fixed term {name!r} is 0 {where}. Leave it out of the formula.")
-        raise ModelError(
-            f"The fixed term {name!r} is a combination of the terms before it ({before}) {where}, "
-            "so its coefficient is not identified. Leave one of them out."
-        )
+    dependent = _dependent_column(x)
+    if dependent is None:
+        return
+    name, before = line.terms[dependent], ", ".join(line.terms[:dependent])
+    if not x[:, dependent].any():
+        raise ModelError(f"The fixed term {name!r} is 0 {where}. Leave it out of the formula.")
+    raise ModelError(
+        f"The fixed term {name!r} is a combination of the terms before it ({before}) {where}, "
+        "so its coefficient is not identified. Leave one of them out."
+    )
 
 
 def _dependent_column(x: np.ndarray) -> int | None:
@@ -86,32 +101,36 @@ def _dependent_column(x: np.ndarray) -> int | None:
     return len(r) if len(r) < x.shape[1] else None
 
 
-def _check_effects(panel: Panel, design: Design, data: DesignData, observed: np.ndarray) -> None:
+def _check_subjects(panel: Panel) -> None:
     if panel.n_subjects < 2:
         raise ModelError(
             f"There is 1 subject ({panel.subjects[0]!r} in column {panel.subject!r}); the spread "
             "of effects between subjects needs at least 2, better 10 or more. Drop the "
             f"(... | {panel.subject}) term and give subject={panel.subject!r} to fit()."
         )
-    e = len(design.z_cols)
-    for j, outcome in enumerate(design.outcomes):
-        rows = observed[:, j]
-        subject = panel.row_subject[rows]
-        enough = np.bincount(subject, minlength=panel.n_subjects) > e
-        if enough.sum() < 2:
-            raise ModelError(
-                f"Effects are not identified: {e} effect term(s) on {outcome!r} need subjects with "
-                f"more than {e} observed row(s), and {enough.sum()} of {panel.n_subjects} subjects "
-                "have that many. Use fewer effect terms, or none."
-            )
-        full_rank = _full_rank(data.A[rows][:, list(design.z_cols)], subject, panel.n_subjects)
-        if (full_rank & enough).sum() < 2:
-            raise ModelError(
-                f"Effects on {outcome!r} are not identified: within each subject the effect terms "
-                f"{', '.join(design.effect_terms)} are proportional to each other or 0 (does a "
-                "covariate never change within a subject?). Keep only (1 | subject), or terms that "
-                "vary over time; center(x) helps when x varies little compared with its size."
-            )
+
+
+def _check_effects(
+    model: HMMModel, panel: Panel, A: np.ndarray, rows: np.ndarray, line: Line, where: str
+) -> None:
+    e = len(line.z_cols)
+    subject = panel.row_subject[rows]
+    enough = np.bincount(subject, minlength=panel.n_subjects) > e
+    if enough.sum() < 2:
+        raise ModelError(
+            f"Effects are not identified: {e} effect term(s) {where} need subjects with "
+            f"more than {e} observed row(s), and {enough.sum()} of {panel.n_subjects} subjects "
+            "have that many. Use fewer effect terms, or none."
+        )
+    full_rank = _full_rank(A[rows][:, list(line.z_cols)], subject, panel.n_subjects)
+    if (full_rank & enough).sum() < 2:
+        terms = [model.structure.effects[place].term for place in line.effects[0]]
+        raise ModelError(
+            f"Effects {where} are not identified: within each subject the effect terms "
+            f"{', '.join(terms)} are proportional to each other or 0 (does a "
+            "covariate never change within a subject?). Keep only (1 | subject), or terms that "
+            "vary over time; center(x) helps when x varies little compared with its size."
+        )
 
 
 def _full_rank(z: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
@@ -130,30 +149,42 @@ def _full_rank(z: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarra
     return (values[:, 0] > 1e-9) & (size > 0).all(1)
 
 
-def _check_states(
-    data: DesignData, observed: np.ndarray, design: Design, n_states: int, n_noise: int
-) -> None:
-    n_cells = int(observed.sum())
-    per_state = len(design.outcomes) * len(design.terms) + n_noise + n_states
-    if n_cells < n_states * per_state:
+def _check_states(model: HMMModel, data: HMMData) -> None:
+    k, observed = model.n_states, ~np.isnan(data.Y)
+    n_cells = n_wanted = 0
+    distinct_columns = []
+    for piece, at in model.each_piece():
+        own = list(at[: len(piece.outcomes)])
+        distinct_columns += own
+        n_cells += int(observed[:, own].sum())
+        n_wanted += k * sum(len(line.terms) for line in piece.lines)
+        if isinstance(piece.family, Gaussian):
+            n_wanted += int(np.prod(piece.family.noise_shape(k, len(own))))
+        per_outcome = len(piece.lines[0].terms) + (not getattr(piece.family, "takes_levels", False))
+        for name, column in zip(piece.outcomes, own, strict=True):
+            count, wanted = observed[:, column].sum(), k * per_outcome
+            if count < wanted:
+                raise ModelError(
+                    f"Outcome {name!r} has {count} observed value(s); {k} states need at least "
+                    f"{wanted}. Use fewer states, or leave the outcome out of the formula."
+                )
+    n_wanted += k * k
+    if n_cells < n_wanted:
         raise ModelError(
-            f"{n_states} states have {n_states * per_state} parameters, and the data have "
-            f"{n_cells} observed values. Use fewer states or a simpler formula."
+            f"{k} states have {n_wanted} parameters, and the data have {n_cells} observed values. "
+            "Use fewer states or a simpler formula."
         )
-    for name, count in zip(design.outcomes, observed.sum(0), strict=True):
-        wanted = n_states * (len(design.terms) + 1)
-        if count < wanted:
-            raise ModelError(
-                f"Outcome {name!r} has {count} observed value(s); {n_states} states need at least "
-                f"{wanted}. Use fewer states, or leave the outcome out of the formula."
-            )
-    rows = np.nan_to_num(data.Y[observed.any(1)], nan=np.inf)
+    # Discrete outcomes tell states apart by their frequencies over time, not by their values.
+    families = [piece.family for piece in model.structure.pieces]
+    if any(isinstance(f, Family) and f.discrete for f in families):
+        return
+    rows = np.nan_to_num(data.Y[:, distinct_columns][observed.any(1)], nan=np.inf)
     # Sorting millions of rows takes seconds; nearly always a few show that there are enough.
     distinct = len(np.unique(rows[:1000], axis=0))
-    if distinct < n_states:
+    if distinct < k:
         distinct = len(np.unique(rows, axis=0))
-    if distinct < n_states:
+    if distinct < k:
         raise ModelError(
-            f"The outcomes take {distinct} distinct values, too few for {n_states} states. "
+            f"The outcomes take {distinct} distinct values, too few for {k} states. "
             f"Use at most {distinct} states."
         )

@@ -1,36 +1,37 @@
 """The mixed hidden Markov model as pure functions of (theta, f, data), for the subjects of a chunk.
 
-`theta` is a dict: ``initial`` (K,), ``transition`` (K, K), ``coef`` (K, outcomes, terms),
-``covariance`` (K, outcomes, outcomes), ``effect_covariance`` (d, d). Effect ``f[j * e + a]`` is the
-effect of term ``a`` on outcome ``j``.
+`theta` is a flat dict. The chain has ``initial`` (K,) and ``transition`` (K, K), or, with
+covariates or effects, ``start.coef`` (1, coefficients) and ``moves.coef`` (K, coefficients). Every
+emission block has its own entries under its key, and ``effect_covariance`` is (d, d).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int
 
 from avem.data._layout import Chunk
-from avem.families.gaussian import GaussianKernel
 from avem.local import hmm
-
-Theta = dict[str, Array]
+from avem.models.chain import Chain
+from avem.models.emissions import Block, GaussianBlock, Theta, by_subject
+from avem.models.general import CoefTerms, EffectTerms
 
 
 class Local(NamedTuple):
-    """What one local pass leaves behind: per subject where q needs it, summed where theta does."""
+    """What one local pass leaves behind."""
 
     loglik: Float[Array, " subject"]
     """log p(D_i | f_i)."""
-    moments: Float[Array, "state feature subject"]
-    first: Float[Array, " state"]
-    """Expected number of sequences that start in each state."""
-    pair: Float[Array, "state state"]
-    """Expected number of moves between states."""
+    emissions: tuple[Any, ...]
+    """What each block collected."""
+    chain: tuple[Array, Array]
+    """Expected starts and moves."""
 
 
 @dataclass(frozen=True)
@@ -38,57 +39,128 @@ class HMMKernel:
     """One shape of mixed HMM; hashable, so that jit can key on it."""
 
     n_states: int
-    emission: GaussianKernel
+    n_effects: int
+    blocks: tuple[Block, ...]
+    chain: Chain
 
-    @property
-    def n_effects(self) -> int:
-        """Number of effects of a subject, d."""
-        return self.emission.n_outcomes * len(self.emission.z_cols)
+    @cached_property
+    def closed_form(self) -> bool:
+        """The expected log likelihood is quadratic in the effects."""
+        general = [b for b in self.blocks if not b.closed_form and b.has_effects]
+        return not general and not self.chain.move_effects
+
+    @cached_property
+    def concave(self) -> bool:
+        """The expected log likelihood is concave in the effects."""
+        stationary = self.chain.stationary and bool(self.chain.move_effects)
+        kernels = [getattr(b, "kernel", None) for b in self.blocks if b.has_effects]
+        return not stationary and all(k is not None and k.concave for k in kernels)
+
+    # --- the local pass -------------------------------------------------------------------------
 
     def table(self, theta: Theta, f: Float[Array, "d subject"], chunk: Chunk) -> Array:
         """Log density table (time, state, lane) with every lane at its subject's effect."""
-        shape = (self.emission.n_outcomes, len(self.emission.z_cols), chunk.owner.shape[0])
-        of_lane = f[:, chunk.owner].reshape(shape)
-        return self.emission.table(theta["coef"], theta["covariance"], of_lane, chunk)
+        parts = [block.table(theta, f, chunk) for block in self.blocks]
+        return sum(parts[1:], parts[0])
 
     def local(self, theta: Theta, f: Array, chunk: Chunk, form: str) -> Local:
         """Forward-backward of every subject at its effect `f`, reduced to what is needed later."""
         posterior = self.posterior(theta, f, chunk, form)
-        moments = self.emission.moments(posterior.state, chunk)
         return Local(
             loglik=by_subject(posterior.loglik, chunk),
-            moments=by_subject(moments, chunk),
-            first=posterior.state[0].sum(-1),
-            pair=posterior.pair.sum(-1),
+            emissions=tuple(block.collect(posterior.state, chunk) for block in self.blocks),
+            chain=self.chain.collect(posterior, chunk),
         )
 
     def posterior(self, theta: Theta, f: Array, chunk: Chunk, form: str) -> hmm.Posterior:
         """State probabilities of every lane at its subject's effect."""
-        table = self.table(theta, f, chunk)
-        return hmm.smooth(theta["initial"], theta["transition"], table, chunk.valid, form)
+        tables = (*self.chain.tables(theta, f, chunk), self.table(theta, f, chunk))
+        return hmm.smooth(*tables, chunk.valid, form, self.chain.steps(chunk))
 
     def viterbi(
         self, theta: Theta, f: Array, chunk: Chunk
     ) -> tuple[Int[Array, "time lane"], Float[Array, " lane"]]:
         """Most probable state path of every lane, and its log p(D, U)."""
-        table = self.table(theta, f, chunk)
-        return hmm.viterbi(theta["initial"], theta["transition"], table, chunk.valid)
+        tables = (*self.chain.tables(theta, f, chunk), self.table(theta, f, chunk))
+        return hmm.viterbi(*tables, chunk.valid)
+
+    # --- the expected log likelihood, as far as the effects act on it ---------------------------
+
+    def quadratic(self, theta: Theta, local: Local) -> tuple[Array, Array]:
+        """Lambda and h: the Gaussian blocks' part of Q(f) is h'f - f'Lambda f / 2 + constant."""
+        shape = (self.n_effects, self.n_effects, local.loglik.shape[0])
+        total = (jnp.zeros(shape), jnp.zeros(shape[1:]))
+        for block, collected in zip(self.blocks, local.emissions, strict=True):
+            if isinstance(block, GaussianBlock) and block.has_effects:
+                more = block.quadratic(theta, collected)
+                total = (total[0] + more[0], total[1] + more[1])
+        return total
+
+    def _other_parts(self, local: Local) -> Iterator[tuple[Any, Any]]:
+        """The parts of Q(f) that are not quadratic, each with what it collected."""
+        for block, collected in zip(self.blocks, local.emissions, strict=True):
+            if not block.closed_form and block.has_effects:
+                yield block, collected
+        if self.chain.move_effects:
+            yield self.chain, local.chain
+
+    def value(self, theta: Theta, mean: Array, cov, local: Local, quadratic, chunk: Chunk) -> Array:
+        """E_q Q(f) of every subject up to a constant; at the point `mean` when `cov` is None."""
+        curvature, linear = quadratic
+        second = mean[:, None] * mean[None] + (0.0 if cov is None else cov)
+        total = (linear * mean).sum(0) - 0.5 * (curvature * second).sum((0, 1))
+        for part, collected in self._other_parts(local):
+            total += part.value(theta, mean, cov, collected, chunk)
+        return total
+
+    def effect_terms(
+        self, theta: Theta, mean: Array, cov, local: Local, quadratic, chunk: Chunk
+    ) -> EffectTerms:
+        """The same with derivatives in f."""
+        curvature, linear = quadratic
+        moved = (curvature * mean[None]).sum(1)
+        second = mean[:, None] * mean[None] + (0.0 if cov is None else cov)
+        value = (linear * mean).sum(0) - 0.5 * (curvature * second).sum((0, 1))
+        total = EffectTerms(value, linear - moved, curvature, curvature)
+        for part, collected in self._other_parts(local):
+            more = part.effect_terms(theta, mean, cov, collected, chunk)
+            total = EffectTerms(*map(jnp.add, total, more))
+        return total
+
+    # --- the M-step by Newton -------------------------------------------------------------------
+
+    @cached_property
+    def newton_keys(self) -> tuple[str, ...]:
+        """The entries of theta whose M-step has no closed form."""
+        keys = [block.key + "coef" for block in self.blocks if not block.closed_form]
+        keys += ["start.coef"] if self.chain.start is not None else []
+        return tuple(keys + (["moves.coef"] if self.chain.moves is not None else []))
+
+    def coef_terms(
+        self, key: str, coef: Array, mean: Array, cov, local: Local, chunk: Chunk
+    ) -> CoefTerms:
+        """E_q of Q in one of `newton_keys`, with derivatives, summed over the chunk's subjects."""
+        if key == "start.coef":
+            return self.chain.start_terms(coef, mean, cov, local.chain, chunk)
+        if key == "moves.coef":
+            return self.chain.move_terms(coef, mean, cov, local.chain, chunk)
+        number = next(i for i, block in enumerate(self.blocks) if block.key + "coef" == key)
+        block = self.blocks[number]
+        assert not isinstance(block, GaussianBlock)
+        return block.coef_terms(coef, mean, cov, local.emissions[number], chunk)
+
+    # --- the definition, for tests --------------------------------------------------------------
 
     def expected_complete(
         self, theta: Theta, f: Array, posterior: hmm.Posterior, chunk: Chunk
     ) -> Float[Array, " subject"]:
         """E over p(U | D, f0) of log p(D, U | f; theta): the function that AVEM maximises.
 
-        The general path differentiates this; the Gaussian closed forms must agree with it.
+        With one transition matrix for all; closed forms and Newton steps must agree with it.
         """
         emission = (posterior.state * self.table(theta, f, chunk)).sum((0, 1))
         start = jnp.where(posterior.state[0] > 0, jnp.log(theta["initial"])[:, None], 0.0)
-        move = jnp.where(posterior.pair > 0, jnp.log(theta["transition"])[:, :, None], 0.0)
-        chain = (posterior.state[0] * start).sum(0) + (posterior.pair * move).sum((0, 1))
+        pair = posterior.pair.sum(0)
+        move = jnp.where(pair > 0, jnp.log(theta["transition"])[:, :, None], 0.0)
+        chain = (posterior.state[0] * start).sum(0) + (pair * move).sum((0, 1))
         return by_subject(emission + chain, chunk)
-
-
-def by_subject(values: Float[Array, "... lane"], chunk: Chunk) -> Float[Array, "... subject"]:
-    """Sums over the lanes of each subject."""
-    total = jnp.zeros((*values.shape[:-1], chunk.real.shape[0]), values.dtype)
-    return total.at[..., chunk.owner].add(values)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from avem.data import Design, Panel
-from avem.families.gaussian import Gaussian
-from avem.models.params import Params
+from avem.data import Panel
+from avem.errors import ModelError
+from avem.families import Custom, Gaussian
+from avem.families.base import Family
+from avem.models.hmm_model import HMMModel
+from avem.models.outcome import read_extras
+from avem.models.params import Params, params_in
+from avem.models.scaling import Scaling
+from avem.models.structure import Line, Piece
 
 
 class Simulation(NamedTuple):
@@ -31,58 +38,206 @@ def draw_effects(params: Params, n_subjects: int, rng: np.random.Generator) -> n
     return rng.standard_normal((n_subjects, len(sigma))) @ root.T
 
 
-def draw_states(params: Params, panel: Panel, rng: np.random.Generator) -> np.ndarray:
-    """(rows,) one path for every sequence of the panel."""
-    start, move = np.cumsum(params["initial"]), np.cumsum(params["transition"], axis=1)
-    last = len(start) - 1
-    rows = np.lexsort((panel.row_step, panel.row_lane))
-    first_row = np.cumsum(panel.lane_length) - panel.lane_length
-    longest_first = np.argsort(-panel.lane_length, kind="stable")
-    lengths = -panel.lane_length[longest_first]
-    states = np.empty(panel.n_rows, int)
-    here = np.zeros(panel.n_lanes, int)
-    for t in range(int(panel.lane_length.max())):
-        alive = longest_first[: np.searchsorted(lengths, -t)]  # the lanes longer than t
-        chance = start if t == 0 else move[here[alive]]
-        here[alive] = np.minimum((rng.random((len(alive), 1)) > chance).sum(1), last)
-        states[rows[first_row[alive] + t]] = here[alive]
-    return states
-
-
-def draw_outcomes(
-    design: Design,
-    family: Gaussian,
-    params: Params,
-    a: np.ndarray,
-    states: np.ndarray,
-    effects: np.ndarray,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """(rows, outcomes) given design columns, states (rows,) and effects (rows, d)."""
-    p = len(design.outcomes)
-    fixed = np.einsum("rpm,rm->rp", params["coef"][states], a[:, list(design.x_cols)])
-    own = effects.reshape(len(a), p, len(design.z_cols))
-    offset = np.einsum("rpe,re->rp", own, a[:, list(design.z_cols)])
-    covariance = family.noise_from_params(params[family.noise_name], p)
-    noise = rng.standard_normal((len(a), p))
-    return fixed + offset + np.einsum("rij,rj->ri", np.linalg.cholesky(covariance)[states], noise)
-
-
 def simulate(
-    design: Design,
-    family: Gaussian,
+    model: HMMModel,
     params: Params,
     panel: Panel,
     rng: np.random.Generator,
     effects: np.ndarray | None = None,
 ) -> Simulation:
     """One data set on the rows of `panel`; cells that are missing there stay missing."""
-    data = design.apply(panel, outcomes=False)
+    scaling = model.scaling
+    plain = Scaling.none(len(scaling.centre), len(scaling.column_scale), scaling.constant)
+    model = replace(model, scaling=plain)
     if effects is None:
         effects = draw_effects(params, panel.n_subjects, rng)
-    states = draw_states(params, panel, rng)
-    y = draw_outcomes(design, family, params, data.A, states, effects[panel.row_subject], rng)
-    columns = {name: y[:, j] for j, name in enumerate(design.outcomes)}
-    for name in columns.keys() & set(panel.table.columns):
-        columns[name] = np.where(panel.table[name].isna(), np.nan, columns[name])
-    return Simulation(panel.table.assign(**columns), states, effects)
+    draw = _Draw(model, params_in(model, params), panel, effects, rng)
+    states = draw.states()
+    table = draw.outcomes(states)
+    for piece in model.structure.pieces:
+        for name in piece.outcomes:
+            if name in panel.table.columns:
+                table[name] = table[name].where(~panel.table[name].isna().to_numpy())
+    return Simulation(table, states, effects)
+
+
+class _Draw:
+    def __init__(self, model, theta, panel: Panel, effects: np.ndarray, rng) -> None:
+        self.model: HMMModel = model
+        self.theta, self.panel, self.rng = theta, panel, rng
+        self.effects = effects[panel.row_subject]
+        self.A = self._columns(panel)
+
+    def _columns(self, panel: Panel) -> np.ndarray:
+        n_parts = len(self.model.designs.parts)
+        nowhere = [np.zeros(panel.n_rows, bool)] * n_parts
+        return self.model.designs.apply(panel, nowhere, [False] * n_parts).A
+
+    def _eta(self, line: Line, coef: np.ndarray, at: np.ndarray, A: np.ndarray, state) -> Any:
+        """A line at some rows: coef (rows, terms), the effects that act in the rows' states."""
+        eta = (coef * A[:, list(line.x_cols)]).sum(1)
+        if line.z_cols:
+            own = np.array(line.effects, int)[state]
+            eta = eta + (
+                np.take_along_axis(self.effects[at], own, 1) * A[:, list(line.z_cols)]
+            ).sum(1)
+        return eta
+
+    # --- states ---------------------------------------------------------------------------------
+
+    def states(self) -> np.ndarray:
+        """(rows,) one path for every sequence of the panel."""
+        panel, k = self.panel, self.model.n_states
+        rows = np.lexsort((panel.row_step, panel.row_lane))
+        first_row = np.cumsum(panel.lane_length) - panel.lane_length
+        longest_first = np.argsort(-panel.lane_length, kind="stable")
+        lengths = -panel.lane_length[longest_first]
+        states = np.empty(panel.n_rows, int)
+        here = np.zeros(panel.n_lanes, int)
+        for t in range(int(panel.lane_length.max())):
+            alive = longest_first[: np.searchsorted(lengths, -t)]  # the lanes longer than t
+            at = rows[first_row[alive] + t]
+            chance = self._start(at) if t == 0 else self._move(at, here[alive])
+            passed = np.cumsum(chance, axis=-1)
+            here[alive] = np.minimum((self.rng.random((len(alive), 1)) > passed).sum(1), k - 1)
+            states[at] = here[alive]
+        return states
+
+    def _start(self, at: np.ndarray) -> np.ndarray:
+        k = self.model.n_states
+        if self.model.stationary:
+            by_state = [self._move(at, np.full(len(at), s)) for s in range(k)]
+            moves = np.stack(by_state, axis=1)
+            system = np.eye(k) - np.swapaxes(moves, 1, 2) + 1.0
+            return np.linalg.solve(system, np.ones((len(at), k, 1)))[..., 0]
+        if not self.model.structure.start:
+            return self.theta["initial"]
+        coef = self.theta["start.coef"].reshape(k - 1, -1)
+        lines = self.model.structure.start
+        A, none = self.A[at], np.zeros(len(at), int)
+        etas = [self._eta(line, coef[j], at, A, none) for j, line in enumerate(lines)]
+        return _softmax(np.stack([np.zeros(len(at)), *etas], axis=1))
+
+    def _move(self, at: np.ndarray, state: np.ndarray) -> np.ndarray:
+        k, lines = self.model.n_states, self.model.structure.moves
+        if not lines:
+            return self.theta["transition"][state]
+        coef = self.theta["moves.coef"].reshape(k, k - 1, -1)[state]
+        A = self.A[at]
+        etas = [self._eta(line, coef[:, j], at, A, state) for j, line in enumerate(lines)]
+        chance = _softmax(np.stack([np.zeros(len(at)), *etas], axis=1))
+        distance = (np.arange(k) - state[:, None]) % k
+        return np.take_along_axis(chance, distance, axis=1)
+
+    # --- outcomes -------------------------------------------------------------------------------
+
+    def outcomes(self, states: np.ndarray) -> pd.DataFrame:
+        """The panel's table with all outcomes drawn."""
+        pieces, panel = self.model.structure.pieces, self.panel
+        table = panel.table.copy()
+        custom = [piece for piece in pieces if isinstance(piece.family, Custom)]
+        back = self._look_back()
+        every = np.arange(panel.n_rows)
+        if not back:
+            drawn = [
+                self._draw(piece, every, self.A, states) for piece in pieces if piece not in custom
+            ]
+            for values in drawn:
+                table = table.assign(**values)
+        else:
+            self._draw_in_order([p for p in pieces if p not in custom], states, table, back)
+        for piece in custom:
+            table[piece.outcomes[0]] = self._custom(piece, states, table)
+        return table
+
+    def _look_back(self) -> int:
+        """How many rows the designs look back at outcomes; 0 when they do not."""
+        names, parts = set(self.model.outcomes), self.model.designs.parts
+        n_emission = sum(len(spec.formulas) for spec in self.model.spec.outcomes)
+        if any(part.lags(names) for part in parts[n_emission:]):
+            raise ModelError(
+                "simulate cannot draw states that depend on earlier outcomes: the formula of the "
+                "transitions or of the start has a lag of an outcome."
+            )
+        return max(part.lags(names) for part in parts[:n_emission])
+
+    def _draw_in_order(self, pieces, states: np.ndarray, table: pd.DataFrame, back: int) -> None:
+        """Step by step, where outcomes depend on earlier outcomes."""
+        panel = self.panel
+        for piece in pieces:
+            for name in piece.outcomes:
+                known = table[name].to_numpy() if name in table else None
+                table[name] = np.nan if known is None else known
+        for t in range(int(panel.lane_length.max())):
+            window = np.flatnonzero((panel.row_step <= t) & (panel.row_step >= t - back))
+            at = np.flatnonzero(panel.row_step == t)
+            A = self._columns(panel.part(table, window))[np.searchsorted(window, at)]
+            for piece in pieces:
+                for name, values in self._draw(piece, at, A, states).items():
+                    column = table[name].to_numpy(copy=True)
+                    column[at] = values
+                    table[name] = column
+
+    def _draw(self, piece: Piece, at: np.ndarray, A: np.ndarray, states: np.ndarray) -> dict:
+        """Outcome columns of a piece at some rows."""
+        state, family = states[at], piece.family
+        coef = self.theta[piece.key + "coef"][state]
+        if isinstance(family, Gaussian):
+            lines = piece.lines
+            mean = [self._eta(line, coef[:, j], at, A, state) for j, line in enumerate(lines)]
+            noise = self.rng.standard_normal((len(at), len(lines)))
+            root = np.linalg.cholesky(self.theta[piece.key + "covariance"])[state]
+            values = np.stack(mean, axis=1) + np.einsum("rij,rj->ri", root, noise)
+            return dict(zip(piece.outcomes, values.T, strict=True))
+        etas, place = [], 0
+        for line in piece.lines:
+            etas.append(self._eta(line, coef[:, place : place + len(line.terms)], at, A, state))
+            place += len(line.terms)
+        assert isinstance(family, Family)
+        extras = tuple(column[at] for column in read_extras(family, self.panel))
+        values = family.draw(self.rng, tuple(etas), extras)
+        if family.takes_levels:
+            values = np.array(family.levels)[values.astype(int)]  # type: ignore[attr-defined]
+        return {piece.outcomes[0]: values}
+
+    def _custom(self, piece: Piece, states: np.ndarray, table: pd.DataFrame) -> np.ndarray:
+        family, panel, line = piece.family, self.panel, piece.lines[0]
+        assert isinstance(family, Custom)
+        if family.draw is None:
+            raise ModelError(
+                f"{family!r} cannot simulate: give Custom(draw=...), a function of "
+                "(rng, x, history, params, effect)."
+            )
+        coef = self.theta[piece.key + "coef"]
+        names = [name for name, _ in family.params]
+        out = np.zeros(panel.n_rows)
+        for rows in np.split(*_by_lane(panel)):
+            effect = dict(
+                zip(family.effects, self.effects[rows[0]][list(line.effects[0])], strict=True)
+            )
+            params = [
+                {n: b + effect.get(n, 0.0) for n, b in zip(names, coef[k], strict=True)}
+                for k in range(len(coef))
+            ]
+            histories = [family.start_history() for _ in params]
+            for row in rows:
+                k = states[row]
+                x = dict(zip(line.terms, self.A[row, list(line.x_cols)], strict=True))
+                out[row] = family.draw(self.rng, x, histories[k], params[k], effect)
+                if family.update is not None:
+                    histories = [
+                        family.update(h, out[row], x, p, effect)
+                        for h, p in zip(histories, params, strict=True)
+                    ]
+        return out
+
+
+def _by_lane(panel: Panel) -> tuple[np.ndarray, np.ndarray]:
+    """Rows by lane and step, and where the lanes are cut."""
+    rows = np.lexsort((panel.row_step, panel.row_lane))
+    return rows, np.cumsum(panel.lane_length)[:-1]
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    odds = np.exp(logits - logits.max(1, keepdims=True))
+    return odds / odds.sum(1, keepdims=True)

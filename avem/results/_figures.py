@@ -76,14 +76,15 @@ def one_of(name: str, names: list[str], what: str) -> str:
     return name
 
 
-def state_legend(figure: Figure, colors: list[str]) -> None:
+def state_legend(figure: Figure, colors: list[str], with_mean: bool) -> None:
     from matplotlib.lines import Line2D
 
     handles = [
         Line2D([], [], color=color, marker="o", ls="", label=f"state {k}")
         for k, color in enumerate(colors)
     ]
-    handles.append(Line2D([], [], color=DARK, lw=1.4, label="state's mean for the subject"))
+    if with_mean:
+        handles.append(Line2D([], [], color=DARK, lw=1.4, label="state's mean for the subject"))
     figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7))
 
 

@@ -10,12 +10,15 @@ import pandas as pd
 from avem.data import Panel
 from avem.data.frames import examples, numbers
 from avem.errors import DataError
-from avem.results._figures import DARK, GREY
+from avem.results._figures import DARK, GREY, plain
+from avem.results._predict import places, row_means
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from avem.results.hmm_fit import HMMFit
+
+_MAX_TICKS = 12
 
 
 class Track(NamedTuple):
@@ -26,8 +29,9 @@ class Track(NamedTuple):
     edges: np.ndarray
     """(rows, 2) where the colour of each row starts and ends."""
     y: np.ndarray
+    """(rows, outcomes), levels as 0, 1, ..."""
     mean: np.ndarray
-    """(rows, outcomes) the decoded state's mean for the subject, NaN where y is."""
+    """(rows, outcomes) the decoded state's mean for the subject; NaN where y is, or has none."""
     state: np.ndarray
     starts: np.ndarray
     """(rows,) whether a sequence starts here."""
@@ -56,9 +60,9 @@ def make_tracks(
     fit: HMMFit, panel: Panel, shown: np.ndarray, max_rows: int
 ) -> tuple[list[Track], str, bool]:
     """The subjects to draw, what their x is, and whether it is dates."""
-    data = fit.model.design.apply(panel)
-    state = np.asarray(fit.decode())
-    mean = np.where(np.isnan(data.Y), np.nan, row_means(fit, data.A, state, panel.row_subject))
+    data, state = fit.model.read(panel), np.asarray(fit.decode())
+    y = data.Y[:, [place.column for place in places(fit.model)]]
+    mean = np.where(np.isnan(y), np.nan, row_means(fit, data, state, panel.row_subject))
     time, are_dates = _times(panel)
     orders = [_in_order(panel, np.flatnonzero(panel.row_subject == i), time) for i in shown]
     if time is not None and not all(_reads_as_time(time[o], panel.row_lane[o]) for o in orders):
@@ -68,19 +72,11 @@ def make_tracks(
         rows = order[: max(1, max_rows)]
         x = np.arange(len(rows), dtype=float) if time is None else time[rows]
         starts = np.diff(panel.row_lane[rows], prepend=-1) != 0
-        drawn = (data.Y[rows], mean[rows], state[rows])
+        drawn = (y[rows], mean[rows], state[rows])
         tracks.append(Track(panel.subjects[i], x, _edges(x, starts), *drawn, starts, len(order)))
     if time is not None:
         return tracks, str(panel.time), are_dates
     return tracks, "row" if panel.sequence is None else "row, sequences side by side", False
-
-
-def row_means(fit: HMMFit, a: np.ndarray, state: np.ndarray, subject: np.ndarray) -> np.ndarray:
-    """(rows, outcomes) B_k x + F_i z for design columns `a` (rows, columns)."""
-    x, z = (a[:, list(columns)] for columns in (fit.model.design.x_cols, fit.model.design.z_cols))
-    fixed = np.einsum("rjm,rm->rj", fit.params["coef"][state], x)
-    own = fit.effects_mean[subject].reshape(*fixed.shape, z.shape[1])
-    return fixed + np.einsum("rje,re->rj", own, z)
 
 
 def _times(panel: Panel) -> tuple[np.ndarray | None, bool]:
@@ -146,3 +142,10 @@ def draw_track(ax: Axes, track: Track, j: int, colors: list[str]) -> None:
     for b in np.flatnonzero(starts)[1:]:
         ax.axvline((edges[b - 1, 1] + edges[b, 0]) / 2, color=DARK, lw=0.8, ls=(0, (4, 3)))
     ax.margins(x=0.01)
+
+
+def label_levels(ax: Axes, levels: tuple | None) -> None:
+    """Names of the levels at the axis of an outcome that has them."""
+    if levels is not None and len(levels) <= _MAX_TICKS:
+        ax.set_yticks(range(len(levels)), [plain(level, 12) for level in levels])
+        ax.set_ylim(-0.3, len(levels) - 0.7)

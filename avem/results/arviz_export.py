@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from avem.errors import AvemError, ModelError
+from avem.families import Custom
+from avem.models.params import by_spec
+from avem.models.structure import Piece
+from avem.results._predict import levels_of, places
+from avem.results._sections import emission_names
 
 if TYPE_CHECKING:
     from avem.results.hmm_fit import HMMFit
 
-_DIMS = {
-    "initial": ["state"],
-    "transition": ["state", "to_state"],
-    "coef": ["state", "outcome", "term"],
-    "effect_covariance": ["effect", "other_effect"],
-    "effects": ["subject", "effect"],
-    "outcomes": ["row", "outcome"],
-}
 _NOTE = (
     "Effects are draws from the Gaussian q_i of each subject at the fitted parameters, which are "
     "point estimates: their own uncertainty is not in these draws."
@@ -30,7 +27,8 @@ def to_arviz(fit: HMMFit, n_draws: int = 500, seed: int = 0) -> Any:
 
     Groups: ``posterior`` holds draws of the subjects' effects, the only thing that has a posterior
     here; the fitted parameters are in ``constant_data``; the outcomes, where the fit still has its
-    data, are in ``observed_data``, rows in the order of the data.
+    data, are in ``observed_data``, rows in the order of the data. Levels are numbered 0, 1, ...;
+    the attribute ``levels`` names them.
     """
     if isinstance(n_draws, bool) or not isinstance(n_draws, int | np.integer) or n_draws < 1:
         raise ModelError(f"n_draws is {n_draws!r}; a whole number of at least 1 is wanted.")
@@ -42,15 +40,23 @@ def to_arviz(fit: HMMFit, n_draws: int = 500, seed: int = 0) -> Any:
     if fit.model.n_effects:
         draws = _draw_effects(fit, n_draws, np.random.default_rng(seed))
         groups["posterior"] = {"effects": draws[None]}
+    axes = _axes(fit)
     if fit.panel is not None:
-        groups["observed_data"] = {"outcomes": fit.model.design.apply(fit.panel).Y}
-    options: dict[str, Any] = {"coords": _coords(fit), "dims": _dims(fit)}
+        columns = [place.column for place in places(fit.model)]
+        groups["observed_data"] = {"outcomes": fit.model.read(fit.panel).Y[:, columns]}
+        axes["outcomes"] = {"row": np.arange(fit.panel.n_rows), "outcome": list(fit.model.outcomes)}
+    options: dict[str, Any] = {
+        "coords": {dim: labels for own in axes.values() for dim, labels in own.items()},
+        "dims": {name: list(own) for name, own in axes.items()},
+    }
     if int(arviz.__version__.partition(".")[0]) >= 1:
         made = arviz.from_dict(groups, **options)
     else:
         made = arviz.from_dict(**groups, **options)
     for name in groups:
         made[name].attrs.update(inference_library="avem", note=_NOTE)
+    if fit.panel is not None and (levels := _levels(fit)):
+        made["observed_data"].attrs["levels"] = levels
     return made
 
 
@@ -62,25 +68,54 @@ def _draw_effects(fit: HMMFit, n_draws: int, rng: np.random.Generator) -> np.nda
     return fit.effects_mean + np.einsum("nij,snj->sni", root, noise)
 
 
-def _dims(fit: HMMFit) -> dict[str, list[str]]:
-    noise = fit.model.family.noise_name
-    axes = ["state", "outcome", "other_outcome"]
-    return _DIMS | {noise: axes[: fit.params[noise].ndim]}
+def _levels(fit: HMMFit) -> str:
+    """ "choice: left, right" for each outcome that has levels."""
+    found = []
+    for place in places(fit.model):
+        levels = levels_of(place.piece)
+        found += [f"{place.name}: {', '.join(map(str, levels))}"] if levels is not None else []
+    return "; ".join(found)
 
 
-def _coords(fit: HMMFit) -> dict[str, Any]:
-    model, design = fit.model, fit.model.design
-    states = np.arange(model.n_states)
-    coords: dict[str, Any] = {
-        "subject": fit.subjects,
-        "effect": model.effect_names,
-        "other_effect": model.effect_names,
-        "state": states,
-        "to_state": states,
-        "outcome": list(design.outcomes),
-        "other_outcome": list(design.outcomes),
-        "term": list(design.terms),
+def _axes(fit: HMMFit) -> dict[str, dict[str, Any]]:
+    """Names and labels of the axes of every variable.
+
+    Axes that several variables share have one name and the same labels; those of one formula among
+    several are prefixed like its parameters: ``step.term``.
+    """
+    model, structure = fit.model, fit.model.structure
+    states, effects = np.arange(model.n_states), model.effect_names
+    found: dict[str, dict[str, Any]] = {
+        "effects": {"subject": fit.subjects, "effect": effects},
+        "effect_covariance": {"effect": effects, "other_effect": effects},
+        "initial": {"state": states},
+        "transition": {"state": states, "to_state": states},
     }
-    if fit.panel is not None:
-        coords["row"] = np.arange(fit.panel.n_rows)
-    return coords
+    if structure.start:
+        found["initial_coef"] = {"state": states, "initial_term": list(structure.start[0].terms)}
+    if "transition_coef" in fit.params:
+        terms = list(structure.moves[0].terms)
+        found["transition_coef"] = {"state": states, "to_state": states, "transition_term": terms}
+    for pieces in by_spec(model):
+        for name in emission_names(pieces):
+            full = pieces[0].prefix + name
+            found[full] = {"state": states} | _emission_axes(pieces, name, fit.params[full].ndim)
+    return {name: axes for name, axes in found.items() if name in fit.params or name == "effects"}
+
+
+def _emission_axes(pieces: list[Piece], name: str, ndim: int) -> dict[str, Any]:
+    """The axes after the states of a parameter of the outcomes of one formula."""
+    prefix, outcomes = pieces[0].prefix, [name for piece in pieces for name in piece.outcomes]
+    if ndim == 1 or isinstance(pieces[0].family, Custom):
+        return {}
+    if name == "covariance":
+        return {f"{prefix}outcome": outcomes, f"{prefix}other_outcome": outcomes}
+    if ndim == 2:
+        return {f"{prefix}outcome": outcomes}
+    parameter = "" if name == "coef" else name.removesuffix("_coef")
+    lines = [line for piece in pieces for line in piece.lines if line.parameter == parameter]
+    terms = {f"{prefix}{parameter}_term" if parameter else f"{prefix}term": list(lines[0].terms)}
+    labels = [line.label for line in lines]
+    # A categorical outcome has a row for every level but the first.
+    rows = "outcome" if labels == outcomes else "level"
+    return {f"{prefix}{rows}": labels} | terms

@@ -17,7 +17,7 @@ from avem.errors import DataError, ModelError
 from avem.inference.apply import infer_effects, state_probabilities, viterbi
 from avem.inference.stop import Stop
 from avem.models.hmm_model import Encoded, HMMModel
-from avem.models.params import check_seed
+from avem.models.params import check_seed, effects_in, effects_out, params_in
 from avem.models.simulate import Simulation, simulate
 from avem.results import tables
 from avem.results.plots import Plots
@@ -29,6 +29,8 @@ class FitInfo:
     """How the fit went: for people, not for further computing."""
 
     method: str
+    q_update: str
+    anchor: str
     plain: bool
     seed: int
     n_rows: int
@@ -56,8 +58,11 @@ class HMMFit:
     Attributes
     ----------
     params
-        ``initial`` (K,), ``transition`` (K, K), ``coef`` (K, outcomes, terms), ``variance`` or
-        ``covariance`` of the noise, ``effect_covariance`` (d, d).
+        The parameters by name: ``initial`` (K,), ``transition`` (K, K), ``coef`` (K, outcomes,
+        terms) on the scale of the link, further parameters of the family (``variance``, ``shape``,
+        ...), ``effect_covariance`` (d, d). With covariates or effects on the transitions,
+        ``transition_coef`` (K, K, terms). With several formulas, names are prefixed:
+        ``step.coef``. `table` has them all, a row each.
     effects_mean, effects_cov
         (n, d) and (n, d, d): mean and covariance of q_i, subjects in the order of `subjects`.
     bound, bound_history, n_iter, stop
@@ -86,7 +91,7 @@ class HMMFit:
     def __repr__(self) -> str:
         model = self.model
         return (
-            f"HMMFit({model.design.formula.text!r}, n_states={model.n_states}, "
+            f"HMMFit({model.spec.text!r}, n_states={model.n_states}, "
             f"{len(self.subjects)} subjects, bound={self.bound:.3f}, {self.stop.name})"
         )
 
@@ -146,7 +151,7 @@ class HMMFit:
         """Effects of the subjects of new data, from those rows alone; columns as in `effects`."""
         encoded = self._encode(data)
         found = infer_effects(self.model, encoded, self.theta)
-        mean, cov = self.model.scaling.effects_out(*found)
+        mean, cov = effects_out(self.model, *found)
         return self._effects_table(encoded.panel.subjects, mean, cov, level)
 
     # --- simulation, pictures, files ------------------------------------------------------------
@@ -171,8 +176,7 @@ class HMMFit:
         if seed is not None:
             check_seed(seed)
         rng = np.random.default_rng(seed)
-        model = self.model
-        return simulate(model.design, model.family, self.params, panel, rng, fixed)
+        return simulate(self.model, self.params, panel, rng, fixed)
 
     @cached_property
     def plot(self) -> Plots:
@@ -202,7 +206,7 @@ class HMMFit:
     @cached_property
     def theta(self) -> dict[str, np.ndarray]:
         """Parameters on the scale of the fit."""
-        return self.model.scaling.params_in(self.params)
+        return params_in(self.model, self.params)
 
     def _panel(self, data: Any) -> Panel:
         if isinstance(data, Panel):
@@ -239,7 +243,7 @@ class HMMFit:
     def _effects_for(self, data: Encoded) -> np.ndarray:
         """(d, panel subjects) on the scale of the fit: fitted where known, inferred elsewhere."""
         known = self._positions(data.panel)
-        effects = self.model.scaling.effects_in(self.effects_mean[known])
+        effects = effects_in(self.model, self.effects_mean[known])
         if (known < 0).any() and self.model.n_effects:
             inferred, _ = infer_effects(self.model, data, self.theta)
             effects = np.where(known < 0, inferred, effects)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from avem.data import Panel
-from avem.inference.avem import EFFECT_FLOOR
-from avem.inference.fit_hmm import Fitted, starts_agreeing
+from avem.inference.fit_hmm import Fitted, effect_scale, starts_agreeing
 from avem.inference.stop import Stop
-from avem.models.hmm_model import HMMModel
+from avem.models.hmm_model import Encoded, HMMModel
+
+_NOTHING = 1e-7
+"""An effect variance below this share of the outcome's own is none."""
 
 
 def alarms(model: HMMModel, fitted: Fitted) -> list[str]:
@@ -18,7 +19,8 @@ def alarms(model: HMMModel, fitted: Fitted) -> list[str]:
         found.append(fitted.run.stop.value)
     collapsed = np.argwhere(fitted.collapsed)
     if len(collapsed):
-        where = "; ".join(f"state {k}, {model.design.outcomes[j]}" for k, j in collapsed[:5])
+        names = _column_names(model)
+        where = "; ".join(f"state {k}, {names[j]}" for k, j in collapsed[:5])
         found.append(
             f"The variance of {where} fell onto (nearly) a single value and was held at its floor, "
             "a millionth of the outcome's variance. Use fewer states, or look for repeated values, "
@@ -27,13 +29,20 @@ def alarms(model: HMMModel, fitted: Fitted) -> list[str]:
     return found
 
 
-def remarks(
-    model: HMMModel, panel: Panel, spread: np.ndarray, fitted: Fitted, fixed: frozenset[str]
-) -> list[str]:
+def _column_names(model: HMMModel) -> dict[int, str]:
+    """The outcome of each outcome column."""
+    return {
+        column: name
+        for piece, at in model.each_piece()
+        for column, name in zip(at, piece.outcomes, strict=False)
+    }
+
+
+def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str]) -> list[str]:
     """What a reader should know: goes into the summary."""
     found = []
     variances = np.diagonal(fitted.theta["effect_covariance"])
-    none = variances < 10 * EFFECT_FLOOR * np.repeat(spread, len(model.design.effect_terms))
+    none = variances < _NOTHING * effect_scale(model, data)
     # A collapsed state can force the effects to 0; then there is more to say, and it was said.
     if "effect_covariance" not in fixed and none.any() and not fitted.collapsed.any():
         named = zip(model.effect_names, none, strict=True)
@@ -48,6 +57,12 @@ def remarks(
             f"Only 1 of {n_starts} starts found this solution. More (n_starts={5 * n_starts}) "
             "may find a better one; if not, the data hardly tell the states apart."
         )
+    if data.n_without_past:
+        found.append(
+            f"{data.n_without_past:,} observed values are not modelled, but only looked back at: "
+            "lag() needs rows before them."
+        )
+    panel = data.panel
     n_gaps, usual = panel.gaps()
     if n_gaps:
         found.append(

@@ -22,8 +22,10 @@ from avem.results._figures import (
     state_legend,
     write_dates,
 )
-from avem.results._plot_emissions import LABELLED, draw_effect, draw_emission, emission_view
-from avem.results._plot_states import choose_subjects, draw_track, make_tracks
+from avem.results._plot_effects import LABELLED, draw_effect
+from avem.results._plot_emissions import Emissions
+from avem.results._plot_states import choose_subjects, draw_track, label_levels, make_tracks
+from avem.results._predict import at_words, average_moves, levels_of, places
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +64,7 @@ class Plots:
             Only so many rows are drawn of each subject, from its first.
         """
         fit, panel = self._fit, self._fit._panel(None)
-        names = fit.model.design.outcomes
+        every = places(fit.model)
         outcomes = self._outcomes(outcome)[:_MAX_OUTCOMES]
         shown = choose_subjects(panel, subjects, max_subjects)
         tracks, time_label, are_dates = make_tracks(fit, panel, shown, max_rows)
@@ -80,18 +82,23 @@ class Plots:
             row[0].set_ylabel(plain(track.label), **name)
             for ax, j in zip(row, outcomes, strict=True):
                 draw_track(ax, track, j, colors)
+                label_levels(ax, levels_of(every[j].piece))
                 if are_dates:
                     write_dates(ax)
         for j, top, bottom in zip(outcomes, grid[0], grid[-1], strict=True):
-            top.set_title(plain(names[j], 60), fontsize="medium")
+            levels, name = levels_of(every[j].piece), plain(every[j].name, 60)
+            if levels is not None and len(levels) == 2:
+                name += f" (line: probability of {plain(levels[1])})"
+            top.set_title(name, fontsize="medium")
             bottom.set_xlabel(plain(time_label, 60))
         title = f"States of {len(tracks):,} of {panel.n_subjects:,} subjects"
-        if 1 < len(outcomes) < len(names):
-            title += f", first {len(outcomes)} of {len(names)} outcomes"
+        if 1 < len(outcomes) < len(every):
+            title += f", first {len(outcomes)} of {len(every)} outcomes"
         if any(track.n_rows > max_rows for track in tracks):
             title += f", first {max_rows:,} rows of each"
         figure.suptitle(title)
-        state_legend(figure, colors)
+        with_mean = any(not np.isnan(track.mean[:, outcomes]).all() for track in tracks)
+        state_legend(figure, colors, with_mean)
         return figure
 
     def effects(
@@ -100,7 +107,7 @@ class Plots:
         """Every subject's effect with its 95% interval, sorted; one panel per effect."""
         names = self._fit.model.effect_names
         if not names:
-            raise ModelError("No effects to draw: the formula has no (... | subject) term.")
+            raise ModelError("No effects to draw: no formula has a (... | subject) term.")
         chosen = names if effect is None else [one_of(effect, names, "effect")]
         n = len(self._fit.subjects)
         height = max(2.6, 1.2 + 0.19 * n) if n <= LABELLED else 5.0
@@ -140,28 +147,34 @@ class Plots:
     def emissions(
         self, outcome: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None
     ) -> Figure:
-        """What each state emits, over all subjects: densities weighted by the states' occupancy.
+        """What each state emits: densities or probabilities weighted by the states' occupancy.
 
-        The spread is that of the noise plus that of the effects. The bars are the data. With
-        covariates, both are at average covariates: each value less what its own add to the mean.
+        The bars are the data. For Gaussian outcomes the spread is that of the noise plus that of
+        the effects, and with covariates both are at average covariates: each value less what its
+        own add to the mean. For other families the bars are the data as they are, and the states
+        are drawn at effect 0 and average covariates, as the labels say.
         """
         outcomes = self._outcomes(outcome)
         width = 6.4 if len(outcomes) == 1 else 4.8
         figure, axes = panels(len(outcomes), ax, figsize, (width, 3.6), 3)
-        view = emission_view(self._fit)
+        every, emissions = places(self._fit.model), Emissions(self._fit)
+        found: dict[str, Any] = {}
         for panel, j in zip(axes, outcomes, strict=True):
-            draw_emission(panel, view, j, self._fit.model.design.outcomes[j])
-        if ax is not None:
-            ax.legend(fontsize="small")
-        else:
-            handles, _ = axes[0].get_legend_handles_labels()
+            emissions.draw(panel, every[j])
+            handles, labels = panel.get_legend_handles_labels()
+            found |= dict(zip(labels, handles, strict=True))
+        order = {"data": 0, "state": 1, "all": 2}
+        handles = [found[name] for name in sorted(found, key=lambda name: order[name.split()[0]])]
+        if handles and ax is not None:
+            ax.legend(handles=handles, fontsize="small")
+        elif handles:
             columns = min(len(handles), 3 * min(len(axes), 2))
             figure.legend(handles=handles, loc="outside lower center", ncols=columns)
         return figure
 
     def transitions(self, *, ax: Axes | None = None, figsize: Size | None = None) -> Figure:
-        """The transition matrix, from row to column."""
-        matrix = self._fit.params["transition"]
+        """The transition matrix, from row to column; at effect 0 and average covariates."""
+        matrix = average_moves(self._fit)
         n = len(matrix)
         figure, (panel,) = panels(1, ax, figsize, (2.2 + 0.7 * n, 1.6 + 0.6 * n), 1)
         panel.imshow(matrix, cmap="Blues", vmin=0, vmax=1.15)
@@ -170,14 +183,17 @@ class Plots:
             panel.text(m, k, _probability(float(matrix[k, m])), ha="center", va="center", color=ink)
         panel.set_xticks(range(n), [str(k) for k in range(n)])
         panel.set_yticks(range(n), [f"state {k}" for k in range(n)])
-        panel.set(xlabel="to state", ylabel="from", title="Transition probabilities")
+        where = at_words(self._fit.model.structure.moves)
+        title = "Transition probabilities" + (f"\n{where.strip()}" if where else "")
+        panel.set(xlabel="to state", ylabel="from")
+        panel.set_title(title, fontsize="medium" if where else None)
         for ticks in (panel.get_xticklabels(), panel.get_yticklabels()):
             for tick, color in zip(ticks, state_colors(n), strict=True):
                 tick.set(color=color, fontweight="bold")
         return figure
 
     def _outcomes(self, outcome: str | None) -> list[int]:
-        names = list(self._fit.model.design.outcomes)
+        names = list(self._fit.model.outcomes)
         if outcome is None:
             return list(range(len(names)))
         return [names.index(one_of(outcome, names, "outcome"))]

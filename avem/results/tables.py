@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from avem.families import Custom
 from avem.inference.stop import Stop
+from avem.models.hmm_model import HMMModel
+from avem.models.params import by_spec
+from avem.models.structure import Piece
+from avem.results._sections import describe_family, emission_names, frames
 
 if TYPE_CHECKING:
     from avem.results.hmm_fit import HMMFit
@@ -26,64 +32,96 @@ class Summary:
     __str__ = __repr__
 
 
+# --- tidy ---------------------------------------------------------------------------------------
+
+_TEXTS = ("outcome", "term", "other")
+_COLUMNS = ("parameter", "state", "to_state", *_TEXTS, "estimate")
+
+
 def parameter_table(fit: HMMFit) -> pd.DataFrame:
     """Every parameter as a row; columns that do not apply are empty.
 
     ``other`` is the second effect or outcome of a covariance.
     """
-    design, params = fit.model.design, fit.params
-    states = range(fit.model.n_states)
-    rows: list[tuple] = []
-    rows += [("initial", k, None, None, None, None, params["initial"][k]) for k in states]
-    rows += [
-        ("transition", k, m, None, None, None, params["transition"][k, m])
-        for k in states
-        for m in states
-    ]
-    rows += [
-        ("coef", k, None, y, term, None, params["coef"][k, j, i])
-        for k in states
-        for j, y in enumerate(design.outcomes)
-        for i, term in enumerate(design.terms)
-    ]
-    noise = fit.model.family.noise_name
-    for k in states:
-        value = params[noise][k]
-        if value.ndim == 0:
-            rows.append((noise, k, None, None, None, None, float(value)))
-        elif value.ndim == 1:
-            rows += [
-                (noise, k, None, y, None, None, value[j]) for j, y in enumerate(design.outcomes)
-            ]
-        else:
-            rows += [
-                (noise, k, None, y, None, other, value[i, j])
-                for i, y in enumerate(design.outcomes)
-                for j, other in enumerate(design.outcomes)
-                if j <= i
-            ]
-    names = fit.model.effect_names
-    rows += [
-        ("effect_covariance", None, None, *effect, names[j], params["effect_covariance"][i, j])
-        for i, effect in enumerate(product(design.outcomes, design.effect_terms))
-        for j in range(i + 1)
-    ]
-    columns = ["parameter", "state", "to_state", "outcome", "term", "other", "estimate"]
-    frame = pd.DataFrame(rows, columns=columns)
-    return frame.astype({"state": "Int64", "to_state": "Int64"})
+    model = fit.model
+    emissions = {
+        pieces[0].prefix + name: pieces
+        for pieces in by_spec(model)
+        for name in emission_names(pieces)
+    }
+    rows: list[dict[str, Any]] = []
+    for name, value in fit.params.items():
+        pieces = emissions.get(name)
+        found = _chain_rows(model, name, value) if pieces is None else _rows(pieces, name, value)
+        rows += [{"parameter": name, **where, "estimate": estimate} for where, estimate in found]
+    frame = pd.DataFrame(rows, columns=list(_COLUMNS))
+    for column in _TEXTS:
+        frame[column] = frame[column].astype(object).where(frame[column].notna(), None)
+    return frame.astype({"state": "Int64", "to_state": "Int64", "estimate": float})
+
+
+def _chain_rows(model: HMMModel, name: str, value: np.ndarray) -> Iterator[tuple[dict, float]]:
+    structure, states = model.structure, range(model.n_states)
+    if name == "initial":
+        for k in states:
+            yield {"state": k}, value[k]
+    elif name == "initial_coef":
+        for k, (i, term) in product(states, enumerate(structure.start[0].terms)):
+            yield {"state": k, "term": term}, value[k, i]
+    elif name == "transition":
+        for k, m in product(states, states):
+            yield {"state": k, "to_state": m}, value[k, m]
+    elif name == "transition_coef":
+        for k, m, (i, term) in product(states, states, enumerate(structure.moves[0].terms)):
+            if k != m:
+                yield {"state": k, "to_state": m, "term": term}, value[k, m, i]
+    else:
+        for i, effect in enumerate(structure.effects):
+            outcome = ".".join(filter(None, (effect.outcome, effect.parameter))) or None
+            where = {"state": effect.state, "to_state": effect.to_state, "term": effect.term}
+            for j, other in enumerate(model.effect_names[: i + 1]):
+                yield {**where, "outcome": outcome, "other": other}, value[i, j]
+
+
+def _rows(pieces: list[Piece], name: str, value: np.ndarray) -> Iterator[tuple[dict, float]]:
+    states, own = range(len(value)), name.removeprefix(pieces[0].prefix)
+    outcomes = [outcome for piece in pieces for outcome in piece.outcomes]
+    if isinstance(pieces[0].family, Custom):
+        for k in states:
+            yield {"state": k, "outcome": outcomes[0]}, value[k]
+    elif own == "covariance":
+        for k, (i, y), (j, other) in product(states, enumerate(outcomes), enumerate(outcomes)):
+            if j <= i:
+                yield {"state": k, "outcome": y, "other": other}, value[k, i, j]
+    elif value.ndim == 1:  # one variance for all outcomes
+        for k in states:
+            yield {"state": k}, value[k]
+    elif value.ndim == 2:
+        for k, (j, y) in product(states, enumerate(outcomes)):
+            yield {"state": k, "outcome": y}, value[k, j]
+    else:
+        wanted = "" if own == "coef" else own.removesuffix("_coef")
+        lines = [line for piece in pieces for line in piece.lines if line.parameter == wanted]
+        for k, (j, line) in product(states, enumerate(lines)):
+            for i, term in enumerate(line.terms):
+                yield {"state": k, "outcome": line.label, "term": term}, value[k, j, i]
+
+
+# --- for reading --------------------------------------------------------------------------------
 
 
 def summary(fit: HMMFit) -> Summary:
     """What was fitted, to what, how it ended, and the estimates."""
-    design, params, info = fit.model.design, fit.params, fit.info
-    n_states = fit.model.n_states
-    states = [f"state {k}" for k in range(n_states)]
+    model, info = fit.model, fit.info
+    n_states = model.n_states
     missing = f", {info.n_missing:,} missing" if info.n_missing else ""
-    kind = "Mixed hidden" if fit.model.n_effects else "Hidden"
+    kind = "Mixed hidden" if model.n_effects else "Hidden"
+    families = dict.fromkeys(describe_family(piece.family) for piece in model.structure.pieces)
     lines = [
-        f"{kind} Markov model: {design.formula.text}",
-        f"{n_states} state{'s' if n_states > 1 else ''}, Gaussian ({fit.model.family.covariance})"
-        + (f", effects {fit.model.effect_covariance}" if fit.model.n_effects else ""),
+        f"{kind} Markov model: {model.spec.text}",
+        *_chain_words(fit),
+        f"{n_states} state{'s' if n_states > 1 else ''}, {', '.join(families)}"
+        + (f", effects {model.effect_covariance}" if model.n_effects else ""),
         f"{len(fit.subjects):,} subjects, {info.n_sequences:,} sequences, {info.n_rows:,} rows, "
         f"{info.n_observed:,} observed values{missing}",
         f"bound {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s. {fit.stop}",
@@ -93,41 +131,25 @@ def summary(fit: HMMFit) -> Summary:
             f"{info.starts_agreeing} of {len(info.start_gaps)} starts found the same solution; "
             f"their bounds spread over {max(info.start_gaps):.3g}."
         )
-    lines += ["", "Coefficients"]
-    labels = pd.MultiIndex.from_product([design.outcomes, design.terms], names=["outcome", "term"])
-    coef = params["coef"].reshape(n_states, -1).T
-    lines.append(_text(pd.DataFrame(coef, index=labels, columns=states)))
-    noise = fit.model.family.noise_name
-    sd = np.sqrt(
-        np.diagonal(params[noise], axis1=1, axis2=2) if noise == "covariance" else params[noise]
-    )
-    sd = sd[:, None] if sd.ndim == 1 else sd
-    index = list(design.outcomes) if sd.shape[1] == len(design.outcomes) else ["all outcomes"]
-    lines += ["", "Noise (standard deviation)"]
-    lines.append(_text(pd.DataFrame(sd.T, index=index, columns=states)))
-    lines += ["", "Transition probabilities (from row to column)"]
-    lines.append(_chances(pd.DataFrame(params["transition"], index=states, columns=states)))
-    lines += ["", "Initial probabilities"]
-    lines.append(_chances(pd.DataFrame([params["initial"]], index=[""], columns=states)))
-    if fit.model.n_effects:
-        sigma = params["effect_covariance"]
-        spread = np.sqrt(np.diagonal(sigma))
-        correlation = sigma / np.outer(spread, spread)
-        frame = pd.DataFrame({"sd": spread}, index=fit.model.effect_names)
-        if len(spread) > 1 and fit.model.effect_covariance == "full":
-            for j, name in enumerate(fit.model.effect_names[:-1]):
-                column = np.where(np.arange(len(spread)) > j, correlation[:, j], np.nan)
-                frame[f"corr. {name}"] = column
-        lines += ["", f"Effects between {len(fit.subjects):,} subjects"]
-        lines.append(_text(frame))
+    for section in frames(fit):
+        lines += ["", section.title, _text(section.frame, section.chances)]
     if info.notes or fit.stop is not Stop.CONVERGED:
         lines += ["", "Notes"] + [f"- {note}" for note in info.notes]
     return Summary("\n".join(lines))
 
 
-def _chances(frame: pd.DataFrame) -> str:
-    return frame.to_string(float_format=lambda p: "<0.001" if 0 < p < 0.001 else f"{p:.3f}")
+def _chain_words(fit: HMMFit) -> list[str]:
+    spec, said = fit.model.spec, []
+    if "transition_coef" in fit.params:
+        said.append(f"transitions {spec.transition.text}")
+    if "initial_coef" in fit.params and spec.initial is not None:
+        said.append(f"first state {spec.initial.text}")
+    if fit.model.stationary:
+        said.append("stationary start")
+    return [", ".join(said)] if said else []
 
 
-def _text(frame: pd.DataFrame) -> str:
+def _text(frame: pd.DataFrame, chances: bool) -> str:
+    if chances:
+        return frame.to_string(float_format=lambda p: "<0.001" if 0 < p < 0.001 else f"{p:.3f}")
     return frame.to_string(float_format=lambda x: f"{x:.4g}", na_rep="")

@@ -8,7 +8,6 @@ from scipy.optimize import minimize
 
 from avem.errors import ModelError
 from avem.families.gaussian import Gaussian
-from avem.models.hmm_kernel import by_subject
 from avem.numerics.precision import in_float64
 from tests.brute import gaussian_table
 from tests.panels import awkward_frame, prepare, random_params, start_state
@@ -20,7 +19,7 @@ def setup(covariance, formula="y1 + y2 ~ x + (1 + x | who)", n_states=3):
     model, data, em = prepare(awkward_frame(), formula, n_states, covariance)
     rng = np.random.default_rng(0)
     d = model.n_effects
-    params = random_params(rng, n_states, 2, len(model.design.terms), d, covariance)
+    params = random_params(rng, n_states, 2, len(model.designs.parts[0].terms), d, covariance)
     anchors = rng.standard_normal((d, data.panel.n_subjects))
     return model, data, em, params, start_state(model, data, params, anchors)
 
@@ -31,9 +30,10 @@ def test_table_equals_scipy(covariance):
     table = in_float64(em.kernel.table)(state.theta, state.anchors[0], em.chunks[0])
     rows = data.layout.gather([np.asarray(table)])
     effects = data.layout.join(state.anchors)[:, data.panel.row_subject].T.reshape(-1, 2, 2)
-    mean = np.einsum("kjm,rm->rkj", params["coef"], data.a[:, list(model.design.x_cols)])
-    mean += np.einsum("rje,re->rj", effects, data.a[:, list(model.design.z_cols)])[:, None]
-    noise = model.family.noise_from_params(params[model.family.noise_name], 2)
+    mean = np.einsum("kjm,rm->rkj", params["coef"], data.a[:, list(model.designs.x_cols(0))])
+    mean += np.einsum("rje,re->rj", effects, data.a[:, list(model.designs.z_cols(0))])[:, None]
+    family = Gaussian(covariance)
+    noise = family.noise_from_params(params[family.noise_name], 2)
     np.testing.assert_allclose(rows, gaussian_table(data.y, mean, noise), rtol=1e-10)
 
 
@@ -46,8 +46,8 @@ def test_effect_quadratic_equals_autodiff_of_expected_complete(covariance):
     @in_float64
     def both():
         posterior = em.kernel.posterior(theta, anchor, chunk, "scaled")
-        moments = by_subject(em.kernel.emission.moments(posterior.state, chunk), chunk)
-        closed = em.kernel.emission.effect_quadratic(theta["coef"], theta["covariance"], moments)
+        block = em.kernel.blocks[0]
+        closed = block.quadratic(theta, block.collect(posterior.state, chunk))
 
         def total(f):
             return em.kernel.expected_complete(theta, f, posterior, chunk).sum()
@@ -84,11 +84,11 @@ def test_m_step_reaches_the_optimum(covariance):
     frame = frame.assign(x=1.0)  # intercept only, but many rows per state: well determined
     _, _, em, _, state = setup(covariance, "y1 + y2 ~ 1 + (1 | who)", n_states=1)
     step = in_float64(em.step)(state)
-    total = jax.tree.map(np.asarray, step.passes[0].totals.emission)
-    kernel = em.kernel.emission
-    coef, noise = state.theta["coef"], state.theta["covariance"]
+    total = jax.tree.map(np.asarray, step.passes[0].totals.emissions[0])
+    kernel = em.kernel.blocks[0].kernel
+    coef, noise = state.theta["0.coef"], state.theta["0.covariance"]
     for _ in range(200):
-        coef, noise = kernel.maximise(coef, noise, total, np.full(2, 1e-6), frozenset())
+        coef, noise = kernel.maximise(coef, noise, total, np.full(2, 1e-6))
     one = jax.tree.map(lambda a: a[0], total)
 
     def unpack(v):
@@ -116,13 +116,11 @@ def test_a_collapsing_variance_is_floored():
     groups, _ = family.groups(np.ones((5, 2), bool))
     from avem.families.gaussian import GaussianKernel, Sums
 
-    kernel = GaussianKernel(family, 1, 2, (0,), (), groups)
+    kernel = GaussianKernel(family, 1, 2, (0,), (), groups, ((),), 0)
     ones = np.ones((1, 1))
     sums = Sums(5 * ones, 5 * ones[..., None, None], np.zeros((1, 1, 2, 1)), np.zeros((1, 1, 2, 2)))
     sums.rr[0, 0] = np.diag([0.0, 5.0])
-    _, noise = kernel.maximise(
-        np.zeros((1, 2, 1)), np.eye(2)[None], sums, np.full(2, 1e-6), frozenset()
-    )
+    _, noise = kernel.maximise(np.zeros((1, 2, 1)), np.eye(2)[None], sums, np.full(2, 1e-6))
     assert noise[0, 0, 0] == 1e-6
     assert noise[0, 1, 1] == 1.0
 

@@ -7,6 +7,7 @@ import avem
 from avem.inference.avem import State
 from avem.inference.fit_hmm import make_em
 from avem.inference.modes import label_shifts, search_modes
+from avem.models.params import effects_in
 from avem.numerics.precision import in_float64
 
 K, N, T = 3, 60, 60
@@ -34,7 +35,7 @@ def test_displaced_subjects_are_brought_back(fitted):
     _, fit = fitted
     data = fit._own_data
     em = make_em(fit.model, data)
-    right = fit.model.scaling.effects_in(fit.effects_mean)
+    right = effects_in(fit.model, fit.effects_mean)
     wrong = right.copy()
     shift = label_shifts(em, fit.theta)[0]
     wrong[:, :10] += shift[:, None]

@@ -42,7 +42,9 @@ def test_smooth_equals_enumeration(form):
             np.testing.assert_allclose(posterior.state[:length, k, lane], expected, atol=1e-12)
             for m in range(N_STATES):
                 moves = ((paths[:, :-1] == k) & (paths[:, 1:] == m)).sum(1)
-                np.testing.assert_allclose(posterior.pair[k, m, lane], moves @ weight, atol=1e-12)
+                np.testing.assert_allclose(
+                    posterior.pair[0, k, m, lane], moves @ weight, atol=1e-12
+                )
     assert (posterior.state[~valid[:, None] & np.ones_like(table, bool)] == 0).all()
 
 
@@ -54,7 +56,7 @@ def test_impossible_moves_stay_impossible(form):
     _, joint = enumerate_paths(np.array([1.0, 0, 0]), left_to_right, table[:6, :, 0])
     np.testing.assert_allclose(posterior.loglik[0], log_sum(joint), rtol=1e-12)
     assert np.isfinite(posterior.state).all()
-    assert (posterior.pair[left_to_right == 0] == 0).all()
+    assert (posterior.pair[0][left_to_right == 0] == 0).all()
 
 
 def test_scaled_and_log_agree_on_long_sequences():

@@ -8,6 +8,7 @@ import pytest
 
 import avem
 from avem.results.arviz_export import to_arviz
+from tests.results.kinds import KINDS, fit_of
 
 pytest.importorskip("arviz", exc_type=ImportError)
 
@@ -82,3 +83,38 @@ def test_without_arviz_the_error_says_what_to_install(fit, monkeypatch):
 def test_the_number_of_draws_is_checked(fit):
     with pytest.raises(avem.ModelError, match="n_draws"):
         to_arviz(fit, n_draws=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_its_numbers_and_labels(kind):
+    fit = fit_of(kind)
+    made = to_arviz(fit, n_draws=5)
+    constant = made["constant_data"]
+    for name, value in fit.params.items():
+        np.testing.assert_array_equal(constant[name].values, value)
+    for dim in constant.dims:  # a name of its own, not one that ArviZ made up
+        assert "_dim_" not in dim
+        assert dim in constant.coords
+    if fit.model.n_effects:
+        assert made["posterior"]["effects"].shape == (1, 5, 8, fit.model.n_effects)
+    assert made["observed_data"]["outcomes"].shape == (192, len(fit.model.outcomes))
+
+
+def test_axes_of_several_formulas_are_told_apart():
+    constant = to_arviz(fit_of("movement"), n_draws=5)["constant_data"]
+    assert constant["step.shape_coef"].dims == ("state", "step.outcome", "step.shape_term")
+    shape = constant["step.shape_coef"].sel({"state": 1, "step.shape_term": "x"})
+    assert shape.values.tolist() == [0.1]
+    moving = to_arviz(fit_of("moving"), n_draws=5)["constant_data"]
+    found = moving["transition_coef"].sel(state=1, to_state=0, transition_term="x")
+    assert found == -0.4
+
+
+def test_levels_are_numbered_and_named():
+    fit = fit_of("choice")
+    observed = to_arviz(fit, n_draws=5)["observed_data"]
+    assert observed.attrs["levels"] == "choice: right, left"
+    codes = fit.panel.table["choice"].map({"right": 0.0, "left": 1.0})
+    np.testing.assert_array_equal(observed["outcomes"].sel(outcome="choice"), codes)
+    labels = to_arviz(fit_of("labels"), n_draws=5)["constant_data"]["coef"]
+    assert labels.sel(state=0, level="a[4]", term="Intercept") == -1.0

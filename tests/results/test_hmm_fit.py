@@ -42,7 +42,7 @@ def test_state_probabilities_equal_enumeration(fit, truth):
     rows = truth.frame[truth.frame["subject"] == 3].head(6)
     effect = fit.effects_mean[3]
     mean = fit.params["coef"][:, :, 0] + effect
-    noise = fit.model.family.noise_from_params(fit.params["variance"], 2)
+    noise = avem.Gaussian("diagonal").noise_from_params(fit.params["variance"], 2)
     y = rows[["y1", "y2"]].to_numpy()
     table = gaussian_table(y, np.repeat(mean[None], 6, axis=0), noise)
     paths, joint = enumerate_paths(fit.params["initial"], fit.params["transition"], table)

@@ -14,8 +14,10 @@ from matplotlib.figure import Figure
 from scipy.stats import norm
 
 import avem
-from avem.results import _figures, _plot_emissions
+from avem.models.hmm_model import HMMModel
+from avem.results import _figures
 from avem.results._figures import state_colors
+from avem.results._predict import occupancy
 
 PARAMS = {
     "initial": [0.5, 0.5],
@@ -63,13 +65,13 @@ def line(ax, gid):
 
 def expected_means(fit):
     """(rows, outcomes) params + effects, the long way round."""
-    design = fit.model.design
-    a, state = design.apply(fit.panel).A, np.asarray(fit.decode())
-    out = np.empty((len(a), len(design.outcomes)))
-    for row, (values, k, i) in enumerate(zip(a, state, fit.panel.row_subject, strict=True)):
-        own = fit.effects_mean[i].reshape(len(design.outcomes), len(design.z_cols))
-        fixed = fit.params["coef"][k] @ values[list(design.x_cols)]
-        out[row] = fixed + own @ values[list(design.z_cols)]
+    n_outcomes, n_terms = fit.params["coef"].shape[1:]
+    table, state = fit.panel.table, np.asarray(fit.decode())
+    columns = [np.ones(len(table)), table["x"].fillna(0)] if n_terms == 2 else [np.ones(len(table))]
+    out = np.empty((len(table), n_outcomes))
+    rows = zip(np.stack(columns, 1), state, fit.panel.row_subject, strict=True)
+    for row, (x, k, i) in enumerate(rows):
+        out[row] = (fit.params["coef"][k] + fit.effects_mean[i].reshape(n_outcomes, n_terms)) @ x
     return out
 
 
@@ -222,11 +224,10 @@ def test_many_subjects_lose_their_labels_and_then_their_bars(fit, n, segments):
 
 def without_effects(fit):
     """The same parameters in a model without effects."""
-    design = dataclasses.replace(fit.model.design, effect_terms=(), effect_blocks=(), z_cols=())
-    scaling = dataclasses.replace(fit.model.scaling, z_cols=())
+    spec = avem.MixedHMM("y1 + y2 ~ 1", 2).spec
     return dataclasses.replace(
         fit,
-        model=dataclasses.replace(fit.model, design=design, scaling=scaling),
+        model=dataclasses.replace(HMMModel.learn(spec, fit.panel), averages=np.ones(1)),
         params=fit.params | {"effect_covariance": np.zeros((0, 0))},
         effects_mean=np.zeros((len(fit.subjects), 0)),
         effects_cov=np.zeros((len(fit.subjects), 0, 0)),
@@ -246,7 +247,7 @@ def test_without_effects_the_means_are_those_of_the_states(fit):
     assert set(line(ax, "mean")[1][::3]) <= set(fit.params["coef"][:, 0, 0])
     x, y = plain.plot.emissions("y1").axes[0].lines[0].get_data()
     sd = np.sqrt(fit.params["variance"][0, 0])
-    weight = _plot_emissions.occupancy(plain)[0]
+    weight = occupancy(plain)[0]
     np.testing.assert_allclose(y, weight * norm.pdf(x, fit.params["coef"][0, 0, 0], sd), rtol=1e-9)
 
 
@@ -306,8 +307,8 @@ def test_emissions_with_covariates_are_at_their_averages(sessions):
 def test_emissions_without_data_are_densities_alone(sessions):
     (ax,) = dataclasses.replace(sessions, panel=None).plot.emissions().axes
     assert not ax.patches
-    assert "covariates 0" in ax.get_xlabel()
-    weight = _plot_emissions.occupancy(dataclasses.replace(sessions, panel=None))
+    assert "average covariates" in ax.get_xlabel()
+    weight = occupancy(dataclasses.replace(sessions, panel=None))
     np.testing.assert_allclose(weight @ sessions.params["transition"], weight, atol=1e-9)
     assert weight.sum() == pytest.approx(1)
 

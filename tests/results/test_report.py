@@ -9,7 +9,9 @@ import pytest
 
 import avem
 from avem.results._figures import state_colors
+from avem.results._words import model_code, model_words, reading
 from avem.results.report import report_html, write_report
+from tests.results.kinds import CUSTOM, KINDS, fit_of, log_prob, model_of
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 NASTY = "<script>alert('&\"')</script> $title"
@@ -73,6 +75,14 @@ def fit():
 @pytest.fixture(scope="module")
 def page(fit):
     return report_html(fit)
+
+
+def same_spec(one, other):
+    """Two specifications of the same model; outcomes have no equality of their own."""
+    assert one[0] == other[0]
+    assert one[2:] == other[2:]
+    for a, b in zip(one.outcomes, other.outcomes, strict=True):
+        assert vars(a) == vars(b)
 
 
 def row(checker, name):
@@ -152,8 +162,7 @@ def test_the_code_makes_the_model_again(fit, page):
     code = code[code.index("avem.MixedHMM(\n") :]
     code = code[: code.index(".fit(")]
     again = eval(code, {"avem": avem})
-    assert again.formula == fit.model.design.formula
-    assert (again.n_states, again.family) == (fit.model.n_states, fit.model.family)
+    same_spec(again.spec, fit.model.spec)
 
 
 def test_labels_are_escaped(fit, page):
@@ -192,12 +201,10 @@ def test_a_fit_without_data_has_the_rest(fit):
 
 
 def test_a_model_without_effects(fit):
-    design = dataclasses.replace(fit.model.design, effect_terms=(), effect_blocks=(), z_cols=())
-    scaling = dataclasses.replace(fit.model.scaling, z_cols=())
     plain = dataclasses.replace(
         fit,
         panel=None,
-        model=dataclasses.replace(fit.model, design=design, scaling=scaling),
+        model=model_of(avem.MixedHMM("y1 + y2 ~ 1", 2), fit.panel),
         params=fit.params | {"effect_covariance": np.zeros((0, 0))},
         effects_mean=np.zeros((8, 0)),
         effects_cov=np.zeros((8, 0, 0)),
@@ -209,13 +216,11 @@ def test_a_model_without_effects(fit):
 
 def test_a_full_noise_covariance_shows_correlations(fit):
     covariance = np.array([[[0.5, 0.1], [0.1, 0.3]], [[0.8, -0.2], [-0.2, 0.4]]])
-    family = avem.Gaussian("full")
-    model = fit.model
-    scaling = dataclasses.replace(model.scaling, family=family)
+    hmm = avem.MixedHMM(fit.model.spec.text, 2, avem.Gaussian("full"))
     full = dataclasses.replace(
         fit,
         panel=None,
-        model=dataclasses.replace(model, family=family, scaling=scaling),
+        model=model_of(hmm, fit.panel),
         params={k: v for k, v in fit.params.items() if k != "variance"}
         | {"covariance": covariance},
     )
@@ -230,3 +235,69 @@ def test_write_report_writes_the_page(fit, tmp_path):
     assert path == tmp_path / "fit.html"
     text = path.read_text(encoding="utf-8")
     assert NASTY in "".join(read(text).text)
+
+
+# --- every kind of model ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_code_of_every_kind_makes_the_model_again(kind):
+    spec = fit_of(kind).model.spec
+    again = eval(model_code(spec), {"avem": avem, "log_prob": log_prob}).spec
+    if kind == "custom":  # the family is the user's own
+        family = again.outcomes[0].family
+        assert (family.params, family.effects) == (CUSTOM.params, CUSTOM.effects)
+        again = again._replace(
+            outcomes=(dataclasses.replace(again.outcomes[0], family=CUSTOM), again.outcomes[1])
+        )
+    same_spec(again, spec)
+
+
+def test_the_code_has_no_words_that_only_numpy_knows():
+    family = avem.Categorical(levels=(np.int64(1), np.str_("a")))
+    code = model_code(avem.MixedHMM("y ~ 1", 2, family).spec)
+    assert "family=avem.Categorical(levels=(1, 'a'))" in code
+
+
+@pytest.mark.parametrize("kind", ["choice", "movement", "moving", "by_state", "custom"])
+def test_pages_of_other_kinds_are_balanced_and_complete(kind):
+    fit = fit_of(kind) if kind == "movement" else dataclasses.replace(fit_of(kind), panel=None)
+    checker = read(report_html(fit))
+    assert len(checker.images) == (4 if fit.panel is None else 5)
+    assert checker.tags.count("table") == checker.tags.count("caption")
+    shown = {cell for cells in checker.rows for cell in cells}
+    for name, value in fit.params.items():
+        if not name.endswith(("variance", "transition")):  # shown as sd, or in words
+            assert set(numbers(value[value != 0])) <= shown, name
+
+
+WORDS = {
+    "gaussian": ["y1 and y2 are Gaussian", "a mean that depends on x in its own way", "correlated"],
+    "spread": ["y is Gaussian", "its own mean and a sd that depends on x"],
+    "choice": ["choice is Bernoulli (right or left)", "probability of left that depends on x and"],
+    "labels": ["a and b are categorical", "its own distribution of levels", "all with the same"],
+    "trials": ["wins is binomial", "its own probability"],
+    "movement": ["There are several formulas", "angle is von Mises", "a shape that depends on x"],
+    "moving": ["depend on x and the subject", "stationary", "within a formula, correlations"],
+    "by_state": ["The first state depends on kind[b]", "of its own: y: Intercept [0] and"],
+    "custom": ["c is of a custom density; each state has its own bias"],
+}
+
+
+@pytest.mark.parametrize(("kind", "words"), WORDS.items())
+def test_models_in_words(kind, words):
+    text = "".join(read(" ".join(model_words(fit_of(kind).model, "who"))).text)
+    for part in words:
+        assert part in text
+    alike = "the same in all states"
+    assert (alike in text) == (kind not in ("moving", "by_state"))
+
+
+def test_what_effects_are_depends_on_the_model():
+    text = {kind: reading(fit_of(kind)) for kind in ("choice", "moving", "by_state", "zeros")}
+    assert "with the same probabilities." in text["choice"]
+    assert "with probabilities of their own." in text["moving"]
+    assert "at the same covariates." in text["by_state"]
+    assert "in every state alike" in text["choice"]
+    assert "in every state alike" not in text["by_state"]
+    assert "An effect" not in text["zeros"]

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 import avem
-from avem.data import Design
 from avem.errors import FileError
 from avem.models.hmm_model import HMMModel
 from avem.models.scaling import Scaling
@@ -70,9 +69,20 @@ def assert_same(one, other):
     for name in ("bound", "n_iter", "stop", "info"):
         assert getattr(other, name) == getattr(one, name)
     assert dict(other.columns) == dict(one.columns)
-    assert other.model.design.state == one.model.design.state
-    assert other.model.design.terms == one.model.design.terms
-    assert other.model.family == one.model.family
+    assert_same_model(one.model, other.model)
+
+
+def assert_same_model(one, other):
+    for name in ("n_states", "transition", "initial", "effect_covariance"):
+        assert getattr(other.spec, name) == getattr(one.spec, name)
+    for a, b in zip(one.spec.outcomes, other.spec.outcomes, strict=True):
+        assert vars(a) == vars(b)
+    assert other.families == one.families
+    for a, b in zip(one.designs.parts, other.designs.parts, strict=True):
+        assert (a.state, a.terms, a.effect_terms) == (b.state, b.terms, b.effect_terms)
+    assert other.structure == one.structure
+    assert other.scaling.to_json() == one.scaling.to_json()
+    np.testing.assert_array_equal(other.averages, one.averages, strict=True)
 
 
 def test_round_trip_is_exact(fit, saved, data):
@@ -102,11 +112,10 @@ def test_a_saved_file_can_be_saved_again_to_the_same_bytes(saved, tmp_path):
 
 
 def test_a_fit_without_effects_that_did_not_converge(fit, tmp_path):
-    family = avem.Gaussian("full")
-    design = Design.from_state({"formula": "y1 ~ 1", "levels": {}, "moments": {}})
+    spec = avem.MixedHMM("y1 ~ 1", 1, avem.Gaussian("full"), effect_covariance="isotropic").spec
     units = {"centre": [1 / 3], "scale": [0.1], "constant": 0}
     units |= {"column_centre": [0.0], "column_scale": [1.0]}
-    scaling = Scaling.from_json(units, design, family)
+    model = replace(HMMModel.learn(spec, fit.panel), scaling=Scaling.from_json(units))
     params = {
         "initial": np.ones(1),
         "transition": np.ones((1, 1)),
@@ -116,7 +125,7 @@ def test_a_fit_without_effects_that_did_not_converge(fit, tmp_path):
     }
     plain = replace(
         fit,
-        model=HMMModel(1, family, "isotropic", design, scaling),
+        model=model,
         params=params,
         effects_mean=np.zeros((6, 0)),
         effects_cov=np.zeros((6, 0, 0)),
@@ -314,17 +323,12 @@ def test_numbers_that_are_not_finite(saved):
 
 CHANGES = [
     ({"version": VERSION + 1, "avem": "9.9"}, r"written by avem 9\.9.*Update avem"),
+    ({"version": VERSION - 1, "avem": "0.0"}, r"written by avem 0\.0.*Fit the model again"),
     ({"version": "1"}, "format version is '1'"),
     ({"version": True}, "format version is True"),
-    ({"n_states": 10**9}, "wanted|bytes|more than"),
-    ({"n_states": 0}, "no states"),
-    ({"n_states": True}, "n_states"),
-    ({"n_states": None}, "n_states"),
     ({"n_subjects": 7}, "wanted|labels"),
-    ({"n_iter": -1}, "no states or"),
-    ({"family": "poisson"}, "poisson"),
-    ({"covariance": "banded"}, "banded"),
-    ({"effect_covariance": "odd"}, "odd"),
+    ({"n_subjects": 0}, "no subjects"),
+    ({"n_iter": -1}, "negative number of iterations"),
     ({"stop": "NEVER"}, "NEVER"),
     ({"bound": "high"}, "bound"),
     ({"subjects": [["str", "a"]] * 6}, "same label"),
@@ -337,9 +341,8 @@ CHANGES = [
     ({"columns": {"subject": "x", "time": None, "sequence": None}}, "groups by 'who'"),
     ({"columns": {}}, "lacks 'subject'"),
     ({"info": {}}, "lacks 'method'"),
-    ({"scaling": {"centre": [0], "scale": [1], "column_scale": [1], "constant": 0}}, "scaling"),
-    ({"design": {}}, "design"),
-    ({"design": []}, "design"),
+    ({"model": {}}, "model lacks 'n_states'"),
+    ({"model": []}, "model"),
 ]
 
 
@@ -352,6 +355,65 @@ def test_wrong_values_in_the_json(saved, change, match):
         load(saved)
 
 
+MODEL_CHANGES = [
+    ({"n_states": 10**9}, "more than avem saves"),
+    ({"n_states": 0}, "no states"),
+    ({"n_states": True}, "n_states"),
+    ({"n_states": None}, "n_states"),
+    ({"effect_covariance": "odd"}, "odd"),
+    ({"outcomes": []}, "no outcomes"),
+    ({"outcomes": [5]}, "damaged"),
+    ({"transition": "y1 ~ 1"}, "has an outcome"),
+    ({"initial": "~ 1 + (1 | who)"}, "first state has effects"),
+    ({"initial": 1}, "initial"),
+    ({"transition": "~ 1 + (1 | x)"}, "groups by 'x'"),
+    ({"learned": []}, "0 designs for 4 formulas"),
+    ({"learned": [{}] * 4}, "saved design"),
+    ({"scaling": {"centre": [0], "scale": [1], "column_scale": [1], "constant": 0}}, "scaling"),
+    ({"averages": [1.0]}, "scaling does not belong"),
+    ({"averages": [float("nan")] * 3}, "scaling does not belong"),
+]
+OUTCOME_CHANGES = [
+    ({"family": {"name": "banana"}}, "family is 'banana'; this avem knows gaussian, bernoulli"),
+    ({"family": {"name": "custom"}}, "family is 'custom'"),
+    ({"family": {"name": "__class__"}}, "family is '__class__'"),
+    ({"family": {"name": "gaussian", "covariance": "banded"}}, "banded"),
+    ({"family": {"name": "gaussian", "covariance": "full"}}, "covariance.npy' is missing"),
+    ({"family": {"name": "binomial"}}, "lacks 'trials'"),
+    ({"family": {"name": "binomial", "trials": True}}, "trials is True"),
+    ({"family": {"name": "bernoulli", "levels": []}, "levels": [[0, 1], [0, 1, 2]]}, "the levels"),
+    ({"family": {"name": "bernoulli", "levels": []}, "levels": [None, None]}, "levels"),
+    ({"family": {"name": "categorical"}, "levels": [["a", "a"], ["b", "c"]]}, "the levels"),
+    ({"family": {"name": "categorical"}, "levels": [["a", [1]], ["b", "c"]]}, "levels"),
+    ({"levels": []}, "damaged"),
+    ({"formula": "y1 + y2"}, "tildes"),
+    ({"formula": "~ 1"}, "no outcome"),
+    ({"parameters": {"rate": "~ 1"}}, "'rate' is no parameter"),
+    ({"parameters": {"formula": "~ 1"}}, "damaged"),
+    ({"effects_by_state": 1}, "effects_by_state"),
+]
+
+
+@pytest.mark.parametrize(("change", "match"), MODEL_CHANGES)
+def test_wrong_values_in_the_model(saved, change, match):
+    members = members_of(saved)
+    record = json.loads(members["fit.json"])
+    record["model"] |= change
+    write_members(saved, members | {"fit.json": json.dumps(record)})
+    with pytest.raises(FileError, match=match):
+        load(saved)
+
+
+@pytest.mark.parametrize(("change", "match"), OUTCOME_CHANGES)
+def test_wrong_values_in_an_outcome(saved, change, match):
+    members = members_of(saved)
+    record = json.loads(members["fit.json"])
+    record["model"]["outcomes"][0] |= change
+    write_members(saved, members | {"fit.json": json.dumps(record)})
+    with pytest.raises(FileError, match=match):
+        load(saved)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("scale", 0.0), ("scale", float("nan")), ("constant", 99), ("column_scale", -1.0)],
@@ -359,8 +421,8 @@ def test_wrong_values_in_the_json(saved, change, match):
 def test_wrong_units(saved, name, value):
     members = members_of(saved)
     record = json.loads(members["fit.json"])
-    old = record["scaling"][name]
-    record["scaling"][name] = [value] * len(old) if isinstance(old, list) else value
+    units = record["model"]["scaling"]
+    units[name] = [value] * len(units[name]) if isinstance(units[name], list) else value
     write_members(saved, members | {"fit.json": json.dumps(record)})
     with pytest.raises(FileError, match="scaling does not belong"):
         load(saved)
@@ -392,7 +454,7 @@ def test_a_hostile_formula_is_not_run(saved, tmp_path, formula):
     target = tmp_path / "harm"
     members = members_of(saved)
     record = json.loads(members["fit.json"])
-    record["design"]["formula"] = formula.format(path=target)
+    record["model"]["outcomes"][0]["formula"] = formula.format(path=target)
     write_members(saved, members | {"fit.json": json.dumps(record)})
     with pytest.raises(FileError):
         load(saved)
@@ -426,10 +488,12 @@ def test_a_zip_bomb_is_refused_unread(saved, monkeypatch):
 
 def test_a_shape_that_needs_much_memory_is_refused(saved):
     members = members_of(saved)
-    record = json.loads(members["fit.json"]) | {"n_states": 10**6}
-    write_members(saved, members | {"fit.json": json.dumps(record)})
-    with pytest.raises(FileError, match=r"wanted|more than"):
-        load(saved)
+    record = json.loads(members["fit.json"])
+    for n_states in (900, 10**6):
+        record["model"]["n_states"] = n_states
+        write_members(saved, members | {"fit.json": json.dumps(record)})
+        with pytest.raises(FileError, match=r"wanted|more than"):
+            load(saved)
 
 
 def test_unused_compression_and_doubled_members_are_refused(saved):

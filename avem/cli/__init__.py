@@ -1,0 +1,340 @@
+"""The command `avem`: files in, files out.
+
+Exit codes: 0 done; 2 the command or its input is wrong; 3 the fit did not converge (all files are
+written); 130 interrupted before there was anything to keep; 1 anything else, a bug.
+
+What is slow to import is imported inside the commands, so that `avem --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from avem.cli._files import (
+    NOT_CONVERGED,
+    check_folder,
+    empty_rows,
+    finish,
+    load_fit,
+    note_new_subjects,
+    read_like,
+    refuse_existing,
+    with_data,
+    with_keys,
+)
+from avem.cli._outcomes import Defaults, read_outcomes
+from avem.cli._process import plain_warnings, set_up_jax
+from avem.errors import AvemError, DataError, ModelError
+
+_INTERRUPTED = 130
+
+
+class _Commands(TyperGroup):
+    """Turns what the commands raise into one line on stderr and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            with plain_warnings():
+                return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # `avem summary FIT | head`: typer ends quietly
+        except (AvemError, OSError) as error:
+            typer.echo(f"avem: {' '.join(str(error).split())}", err=True)
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            typer.echo("avem: interrupted.", err=True)
+            raise typer.Exit(_INTERRUPTED) from None
+
+
+class _App(typer.Typer):
+    """The command as a process; tests call the commands without it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            super().__call__(*args, **kwargs)
+        except SystemExit as end:
+            # After an interrupt JAX may still compute in the background, and Python, ending the
+            # usual way, take its data away: a crash that would hide the exit code.
+            if end.code in (NOT_CONVERGED, _INTERRUPTED):
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(end.code)
+            raise
+
+
+app = _App(
+    name="avem",
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+FitFile = Annotated[Path, typer.Argument(metavar="FIT", help="A fit saved by avem (.avem).")]
+DataFile = Annotated[Path, typer.Argument(metavar="FILE", help="The data: .csv, .tsv or .parquet.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite files that are already there.")]
+NoCache = Annotated[
+    bool,
+    typer.Option("--no-cache", envvar="AVEM_NO_CACHE", help="Do not keep compiled code on disk."),
+]
+MissingCodes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--missing-code",
+        metavar="VALUE",
+        help="A value that means missing, such as -99, in outcomes and covariates. Repeatable.",
+    ),
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import avem
+
+        typer.echo(f"avem {avem.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Hidden Markov models with subject-specific random effects."""
+
+
+@app.command()
+def fit(
+    file: DataFile,
+    states: Annotated[int, typer.Option(help="Number of states.")],
+    out: Annotated[Path, typer.Option(help="Folder for the results; made if need be.")],
+    formula: Annotated[
+        str | None,
+        typer.Argument(metavar="FORMULA", help="Such as 'y1 + y2 ~ x + (1 + x | person)'."),
+    ] = None,
+    named_formula: Annotated[
+        str | None, typer.Option("--formula", help="FORMULA, as an option.")
+    ] = None,
+    family: Annotated[
+        str, typer.Option(help="Of the outcomes: gaussian, bernoulli, poisson, gamma, ...")
+    ] = "gaussian",
+    outcome: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OUTCOME",
+            help="Instead of FORMULA, for outcomes of several families; repeatable. Such as "
+            "'gamma: step ~ x + (1 | id)', or with a formula for a parameter of the family, "
+            "'gamma(shape ~ x): step ~ 1'.",
+        ),
+    ] = None,
+    transition: Annotated[
+        str, typer.Option(help="Formula of the transitions: '~ x + (1 | person)'.")
+    ] = "~ 1",
+    initial: Annotated[
+        str, typer.Option(help="Formula of the first state, or: stationary.")
+    ] = "~ 1",
+    time: Annotated[str | None, typer.Option(help="Column to sort the rows by.")] = None,
+    sequence: Annotated[
+        str | None, typer.Option(help="Column (session, day) that restarts the chain.")
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option(help="Subject column, if the formula names none.")
+    ] = None,
+    covariance: Annotated[
+        str | None,
+        typer.Option(
+            help="Of gaussian outcomes within a state: spherical, diagonal or full.",
+            show_default="diagonal",
+        ),
+    ] = None,
+    trials: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Of binomial outcomes: column with their number, or the number."
+        ),
+    ] = None,
+    effect_covariance: Annotated[
+        str, typer.Option(help="Effects between subjects: full, block, diagonal or isotropic.")
+    ] = "full",
+    effects_by_state: Annotated[
+        bool, typer.Option("--effects-by-state", help="Every state has effects of its own.")
+    ] = False,
+    q_update: Annotated[
+        str, typer.Option(help="Effects without a closed form: laplace or quadrature.")
+    ] = "laplace",
+    starts: Annotated[int, typer.Option(help="Starting points to try.")] = 8,
+    seed: Annotated[int, typer.Option(help="For the starting points.")] = 0,
+    max_iter: Annotated[int, typer.Option(help="Most iterations.")] = 500,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="The paper's iteration to the letter.")
+    ] = False,
+    no_plots: Annotated[bool, typer.Option("--no-plots", help="Write no PNG files.")] = False,
+    missing_code: MissingCodes = None,
+    force: Force = False,
+    no_cache: NoCache = False,
+) -> None:
+    """Fit a model to a table and write everything about it into a folder."""
+    if formula is not None and named_formula is not None:
+        raise ModelError("The formula is there twice: as FORMULA and as --formula.")
+    check_folder(out, force)
+    set_up_jax(no_cache)
+    import avem
+    from avem.data.files import read_table
+
+    defaults = Defaults(family, covariance, trials, effects_by_state)
+    model = avem.MixedHMM(
+        read_outcomes(formula or named_formula, outcome or (), defaults),
+        states,
+        transition=transition,
+        initial=initial,
+        effect_covariance=effect_covariance,
+    )
+    groups = (group for part in model.spec.formulas for _, group in part.groups)
+    columns = {"subject": next(groups, subject), "time": time, "sequence": sequence}
+    data = read_table(file, columns, missing_code or ())
+    fitted = model.fit(
+        data,
+        subject,
+        time,
+        sequence,
+        q_update=q_update,
+        n_starts=starts,
+        max_iter=max_iter,
+        seed=seed,
+        plain=plain,
+    )
+    finish(fitted, data, out, plots=not no_plots)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("demo-output"),
+    no_cache: NoCache = False,
+) -> None:
+    """Fit the mood diary that comes with avem and write everything about it into a folder."""
+    check_folder(out, force=True)
+    set_up_jax(no_cache)
+    import avem
+    from avem.data.examples import load_affect
+
+    data = load_affect()
+    formula = "valence + arousal ~ stress + (1 + stress | person)"
+    typer.echo(
+        f"A simulated diary of mood: {data['person'].nunique()} people, {len(data):,} prompts, one "
+        "in seven of them unanswered.\nMood moves between 3 hidden states; people differ in their "
+        "level and in their response to stress.\nIn Python:\n\n"
+        f'  avem.MixedHMM("{formula}", n_states=3).fit(\n'
+        '      avem.load_affect(), time="beep", sequence="day")\n\n'
+        "Fitting (the first run on a machine also compiles, which takes longer) ...\n"
+    )
+    fitted = avem.MixedHMM(formula, n_states=3).fit(data, time="beep", sequence="day")
+    finish(fitted, data, out, plots=True)
+
+
+@app.command()
+def decode(
+    fit_file: FitFile,
+    file: DataFile,
+    out: Annotated[Path, typer.Option(help="Table to write: states and their probabilities.")],
+    missing_code: MissingCodes = None,
+    force: Force = False,
+    no_cache: NoCache = False,
+) -> None:
+    """Find the states behind the rows of a table, with a saved fit."""
+    from avem.data.files import write_table
+
+    refuse_existing([out], force)
+    set_up_jax(no_cache)
+    fitted = load_fit(fit_file)
+    data = read_like(fitted, file, missing_code or ())
+    note_new_subjects(fitted, data)
+    states = with_keys(fitted, data, fitted.decode(data), fitted.state_probabilities(data))
+    write_table(states, out)
+    typer.echo(f"{out}")
+
+
+@app.command()
+def simulate(
+    fit_file: FitFile,
+    out: Annotated[Path, typer.Option(help="Table to write.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Table with the subjects, times and covariates to use.")
+    ] = None,
+    subjects: Annotated[
+        int | None, typer.Option(min=1, help="Without --data: how many subjects.")
+    ] = None,
+    times: Annotated[
+        int | None, typer.Option(min=1, help="Without --data: how many rows each.")
+    ] = None,
+    states: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Also write the state behind each row, as this column."
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="For the same draws again.")] = None,
+    force: Force = False,
+) -> None:
+    """Draw a data set of new subjects from a saved fit."""
+    from avem.data.files import write_table
+
+    refuse_existing([out], force)
+    if (data is None) == (subjects is None and times is None):
+        raise DataError("simulate needs either --data FILE, or --subjects N and --times T.")
+    fitted = load_fit(fit_file)
+    if data is not None:
+        rows = read_like(fitted, data, ())
+    elif subjects is None or times is None:
+        raise DataError("--subjects and --times go together.")
+    else:
+        rows = empty_rows(fitted, subjects, times)
+    try:
+        drawn = fitted.simulate(rows, seed=seed)
+    except DataError as error:
+        if data is not None:
+            raise
+        raise DataError(f"{error} Give --data with the covariates of every row.") from error
+    frame = drawn.frame
+    if states is not None:
+        if states in frame:
+            raise DataError(f"--states {states!r}: there is such a column already; name another.")
+        frame = frame.assign(**{states: drawn.states})
+    write_table(frame, out)
+    typer.echo(f"{out}")
+
+
+@app.command()
+def summary(fit_file: FitFile) -> None:
+    """Print the summary of a saved fit."""
+    typer.echo(str(load_fit(fit_file).summary()))
+
+
+@app.command()
+def report(
+    fit_file: FitFile,
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")],
+    data: Annotated[
+        Path | None, typer.Option(help="The data that were fitted, for pictures of the states.")
+    ] = None,
+    missing_code: MissingCodes = None,
+    force: Force = False,
+    no_cache: NoCache = False,
+) -> None:
+    """Write the report of a saved fit as one HTML file."""
+    refuse_existing([out], force)
+    set_up_jax(no_cache)
+    from avem.results.report import write_report
+
+    fitted = load_fit(fit_file)
+    if data is not None:
+        fitted = with_data(fitted, data, missing_code or ())
+    write_report(fitted, out)
+    typer.echo(f"{out}")

@@ -1,0 +1,141 @@
+"""Files of the command: what a fit leaves behind, and tables for a saved fit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from avem.errors import DataError, FileError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from avem.results.hmm_fit import HMMFit
+
+NOT_CONVERGED = 3
+_PLOTS = ("states", "effects", "bound", "emissions")
+_FILES = ("fit.avem", "summary.txt", "parameters.csv", "effects.csv", "states.csv", "report.html")
+
+
+# --- what a fit leaves behind ------------------------------------------------------------------
+
+
+def finish(fitted: HMMFit, data: pd.DataFrame, out: Path, plots: bool) -> None:
+    """Write all files, print the summary, and end with the fit's exit code."""
+    from avem import Stop
+    from avem.data.files import write_table
+    from avem.results.report import write_report
+
+    out.mkdir(parents=True, exist_ok=True)
+    fitted.save(out / "fit.avem")  # first, so that nothing that follows can lose it
+    text = str(fitted.summary())
+    typer.echo(text)
+    (out / "summary.txt").write_text(text + "\n", encoding="utf-8")
+    write_table(fitted.table(), out / "parameters.csv")
+    write_table(fitted.effects(), out / "effects.csv")
+    states = with_keys(fitted, data, fitted.decode(), fitted.state_probabilities())
+    write_table(states, out / "states.csv")
+    write_report(fitted, out / "report.html")
+    written = [*_FILES]
+    for name in _PLOTS if plots else ():
+        if name != "effects" or fitted.model.n_effects:
+            getattr(fitted.plot, name)().savefig(out / f"{name}.png", dpi=150)
+            written.append(f"{name}.png")
+    typer.echo("\nWritten:\n" + "\n".join(f"  {out / name}" for name in written))
+    if fitted.stop is not Stop.CONVERGED:
+        raise typer.Exit(NOT_CONVERGED)
+
+
+def with_keys(fitted: HMMFit, data: pd.DataFrame, *found: Any) -> pd.DataFrame:
+    """What was found for each row, beside the row's subject, sequence and time."""
+    import pandas as pd
+
+    names = [fitted.columns[key] for key in ("subject", "sequence", "time")]
+    return pd.concat([data[[name for name in names if name is not None]], *found], axis=1)
+
+
+def check_folder(out: Path, force: bool) -> None:
+    """Say before any work is done why the results cannot go there."""
+    refuse_existing([out / name for name in (*_FILES, *(f"{p}.png" for p in _PLOTS))], force)
+    there = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise FileError(f"--out {str(out)!r}: {str(there)!r} is a file; a folder is wanted.")
+    if not os.access(there, os.W_OK):
+        raise FileError(f"--out {str(out)!r}: the folder {str(there)!r} cannot be written to.")
+
+
+def refuse_existing(paths: Iterable[Path], force: bool) -> None:
+    there = [str(path) for path in paths if path.exists()]
+    if there and not force:
+        raise FileError(f"{', '.join(there)} would be overwritten; add --force to allow it.")
+
+
+# --- tables in and out -------------------------------------------------------------------------
+
+
+def load_fit(path: Path) -> HMMFit:
+    from avem.results.saving import load
+
+    return load(path)
+
+
+def read_like(fitted: HMMFit, path: Path, missing: Collection[str]) -> pd.DataFrame:
+    """A table for a saved fit, its subjects read as text if the fit's are: 12 is not '12'."""
+    from avem.data.files import read_table
+
+    subject = str(fitted.columns["subject"])
+    is_text = all(isinstance(label, str) for label in fitted.subjects.tolist())
+    return read_table(path, fitted.columns, missing, text=[subject] if is_text else [])
+
+
+def with_data(fitted: HMMFit, path: Path, missing: Collection[str]) -> HMMFit:
+    """The fit with its data back, which must be the data that were fitted."""
+    import numpy as np
+
+    from avem import Panel
+
+    names = fitted.columns
+    frame = read_like(fitted, path, missing)
+    panel = Panel.from_frame(
+        frame, str(names["subject"]), time=names["time"], sequence=names["sequence"]
+    )
+    same = panel.n_rows == fitted.info.n_rows and panel.n_lanes == fitted.info.n_sequences
+    if not same or not np.array_equal(panel.subjects, fitted.subjects):
+        raise DataError(
+            f"{str(path)!r} is not what was fitted: it has {panel.n_rows:,} rows of "
+            f"{panel.n_subjects:,} subjects in {panel.n_lanes:,} sequences; the fit had "
+            f"{fitted.info.n_rows:,}, {len(fitted.subjects):,} and {fitted.info.n_sequences:,}, "
+            f"its first subject being {fitted.subjects[0]!r}."
+        )
+    return replace(fitted, panel=panel)
+
+
+def note_new_subjects(fitted: HMMFit, data: pd.DataFrame) -> None:
+    from avem.data.frames import column, examples
+
+    labels = column(data, str(fitted.columns["subject"]), "the subject").drop_duplicates()
+    new = labels[~labels.isin(fitted.subjects.tolist())].tolist()
+    if new and fitted.model.n_effects:
+        typer.echo(
+            f"avem: note: {len(new)} of {len(labels)} subjects are not in the fit "
+            f"({examples(new)}); their effects come from these rows.",
+            err=True,
+        )
+
+
+def empty_rows(fitted: HMMFit, n_subjects: int, n_times: int) -> pd.DataFrame:
+    """Rows of subjects 1, 2, ..., each with one sequence of times 1, 2, ..."""
+    import numpy as np
+    import pandas as pd
+
+    names = fitted.columns
+    columns = {names["subject"]: np.repeat(np.arange(1, n_subjects + 1), n_times)}
+    if names["sequence"] is not None:
+        columns[names["sequence"]] = np.ones(n_subjects * n_times, int)
+    columns[names["time"] or "time"] = np.tile(np.arange(1, n_times + 1), n_subjects)
+    return pd.DataFrame(columns)

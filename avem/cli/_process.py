@@ -1,0 +1,67 @@
+"""What is around the commands: warnings in one line, and compiled code kept between runs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from avem.errors import AvemWarning
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Show avem's warnings as one line, without the place in the code where they arose."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", AvemWarning)
+        shown = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+            if issubclass(category, AvemWarning):
+                typer.echo(f"avem: warning: {message}", err=True)
+            else:
+                shown(message, category, *rest)
+
+        warnings.showwarning = show
+        yield
+
+
+def set_up_jax(no_cache: bool) -> None:
+    """Keep compiled code between runs: a command is short, and compiling is most of it."""
+    import jax
+
+    folder = None if no_cache else cache_folder()
+    if folder is None:
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def cache_folder() -> Path | None:
+    """This user's folder for compiled code, or None where there is none to write to.
+
+    Each machine has its own: a home shared by machines with different processors would otherwise
+    hand code compiled for one to another.
+    """
+    try:
+        folder = _user_cache() / "avem" / (platform.node() or "here")
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # RuntimeError: there is no home folder
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def _user_cache() -> Path:
+    if sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
+        return Path(os.environ["LOCALAPPDATA"])
+    if os.environ.get("XDG_CACHE_HOME"):
+        return Path(os.environ["XDG_CACHE_HOME"])
+    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")

@@ -1,0 +1,81 @@
+"""The designs of all formulas of a model, over one shared set of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from avem.data.design import Design
+from avem.data.panel import Panel
+from avem.errors import DataError
+
+
+class Columns(NamedTuple):
+    """Design columns of a panel, and which rows each part cannot use for want of a past."""
+
+    A: np.ndarray
+    """(rows, columns)."""
+    incomplete: tuple[np.ndarray, ...]
+    """For each part, (rows,) bool."""
+
+
+@dataclass(frozen=True, eq=False)
+class Designs:
+    """Several designs whose common columns are kept once."""
+
+    parts: tuple[Design, ...]
+
+    @cached_property
+    def keys(self) -> tuple[tuple[str, str], ...]:
+        """(term, name) of each shared column."""
+        return tuple(dict.fromkeys(key for part in self.parts for key in part.keys))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the shared columns."""
+        return tuple(name for _, name in self.keys)
+
+    def x_cols(self, part: int) -> tuple[int, ...]:
+        """The shared columns of a part's fixed terms."""
+        design = self.parts[part]
+        return tuple(self.keys.index(design.keys[c]) for c in design.x_cols)
+
+    def z_cols(self, part: int) -> tuple[int, ...]:
+        """The shared columns of a part's effects."""
+        design = self.parts[part]
+        return tuple(self.keys.index(design.keys[c]) for c in design.z_cols)
+
+    def constant(self, A: np.ndarray) -> int:
+        """The shared column of ones, or -1."""
+        for column, (_, name) in enumerate(self.keys):
+            if name == "Intercept" and (A[:, column] == 1.0).all():
+                return column
+        return -1
+
+    def apply(self, panel: Panel, needed: Sequence[np.ndarray], must: Sequence[bool]) -> Columns:
+        """All columns in panel row order.
+
+        ``needed[i]`` are the rows where part i is used and a missing covariate is an error;
+        ``must[i]`` says that a lag without a past is one too.
+        """
+        A = np.zeros((panel.n_rows, len(self.keys)))
+        incomplete = []
+        for part, rows, strict in zip(self.parts, needed, must, strict=True):
+            data = part.apply(panel, outcomes=False, needed=rows)
+            for j, key in enumerate(part.keys):
+                column = self.keys.index(key)
+                # Where one part has no use for a missing value, another part may know better.
+                A[:, column] = np.where(data.A[:, j] != 0, data.A[:, j], A[:, column])
+            bad = data.incomplete & rows
+            if strict and bad.any():
+                raise DataError(
+                    f"lag() in {part.formula.text!r} looks back to nothing at "
+                    f"{panel.source.name_rows(bad)}, where it is needed. Fill the gap, or leave "
+                    "these rows out."
+                )
+            incomplete.append(bad)
+        return Columns(A, tuple(incomplete))

@@ -1,0 +1,53 @@
+"""Yes or no: P(y = 1) = logistic(eta)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from avem.families.base import LOGIT, Etas, Family, Parameter
+
+
+@dataclass(frozen=True)
+class Bernoulli(Family):
+    """An outcome with two values; the model is of the probability of the second.
+
+    ``levels`` are its two values. Without them: 0 and 1, or the two that occur, in order.
+    """
+
+    levels: tuple[Any, ...] = ()
+
+    name = "bernoulli"
+    wanted = "two values, such as 0 and 1,"
+    discrete = True
+    takes_levels = True
+    concave = True
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (Parameter("probability", LOGIT),)
+
+    def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        return (y[0] == 0) | (y[0] == 1)
+
+    def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
+        # y eta - log(1 + exp(eta)), without overflow on either side
+        return y[0] * eta[0] + jax.nn.log_sigmoid(-eta[0])
+
+    def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
+        share = (y[0].sum() + 0.5) / (len(y[0]) + 1)
+        return (float(LOGIT.to_eta(share)),)
+
+    def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        return 2.0 * y[0][:, None] - 1.0
+
+    def mean(self, eta: Etas) -> np.ndarray:
+        return LOGIT.to_natural(eta[0])
+
+    def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
+        p = self.mean(eta)
+        return (rng.random(np.shape(p)) < p).astype(float)

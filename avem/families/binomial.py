@@ -1,0 +1,77 @@
+"""Successes out of known numbers of trials: P(success) = logistic(eta)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from jax.scipy.special import gammaln
+
+from avem.errors import ModelError
+from avem.families.base import LOGIT, Etas, Family, Parameter
+from avem.families.poisson import is_count
+
+
+@dataclass(frozen=True)
+class Binomial(Family):
+    """A count of successes; the model is of the probability of each.
+
+    ``trials`` is the name of the column with the numbers of trials, or the number itself.
+    """
+
+    trials: str | int
+
+    name = "binomial"
+    wanted = "counts (0, 1, 2, ...) no larger than the number of trials"
+    concave = True
+    discrete = True
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.trials, int | np.integer) and not isinstance(self.trials, bool)
+        if not isinstance(self.trials, str) and not (whole and self.trials >= 1):
+            raise ModelError(
+                f"Binomial trials is {self.trials!r}; "
+                "give the name of a column or a whole number of at least 1."
+            )
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (Parameter("probability", LOGIT),)
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        return (self.trials,) if isinstance(self.trials, str) else ()
+
+    def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        n = self._trials(y[1:])
+        return is_count(y[0]) & is_count(n) & (y[0] <= n)
+
+    def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
+        n = self._trials(y[1:])
+        ways = gammaln(n + 1.0) - gammaln(y[0] + 1.0) - gammaln(n - y[0] + 1.0)
+        return y[0] * eta[0] + n * jax.nn.log_sigmoid(-eta[0]) + ways
+
+    def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
+        n = np.broadcast_to(self._trials(y[1:]), y[0].shape)
+        share = (y[0].sum() + 0.5) / (n.sum() + 1)
+        return (float(LOGIT.to_eta(share)),)
+
+    def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        # the angle whose variance does not depend on the probability
+        share = (y[0] + 0.375) / (self._trials(y[1:]) + 0.75)
+        return np.arcsin(np.sqrt(share))[:, None]
+
+    def mean(self, eta: Etas) -> np.ndarray:
+        """Expected successes; expected share of successes where the trials vary by row."""
+        return LOGIT.to_natural(eta[0]) * (1 if self.extras else self.trials)
+
+    def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
+        n = np.asarray(self._trials(extras)).astype(int)
+        return np.asarray(rng.binomial(n, LOGIT.to_natural(eta[0])), float)
+
+    def _trials(self, columns: tuple[Any, ...]) -> Any:
+        """The numbers of trials: the column, if there is one."""
+        return columns[0] if self.extras else self.trials

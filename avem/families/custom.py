@@ -1,0 +1,71 @@
+"""A user's own emission: a plain JAX function of one step, with a history if it needs one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from avem.errors import ModelError
+
+
+class Custom:
+    """An emission written by the user, for one step of one sequence in one state.
+
+    Parameters
+    ----------
+    log_prob
+        ``log_prob(y, x, history, params, effect)``: log probability (or density) of the outcome
+        ``y`` at this step, in JAX. ``x`` is a dict of the covariates named in the formula,
+        ``params`` a dict of the state's parameters, ``effect`` a dict of the subject's effects.
+        An effect with the name of a parameter has already been added to it.
+    params
+        Names and starting values of the parameters; each state has its own. They are free real
+        numbers: bring them into range inside `log_prob`, as in ``jax.nn.sigmoid(params["rate"])``.
+    effects
+        Names of the subject's effects.
+    history
+        What is known before the first step of a sequence: an array, or a dict or tuple of arrays.
+    update
+        ``update(history, y, x, params, effect)``: the history after the step. A step with a
+        missing outcome leaves it as it was.
+    draw
+        ``draw(rng, x, history, params, effect)``: an outcome, with a NumPy generator; needed only
+        to simulate.
+    """
+
+    name = "custom"
+
+    def __init__(
+        self,
+        log_prob: Callable[..., Any],
+        params: Mapping[str, float],
+        effects: Sequence[str] = (),
+        history: Any = 0.0,
+        update: Callable[..., Any] | None = None,
+        draw: Callable[..., Any] | None = None,
+    ) -> None:
+        if not callable(log_prob):
+            raise ModelError(
+                "Custom needs log_prob, a function of (y, x, history, params, effect)."
+            )
+        if not isinstance(params, Mapping) or not params:
+            raise ModelError("Custom needs params: a dict from names to starting values.")
+        for name, value in params.items():
+            if not isinstance(name, str) or not isinstance(value, int | float):
+                raise ModelError(
+                    f"Custom params has {name!r}: {value!r}; a name and a number are wanted."
+                )
+        if isinstance(effects, str) or len(set(effects)) < len(effects):
+            raise ModelError("Custom effects is a list of different names.")
+        self.log_prob, self.update, self.draw = log_prob, update, draw
+        self.params = tuple((name, float(value)) for name, value in params.items())
+        self.effects = tuple(effects)
+        self.history = history
+
+    def __repr__(self) -> str:
+        names = ", ".join(name for name, _ in self.params)
+        return f"Custom({getattr(self.log_prob, '__name__', 'log_prob')}: {names})"
+
+    def start_history(self) -> Any:
+        """The history before the first step."""
+        return self.history

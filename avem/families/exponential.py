@@ -1,0 +1,44 @@
+"""Waiting times without memory: y ~ Exponential(mean), log mean = eta."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from avem.families.base import LOG, Etas, Family, Parameter
+
+
+@dataclass(frozen=True)
+class Exponential(Family):
+    """A number from 0 up whose standard deviation, within a state, equals its mean."""
+
+    name = "exponential"
+    wanted = "numbers of at least 0"
+    concave = True
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (Parameter("mean", LOG),)
+
+    def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        return np.isfinite(y[0]) & (y[0] >= 0)
+
+    def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
+        return -eta[0] - y[0] * jnp.exp(-eta[0])
+
+    def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
+        return (float(np.log(y[0].mean() or 1.0)),)
+
+    def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        # the fourth root is nearly symmetric within a state and, unlike the log, finite at 0
+        return np.sqrt(np.sqrt(y[0]))[:, None]
+
+    def mean(self, eta: Etas) -> np.ndarray:
+        return np.exp(eta[0])
+
+    def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
+        return np.asarray(rng.exponential(self.mean(eta)))

@@ -1,0 +1,82 @@
+"""Positive numbers with a constant coefficient of variation: y ~ Gamma(shape, mean / shape)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from avem.families.base import LOG, Etas, Family, Parameter
+
+# Coefficients of 1/x, 1/x^3, ... in the asymptotic series of log gamma; exact to rounding from 8.
+_SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
+_FAR = 8.0
+
+
+@dataclass(frozen=True)
+class Gamma(Family):
+    """A positive number; within a state its variance is mean^2 / shape."""
+
+    name = "gamma"
+    wanted = "positive numbers"
+    harmless = 1.0
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return Parameter("mean", LOG), Parameter("shape", LOG, 1)
+
+    def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        return is_positive(y[0])
+
+    def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
+        # shape log(shape) - shape - log gamma(shape) in one piece: its parts are large
+        shape = jnp.exp(eta[1])
+        constant = 0.5 * (eta[1] - np.log(2 * np.pi)) - log_gamma_rest(shape)
+        log_y, ratio = jnp.log(y[0]), y[0] * jnp.exp(-eta[0])
+        return constant - log_y + shape * (log_y - eta[0] - (ratio - 1.0))
+
+    def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
+        mean = y[0].mean()
+        # log of the mean less mean of the logs, about 1 / (2 shape); at least that of shape 1e4
+        gap = max(float(np.log(mean) - np.log(y[0]).mean()), 5e-5)
+        shape = (3 - gap + np.sqrt((gap - 3) ** 2 + 24 * gap)) / (12 * gap)
+        return float(np.log(mean)), float(np.log(shape))
+
+    def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        return np.log(y[0])[:, None]
+
+    def mean(self, eta: Etas) -> np.ndarray:
+        return np.exp(eta[0])
+
+    def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
+        shape = np.exp(eta[1])
+        value = rng.gamma(shape, np.exp(eta[0]) / shape)
+        return np.maximum(value, np.finfo(float).tiny)  # a small shape gives 0 by underflow
+
+
+def is_positive(y: np.ndarray) -> np.ndarray:
+    """Which values are positive, finite, and not so small that they lose digits."""
+    return np.isfinite(y) & (y >= np.finfo(float).tiny)
+
+
+def log_gamma_rest(x: Array) -> Array:
+    """log gamma(x) less its leading part (x - 1/2) log x - x + log(2 pi) / 2.
+
+    Differences of log gammas at large arguments lose all digits; differences of these do not. And
+    its derivatives are cheap: sums, products and logs.
+    """
+    near = x < _FAR
+    small = jnp.where(near, x, 1.0)
+    far = jnp.where(near, small + _FAR, x)
+    step = small * (small + 7.0)
+    rising = step * (step + 6.0) * (step + 10.0) * (step + 12.0)  # x (x + 1) ... (x + 7)
+    above = small + _FAR
+    moved = (above - 0.5) * jnp.log(above) - (small - 0.5) * jnp.log(small) - _FAR
+    inverse = 1.0 / far
+    square, series = inverse**2, 0.0
+    for coefficient in reversed(_SERIES):
+        series = series * square + coefficient
+    return series * inverse + jnp.where(near, moved - jnp.log(rising), 0.0)

@@ -1,0 +1,46 @@
+"""Positive numbers whose logarithm is Gaussian."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from avem.families.base import IDENTITY, LOG, Etas, Family, Parameter
+from avem.families.gamma import is_positive
+from avem.families.normal import Normal
+
+
+@dataclass(frozen=True)
+class LogNormal(Family):
+    """A positive number; the parameters are mean and standard deviation of its logarithm."""
+
+    name = "log_normal"
+    wanted = "positive numbers"
+    harmless = 1.0
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return Parameter("meanlog", IDENTITY), Parameter("sdlog", LOG, -1)
+
+    def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        return is_positive(y[0])
+
+    def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
+        log_y = jnp.log(y[0])
+        return Normal().log_density((log_y,), eta) - log_y
+
+    def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
+        return Normal().start((np.log(y[0]),))
+
+    def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        return np.log(y[0])[:, None]
+
+    def mean(self, eta: Etas) -> np.ndarray:
+        return np.exp(eta[0] + 0.5 * np.exp(eta[1]) ** 2)
+
+    def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
+        return np.exp(Normal().draw(rng, eta, extras))

@@ -1,0 +1,50 @@
+"""One Gaussian outcome, whose standard deviation has a linear predictor of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from avem.families.base import IDENTITY, LOG, Etas, Family, Parameter
+
+
+@dataclass(frozen=True)
+class Normal(Family):
+    """A real number with mean and standard deviation."""
+
+    name = "normal"
+    wanted = "numbers"
+    location_scale = True
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return Parameter("mean", IDENTITY), Parameter("sd", LOG, -1)
+
+    def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        return np.isfinite(y[0])
+
+    def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
+        z = (y[0] - eta[0]) * jnp.exp(-eta[1])
+        return -(eta[1] + 0.5 * np.log(2 * np.pi)) - 0.5 * z**2
+
+    def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
+        return float(y[0].mean()), float(np.log(spread(y[0])))
+
+    def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        return y[0][:, None]
+
+    def mean(self, eta: Etas) -> np.ndarray:
+        return np.asarray(eta[0])
+
+    def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
+        return np.asarray(rng.normal(eta[0], np.exp(eta[1])))
+
+
+def spread(y: np.ndarray) -> float:
+    """Standard deviation; where all values are equal, their size, for want of anything better."""
+    sd, size = float(y.std()), float(np.abs(y).max())
+    return sd if sd > 1e-9 * size else size or 1.0

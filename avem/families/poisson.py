@@ -1,0 +1,55 @@
+"""Counts with one parameter: y ~ Poisson(rate), log rate = eta."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.special import gammaln
+
+from avem.families.base import LOG, Etas, Family, Parameter
+
+
+@dataclass(frozen=True)
+class Poisson(Family):
+    """A count whose variance, within a state, equals its mean."""
+
+    name = "poisson"
+    wanted = "counts (0, 1, 2, ...)"
+    concave = True
+    discrete = True
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (Parameter("rate", LOG),)
+
+    def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        return is_count(y[0])
+
+    def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
+        return y[0] * eta[0] - jnp.exp(eta[0]) - gammaln(y[0] + 1.0)
+
+    def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
+        return (float(np.log(count_mean(y[0]))),)
+
+    def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        return np.sqrt(y[0])[:, None]
+
+    def mean(self, eta: Etas) -> np.ndarray:
+        return np.exp(eta[0])
+
+    def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
+        return np.asarray(rng.poisson(self.mean(eta)), float)
+
+
+def is_count(y: np.ndarray) -> np.ndarray:
+    """Which values are 0, 1, 2, ..."""
+    return np.isfinite(y) & (y >= 0) & (y == np.floor(y))
+
+
+def count_mean(y: np.ndarray) -> float:
+    """The mean of some counts, kept above 0: as if half an event had been seen."""
+    return max(float(y.mean()), 0.5 / len(y))

@@ -1,0 +1,50 @@
+"""Angles with heavy tails: a Cauchy variable wrapped around the circle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from avem.families.base import ANGLE, LOGIT, Etas, Family, Parameter
+from avem.families.von_mises import is_angle, mean_vector
+
+
+@dataclass(frozen=True)
+class WrappedCauchy(Family):
+    """An angle in radians; the concentration is the mean of cos(y - mean), from 0 to 1."""
+
+    name = "wrapped_cauchy"
+    wanted = "angles in radians, between -pi and pi,"
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return Parameter("mean", ANGLE), Parameter("concentration", LOGIT)
+
+    def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        return is_angle(y[0])
+
+    def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
+        # (1 - c^2) / (1 + c^2 - 2 c cos x) in the odds c / (1 - c): no difference is left
+        odds = jnp.exp(eta[1])
+        top, slope = jnp.log1p(2.0 * odds) - np.log(2 * np.pi), 4.0 * odds * (1.0 + odds)
+        return top - jnp.log1p(slope * jnp.sin(0.5 * (y[0] - eta[0])) ** 2)
+
+    def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
+        angle, length = mean_vector(y[0])
+        return angle, float(LOGIT.to_eta(np.clip(length, 0.01, 0.999)))
+
+    def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        return np.column_stack([np.cos(y[0]), np.sin(y[0])])
+
+    def mean(self, eta: Etas) -> np.ndarray:
+        return ANGLE.to_natural(eta[0])
+
+    def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
+        # a uniform angle, drawn towards the mean by a map of the circle onto itself
+        around, odds = np.broadcast_arrays(eta[0], np.exp(eta[1]))
+        uniform = np.pi * (rng.random(around.shape) - 0.5)
+        return ANGLE.to_natural(around + 2 * np.arctan(np.tan(uniform) / (1 + 2 * odds)))

@@ -1,0 +1,82 @@
+"""Letting the anchors catch up with the parameters.
+
+At given parameters the mean anchor climbs, pass by pass, to a mode of log p(D_i, f). Where states
+overlap, some subjects' steps are short: following every change of the parameters with one such step
+would take hundreds of iterations, or stop halfway. Here every subject extrapolates its own last two
+steps, and goes on from a new place only if its own log p(D_i, f) is not lower there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from avem.effects.prior import log_density
+
+if TYPE_CHECKING:
+    from avem.inference.avem import AnchoredEM, Pass, State
+
+_MOST_PASSES = 8
+_FURTHEST = 8.0
+"""An extrapolation goes at most this many times as far as the plain step."""
+
+
+class _Place(NamedTuple):
+    """Anchors of a chunk, where the next q-update puts them, and log p(D_i, f) at them."""
+
+    at: np.ndarray
+    towards: np.ndarray
+    height: np.ndarray
+
+
+def settle(
+    em: AnchoredEM, state: State, passes: list[Pass], still: float
+) -> tuple[State, list[Pass]]:
+    """Anchors whose next step is at most `still` (root mean square), and the passes at them."""
+    sigma = state.theta["effect_covariance"]
+
+    def look(anchor: np.ndarray, seen: Pass) -> _Place:
+        height = np.asarray(seen.loglik) + log_density(sigma, anchor)
+        return _Place(anchor, np.asarray(seen.mean), np.where(np.isfinite(height), height, -np.inf))
+
+    def run(chunks: list[int], anchors: dict[int, np.ndarray]) -> dict[int, Pass]:
+        part = replace(state, anchors=tuple(anchors[c] for c in chunks))
+        return dict(zip(chunks, em.on(chunks).try_e_step(part), strict=True))
+
+    found: dict[int, Pass | None] = dict(enumerate(passes))
+    best = {c: look(anchor, passes[c]) for c, anchor in enumerate(state.anchors)}
+    trial = {c: place.towards for c, place in best.items()}
+    real = [np.asarray(chunk.real) for chunk in em.chunks]
+    for _ in range(_MOST_PASSES):
+        restless = [c for c in best if _distance(best[c], real[c]) > still]
+        if not restless:
+            break
+        for c, there in run(restless, trial).items():
+            old, new = best[c], look(trial[c], there)
+            rose = new.height >= old.height - 1e-9
+            trial[c] = np.where(rose, _extrapolated(old, new), old.towards)
+            best[c] = _Place(*(np.where(rose, n, o) for n, o in zip(new, old, strict=True)))
+            found[c] = there if (rose | ~real[c]).all() else None
+    again = [c for c, seen in found.items() if seen is None]
+    found.update(run(again, {c: best[c].at for c in again}) if again else {})
+    anchors = tuple(best[c].at for c in range(len(best)))
+    return replace(state, anchors=anchors), [seen for seen in found.values() if seen is not None]
+
+
+def _distance(place: _Place, real: np.ndarray) -> float:
+    return float(np.sqrt(np.mean((place.towards - place.at)[:, real] ** 2)))
+
+
+def _extrapolated(old: _Place, new: _Place) -> np.ndarray:
+    """Each subject's secant through its last two steps, where that goes on, and not too far."""
+    before, now = old.towards - old.at, new.towards - new.at
+    change = now - before
+    share = (now * change).sum(0) / np.maximum((change**2).sum(0), 1e-300)
+    step = now - share * (new.towards - old.towards)
+    length = np.sqrt((step**2).sum(0))
+    plain = np.sqrt((now**2).sum(0))
+    step = step * np.minimum(1.0, _FURTHEST * plain / np.maximum(length, 1e-300))
+    onward = (step * now).sum(0) > 0
+    return new.at + np.where(onward, step, now)

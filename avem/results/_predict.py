@@ -1,0 +1,155 @@
+"""What a fit says at given covariates and effects: predictors, means, chances of moving."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from avem.families import Binomial, Custom, Gaussian
+from avem.models.hmm_model import HMMData, HMMModel
+from avem.models.params import Params, params_in
+from avem.models.scaling import Scaling
+from avem.models.structure import Line, Piece
+
+if TYPE_CHECKING:
+    from avem.results.hmm_fit import HMMFit
+
+
+class Place(NamedTuple):
+    """Where one outcome stands in a model."""
+
+    name: str
+    piece: Piece
+    number: int
+    """Among the outcomes of its piece."""
+    column: int
+    """Among the columns of `HMMData.Y`."""
+    extras: tuple[int, ...]
+    """Columns of Y that its family reads beside it."""
+
+
+def places(model: HMMModel) -> list[Place]:
+    """All outcomes, in the order of `model.outcomes`."""
+    found = []
+    for piece, columns in model.each_piece():
+        extras = columns[len(piece.outcomes) :]
+        found += [
+            Place(name, piece, j, columns[j], extras) for j, name in enumerate(piece.outcomes)
+        ]
+    return found
+
+
+def levels_of(piece: Piece) -> tuple[Any, ...] | None:
+    """The levels of an outcome whose values are labels."""
+    return getattr(piece.family, "levels", None)
+
+
+# --- emissions ----------------------------------------------------------------------------------
+
+
+def user_theta(fit: HMMFit) -> Params:
+    """The parameters as the kernels lay them out, but in the user's units."""
+    scaling = fit.model.scaling
+    plain = Scaling.none(len(scaling.centre), len(scaling.column_scale), scaling.constant)
+    return params_in(replace(fit.model, scaling=plain), fit.params)
+
+
+def predictors(
+    piece: Piece, theta: Params, a: np.ndarray, state: np.ndarray, effects: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """(rows,) of each line of a piece, for rows with design columns, a state and effects each."""
+    coef = theta[piece.key + "coef"]
+    coef = coef.reshape(len(coef), -1)  # that of a Gaussian has an axis for the outcomes
+    out, at = [], 0
+    for line in piece.lines:
+        own = coef[state, at : at + len(line.terms)]
+        at += len(line.terms)
+        eta = (own * a[:, list(line.x_cols)]).sum(1)
+        if line.z_cols:
+            acting = np.take_along_axis(effects, np.array(line.effects, int)[state], axis=1)
+            eta += (acting * a[:, list(line.z_cols)]).sum(1)
+        out.append(eta)
+    return tuple(out)
+
+
+def average_predictors(fit: HMMFit, piece: Piece) -> tuple[np.ndarray, ...]:
+    """(states,) of each line of a piece, at effects 0 and the covariates' averages."""
+    model, states = fit.model, np.arange(fit.model.n_states)
+    a = np.tile(model.averages, (len(states), 1))
+    return predictors(piece, user_theta(fit), a, states, np.zeros((len(states), model.n_effects)))
+
+
+def row_means(fit: HMMFit, data: HMMData, state: np.ndarray, subject: np.ndarray) -> np.ndarray:
+    """(rows, outcomes) expected values in each row's state at its subject's effects.
+
+    For two levels, the probability of the second; NaN for more levels, and for custom families.
+    """
+    theta, effects = user_theta(fit), fit.effects_mean[subject]
+    columns = []
+    for piece in fit.model.structure.pieces:
+        family, levels = piece.family, levels_of(piece)
+        if isinstance(family, Custom) or (levels is not None and len(levels) > 2):
+            columns.append(np.full(len(state), np.nan))
+            continue
+        etas = predictors(piece, theta, data.A, state, effects)
+        columns += list(etas) if isinstance(family, Gaussian) else [family.mean(etas)]
+    means = np.stack(columns, axis=1)
+    for j, place in enumerate(places(fit.model)):
+        if isinstance(place.piece.family, Binomial) and place.extras:  # its mean is a share then
+            means[:, j] *= data.Y[:, place.extras[0]]
+    return means
+
+
+def at_words(lines: Iterable[Line]) -> str:
+    """ " at effect 0 and average covariates", as far as these lines have any."""
+    lines = list(lines)
+    parts = ["effect 0"] if any(line.z_cols for line in lines) else []
+    if any(term != "Intercept" for line in lines for term in line.terms):
+        parts.append("average covariates")
+    return f" at {' and '.join(parts)}" if parts else ""
+
+
+# --- states -------------------------------------------------------------------------------------
+
+
+def average_moves(fit: HMMFit) -> np.ndarray:
+    """(from, to) transition probabilities, at effects 0 and the covariates' averages."""
+    if "transition" in fit.params:
+        return fit.params["transition"]
+    at = fit.model.averages[list(fit.model.structure.moves[0].x_cols)]
+    return _softmax(fit.params["transition_coef"] @ at)
+
+
+def average_start(fit: HMMFit) -> np.ndarray:
+    """(states,) probabilities of the first state, at the covariates' averages."""
+    if "initial" in fit.params:
+        return fit.params["initial"]
+    if fit.model.stationary:
+        n = fit.model.n_states
+        return _long_run(np.full(n, 1 / n), average_moves(fit))
+    at = fit.model.averages[list(fit.model.structure.start[0].x_cols)]
+    return _softmax(fit.params["initial_coef"] @ at)
+
+
+def occupancy(fit: HMMFit) -> np.ndarray:
+    """(states,) share of the rows in each state; without data, that of the chain in the end."""
+    if fit.panel is None:
+        return _long_run(average_start(fit), average_moves(fit))
+    table = fit.state_probabilities()
+    names = [f"state_{k}" for k in range(fit.model.n_states)]
+    return np.array([np.asarray(table[name]).mean() for name in names])
+
+
+def _long_run(start: np.ndarray, moves: np.ndarray) -> np.ndarray:
+    # Staying put every second step changes no long-run share, but ends any cycling.
+    lazy = (moves + np.eye(len(moves))) / 2
+    share = start @ np.linalg.matrix_power(lazy, 1 << 20)
+    return share / share.sum()
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    odds = np.exp(logits - logits.max(-1, keepdims=True))
+    return odds / odds.sum(-1, keepdims=True)

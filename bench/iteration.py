@@ -16,6 +16,7 @@ import pandas as pd
 import avem
 from avem.inference.avem import State
 from avem.inference.fit_hmm import make_em
+from avem.inference.passes import anchored_pass
 from avem.numerics.precision import in_float64
 
 
@@ -57,8 +58,6 @@ def time_avem(frame: pd.DataFrame, n_states: int, d: int, repeats: int = 5) -> t
     em = make_em(fit.model, fit._own_data)
     state = State(fit.theta, tuple(fit._own_data.layout.split(fit.effects_mean.T)))
     em.step(state)
-    from avem.inference.avem import anchored_pass
-
     warm = best_of(lambda: em.step(state), repeats)
     anchored_pass.clear_cache()
     began = time.perf_counter()

@@ -7,7 +7,14 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PARTS = ("iteration.py", "cold_start.py", "memory.py", "wrong_modes.py")
+PARTS = (
+    "iteration.py",
+    "bernoulli.py",
+    "minibatch.py",
+    "cold_start.py",
+    "memory.py",
+    "wrong_modes.py",
+)
 
 if __name__ == "__main__":
     for part in PARTS:

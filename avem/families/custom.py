@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
+import numpy as np
+
 from avem.errors import ModelError
 
 
@@ -69,3 +72,43 @@ class Custom:
     def start_history(self) -> Any:
         """The history before the first step."""
         return self.history
+
+    def check(self, terms: tuple[str, ...]) -> None:
+        """Try the functions on one step, and say in words what is wrong with them."""
+        number = jax.ShapeDtypeStruct((), float)
+        x = dict.fromkeys(terms, number)
+        params = {name: number for name, _ in self.params}
+        effect = dict.fromkeys(self.effects, number)
+        start = jax.tree.map(np.shape, self.history)
+        shapes = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), float), self.history
+        )
+        given = (
+            f"x has {', '.join(terms) or 'nothing'}; params has {', '.join(params)}; effect has "
+        )
+        given += ", ".join(effect) or "nothing"
+        try:
+            found = jax.eval_shape(self.log_prob, number, x, shapes, params, effect)
+        except Exception as error:  # whatever the user's code raises
+            raise ModelError(
+                f"log_prob of the custom family failed on one step: {error!r}. It is called with "
+                f"(y, x, history, params, effect); {given}."
+            ) from error
+        if getattr(found, "shape", None) != ():
+            raise ModelError(
+                f"log_prob of the custom family gives {found}; one number for one step is wanted."
+            )
+        if self.update is None:
+            return
+        try:
+            after = jax.eval_shape(self.update, shapes, number, x, params, effect)
+        except Exception as error:
+            raise ModelError(
+                f"update of the custom family failed on one step: {error!r}. It is called with "
+                f"(history, y, x, params, effect); {given}."
+            ) from error
+        if jax.tree.map(np.shape, after) != start:
+            raise ModelError(
+                f"update of the custom family gives {after}; a history like the first one, "
+                f"{self.history!r}, is wanted."
+            )

@@ -1,9 +1,9 @@
 """Anchored variational EM (the paper's Algorithm 1).
 
 One iteration: run forward-backward once per subject at its anchor, the mean of its q_i; update
-every q_i; update theta. The first two happen chunk by chunk in compiled code (`anchored_pass`).
+every q_i; update theta. The first two happen chunk by chunk in compiled code (`passes.py`).
 What has a closed form comes back as a handful of sums, and the M-step on them is plain NumPy; the
-rest is a few Newton steps whose terms are again sums over chunks (`coef_pass`).
+rest is a few Newton steps whose terms are again sums over chunks.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from os import cpu_count
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from avem.data._layout import Chunk
-from avem.effects.posterior import (
-    GaussianQ,
-    expected_quadratic_gain,
-    update_by_newton,
-    update_from_quadratic,
-)
 from avem.effects.prior import project_covariance
 from avem.errors import AvemError
 from avem.inference.newton import climb
-from avem.inference.settle import settle
+from avem.inference.passes import (
+    TO_THE_END,
+    Pass,
+    Totals,
+    anchored_pass,
+    coef_height,
+    coef_pass,
+)
+from avem.inference.settle import best_anchors, settle
 from avem.inference.theta import Match, absorb, pack_theta, unpack_theta
-from avem.models.emissions import GaussianBlock, Theta
+from avem.models.emissions import GaussianBlock
 from avem.models.general import CoefTerms
-from avem.models.hmm_kernel import HMMKernel, Local
+from avem.models.hmm_kernel import HMMKernel
 from avem.numerics.covariance import floor_eigenvalues
 from avem.numerics.precision import in_float64
 
@@ -47,134 +47,6 @@ NOISE_FLOOR, EFFECT_FLOOR = 1e-6, 1e-8
 """Smallest variance of a state and of an effect, in units of the outcome's overall variance."""
 Q_UPDATES = ("laplace", "quadrature")
 ANCHORS = ("mean", "optimal", "fixed")
-_TO_THE_END = 60
-"""Newton steps that always suffice."""
-
-
-class Totals(NamedTuple):
-    """What the closed forms of the M-step need: sums over subjects. JAX arrays, then NumPy."""
-
-    first: Any
-    pair: Any
-    emissions: tuple[Any, ...]
-    """Sums of each Gaussian block, None for the others."""
-    effect_mean: Any
-    effect_second: Any
-
-
-class Pass(NamedTuple):
-    """One chunk after the E-step."""
-
-    mean: Array
-    covariance: Array
-    loglik: Array
-    """log p(D_i | anchor) of each subject."""
-    bound: Array
-    """The anchored ELBO of each subject at (anchor, new q_i, theta)."""
-    totals: Totals
-    kept: Local
-    """What Newton's steps need of the local posterior; None elsewhere."""
-    terms: tuple[CoefTerms, ...]
-    """The first Newton step's, for each of the kernel's `newton_keys`."""
-
-
-@partial(jax.jit, static_argnames=("kernel", "form", "q_update"))
-def anchored_pass(
-    kernel: HMMKernel,
-    theta: Theta,
-    anchor: Array,
-    chunk: Chunk,
-    form: str,
-    q_update: str = "laplace",
-    newton_steps: int = _TO_THE_END,
-) -> Pass:
-    """E-step of the subjects of one chunk."""
-    local = kernel.local(theta, anchor, chunk, form)
-    q, gain = update_q(kernel, theta, anchor, local, chunk, q_update, newton_steps)
-    second = q.second_moment()
-    chain = kernel.chain
-    emissions = zip(kernel.blocks, local.emissions, strict=True)
-    totals = Totals(
-        first=local.chain[0].sum(-1),
-        pair=local.chain[1].sum((0, -1)),
-        emissions=tuple(
-            block.totals(part, q.mean, second) if isinstance(block, GaussianBlock) else None
-            for block, part in emissions
-        ),
-        effect_mean=jnp.where(chunk.real, q.mean, 0.0).sum(-1),
-        effect_second=jnp.where(chunk.real, second, 0.0).sum(-1),
-    )
-    kept = Local(
-        loglik=None,  # type: ignore[arg-type]
-        emissions=tuple(
-            None if block.closed_form else part
-            for block, part in zip(kernel.blocks, local.emissions, strict=True)
-        ),
-        chain=local.chain if chain.moves is not None or chain.start is not None else None,  # type: ignore[arg-type]
-    )
-    bound = jnp.where(chunk.real, local.loglik + gain - q.divergence, 0.0)
-    terms = tuple(
-        kernel.coef_terms(key, theta[key], q.mean, q.covariance, local, chunk)
-        for key in kernel.newton_keys
-    )
-    return Pass(q.mean, q.covariance, local.loglik, bound, totals, kept, terms)
-
-
-def update_q(
-    kernel: HMMKernel,
-    theta: Theta,
-    anchor: Array,
-    local: Local,
-    chunk: Chunk,
-    q_update: str,
-    newton_steps: int,
-) -> tuple[GaussianQ, Array]:
-    """The new q_i, and E_q Q_i(f; anchor) - Q_i(anchor; anchor)."""
-    if kernel.n_effects == 0:
-        zero = jnp.zeros_like(local.loglik)
-        return GaussianQ(anchor, jnp.zeros((0, 0, anchor.shape[1])), zero), zero
-    sigma = theta["effect_covariance"]
-    quadratic = kernel.quadratic(theta, local)
-    if kernel.closed_form:
-        q = update_from_quadratic(sigma, *quadratic)
-        return q, expected_quadratic_gain(*quadratic, q, anchor)
-    q = update_by_newton(
-        sigma,
-        lambda mean, cov: kernel.effect_terms(theta, mean, cov, local, quadratic, chunk),
-        anchor,
-        concave=kernel.concave,
-        quadrature=q_update == "quadrature",
-        max_steps=newton_steps,
-    )
-    there = kernel.value(theta, q.mean, q.covariance, local, quadratic, chunk)
-    return q, there - kernel.value(theta, anchor, None, local, quadratic, chunk)
-
-
-@partial(jax.jit, static_argnames=("kernel", "key"))
-def coef_pass(
-    kernel: HMMKernel, key: str, coef: Array, mean: Array, cov: Array, kept: Local, chunk: Chunk
-) -> CoefTerms:
-    """A chunk's part of the M-step of theta[key]: value and derivatives under q."""
-    return kernel.coef_terms(key, coef, mean, cov, kept, chunk)
-
-
-@partial(jax.jit, static_argnames=("kernel", "key"))
-def coef_height(
-    kernel: HMMKernel, key: str, coef: Array, mean: Array, cov: Array, kept: Local, chunk: Chunk
-) -> Array:
-    """The value alone of `coef_pass`."""
-    return kernel.coef_terms(key, coef, mean, cov, kept, chunk).value
-
-
-@partial(jax.jit, static_argnames=("kernel", "form"))
-def bound_at(
-    kernel: HMMKernel, theta: Theta, anchor: Array, mean: Array, cov: Array, chunk: Chunk, form: str
-) -> Array:
-    """The part of the anchored ELBO that depends on the anchor, at a given q_i (Lemma 2)."""
-    local = kernel.local(theta, anchor, chunk, form)
-    quadratic = kernel.quadratic(theta, local)
-    there = kernel.value(theta, mean, cov, local, quadratic, chunk)
-    return local.loglik + there - kernel.value(theta, anchor, None, local, quadratic, chunk)
 
 
 @dataclass(frozen=True)
@@ -227,8 +99,8 @@ class AnchoredEM:
     """Names of entries of theta that are held."""
     q_update: str = "laplace"
     anchor: str = "mean"
-    newton_steps: int = _TO_THE_END
-    coef_steps: int = _TO_THE_END
+    newton_steps: int = TO_THE_END
+    coef_steps: int = TO_THE_END
     recentre: bool = True
     form: list[str] = field(default_factory=lambda: ["scaled"])
     """Mutable: switched to "log" for good when the scaled recursion underflows."""
@@ -261,7 +133,7 @@ class AnchoredEM:
         return self._finish(state, passes) if _finite(passes) else None
 
     def _settled(self, state: State, passes: list[Pass], still: float) -> tuple[State, list[Pass]]:
-        if still == np.inf or not self.kernel.n_effects or self.anchor == "fixed":
+        if still == np.inf or not self.kernel.n_effects or self.anchor != "mean":
             return state, passes
         return settle(self, state, passes, still)
 
@@ -272,7 +144,7 @@ class AnchoredEM:
         else:
             anchors = tuple(np.asarray(p.mean) - shift[:, None] for p in passes)
         if self.anchor == "optimal":
-            anchors = self._best_anchors(theta, anchors, passes)
+            anchors = best_anchors(self, theta, anchors, passes)
         return Step(
             before=state,
             state=State(theta, anchors),
@@ -311,36 +183,6 @@ class AnchoredEM:
             Pass(*jax.tree.map(np.asarray, p._replace(kept=None)))._replace(kept=p.kept)
             for p in passes
         ]
-
-    def _best_anchors(
-        self, theta: dict[str, np.ndarray], means: tuple[np.ndarray, ...], passes: Sequence[Pass]
-    ) -> tuple[np.ndarray, ...]:
-        """From the means of q, one parabola along each effect towards Lemma 2's anchor."""
-
-        def height(anchors: Sequence[np.ndarray]) -> list[np.ndarray]:
-            found = self.each_chunk(
-                lambda chunk, anchor, mean, p: bound_at(
-                    self.kernel, theta, anchor, mean, p.covariance, chunk, self.form[0]
-                ),
-                anchors,
-                means,
-                passes,
-            )
-            return [np.asarray(level) for level in found]
-
-        best, level = list(means), height(means)
-        for j in range(self.kernel.n_effects):
-            along = (np.arange(self.kernel.n_effects) == j)[:, None]
-            reach = [along * 0.5 * np.sqrt(np.asarray(p.covariance)[j, j]) for p in passes]
-            pairs = list(zip(best, reach, strict=True))
-            up, down = height([a + r for a, r in pairs]), height([a - r for a, r in pairs])
-            tops = [_parabola_top(*levels) for levels in zip(down, level, up, strict=True)]
-            tried = [a + top * r for (a, r), top in zip(pairs, tops, strict=True)]
-            there = height(tried)
-            better = [new > old for new, old in zip(there, level, strict=True)]
-            best = [np.where(b, t, a) for b, t, a in zip(better, tried, best, strict=True)]
-            level = [np.where(b, t, a) for b, t, a in zip(better, there, level, strict=True)]
-        return tuple(best)
 
     # --- M-step ---------------------------------------------------------------------------------
 
@@ -488,11 +330,13 @@ class AnchoredEM:
         return float(np.abs(moves * weights).max(initial=0.0))
 
     def anchor_change(self, step: Step) -> float:
-        """How far the q-update moved the anchors, root mean square."""
-        if not self.kernel.n_effects:
+        """How far the iteration moved the anchors, root mean square."""
+        if not self.kernel.n_effects or self.anchor == "fixed":
             return 0.0
-        triples = zip(step.before.anchors, step.passes, self.chunks, strict=True)
-        moves = [(np.asarray(p.mean) - a)[:, np.asarray(c.real)] for a, p, c in triples]
+        # The mean of q before recentring: settled anchors stay there, whatever is recentred.
+        there = step.state.anchors if self.anchor == "optimal" else [p.mean for p in step.passes]
+        triples = zip(step.before.anchors, there, self.chunks, strict=True)
+        moves = [(new - old)[:, np.asarray(c.real)] for old, new, c in triples]
         return float(np.sqrt(np.mean(np.concatenate(moves, axis=1) ** 2)))
 
 
@@ -503,13 +347,6 @@ def _expressible(mean: np.ndarray, sigma: np.ndarray, matched: np.ndarray) -> np
     shift = np.zeros_like(mean)
     shift[matched] = mean[matched] + np.linalg.solve(precision[np.ix_(matched, matched)], rest)
     return shift
-
-
-def _parabola_top(down: np.ndarray, middle: np.ndarray, up: np.ndarray) -> np.ndarray:
-    """Where the parabola through -1, 0 and 1 is highest, if it bends down; at most 2 away."""
-    bend = 2 * middle - up - down
-    top = 0.5 * (up - down) / np.where(bend > 0, bend, np.inf)
-    return np.clip(np.nan_to_num(top), -2.0, 2.0)
 
 
 def _add_up(parts: Sequence[Any]) -> Any:

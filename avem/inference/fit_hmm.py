@@ -10,11 +10,12 @@ import numpy as np
 
 from avem.errors import AvemError
 from avem.families import Custom, Gaussian
-from avem.inference.avem import NOISE_FLOOR, AnchoredEM, Pass, State, Step
+from avem.inference.avem import NOISE_FLOOR, AnchoredEM, State, Step
 from avem.inference.initialise import Rows, make_start
 from avem.inference.loop import Rules, Run, iterate
 from avem.inference.minibatch import iterate_batches
 from avem.inference.modes import search_modes
+from avem.inference.passes import Pass
 from avem.inference.theta import find_matches, pack_theta, reorder
 from avem.inference.watch import Watch
 from avem.models.hmm_model import Encoded, HMMModel

@@ -176,9 +176,9 @@ def _piece_start(
     if isinstance(piece.family, Gaussian):
         return _gaussian_start(rows, piece, at, sample, label, centred, rng)
     if isinstance(piece.family, Custom):
-        base = np.array([value for _, value in piece.family.params])
-        jitter = 0.5 * rng.standard_normal((n_states, len(base)))
-        return {piece.key + "coef": base + (jitter if n_states > 1 else 0.0)}
+        base = np.array([[value for _, value in piece.family.params]] * n_states)
+        jitter = 0.5 * rng.standard_normal(base.shape) if n_states > 1 else 0.0
+        return {piece.key + "coef": base + jitter}
     seen = ~np.isnan(y[:, 0])
     coef = []
     for k in range(n_states):

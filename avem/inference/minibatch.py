@@ -19,9 +19,10 @@ import jax
 import numpy as np
 
 from avem.families.gaussian import Sums
-from avem.inference.avem import AnchoredEM, Pass, State, Totals
+from avem.inference.avem import AnchoredEM, State
 from avem.inference.loop import Rules, Run, Watcher, iterate
 from avem.inference.newton import newton_step
+from avem.inference.passes import Pass, Totals
 from avem.inference.theta import pack_theta
 from avem.models.emissions import GaussianBlock
 from avem.models.general import CoefTerms

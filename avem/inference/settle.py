@@ -4,19 +4,23 @@ At given parameters the mean anchor climbs, pass by pass, to a mode of log p(D_i
 overlap, some subjects' steps are short: following every change of the parameters with one such step
 would take hundreds of iterations, or stop halfway. Here every subject extrapolates its own last two
 steps, and goes on from a new place only if its own log p(D_i, f) is not lower there.
+
+`best_anchors` looks for the anchors of Lemma 2 instead, near the means of q.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from avem.effects.prior import log_density
+from avem.inference.passes import Pass, bound_at
 
 if TYPE_CHECKING:
-    from avem.inference.avem import AnchoredEM, Pass, State
+    from avem.inference.avem import AnchoredEM, State
 
 _MOST_PASSES = 8
 _FURTHEST = 8.0
@@ -80,3 +84,44 @@ def _extrapolated(old: _Place, new: _Place) -> np.ndarray:
     step = step * np.minimum(1.0, _FURTHEST * plain / np.maximum(length, 1e-300))
     onward = (step * now).sum(0) > 0
     return new.at + np.where(onward, step, now)
+
+
+def best_anchors(
+    em: AnchoredEM,
+    theta: dict[str, np.ndarray],
+    means: tuple[np.ndarray, ...],
+    passes: Sequence[Pass],
+) -> tuple[np.ndarray, ...]:
+    """From the means of q, one parabola along each effect towards Lemma 2's anchor."""
+
+    def height(anchors: Sequence[np.ndarray]) -> list[np.ndarray]:
+        found = em.each_chunk(
+            lambda chunk, anchor, mean, p: bound_at(
+                em.kernel, theta, anchor, mean, p.covariance, chunk, em.form[0]
+            ),
+            anchors,
+            means,
+            passes,
+        )
+        return [np.asarray(level) for level in found]
+
+    best, level = list(means), height(means)
+    for j in range(em.kernel.n_effects):
+        along = (np.arange(em.kernel.n_effects) == j)[:, None]
+        reach = [along * 0.5 * np.sqrt(np.asarray(p.covariance)[j, j]) for p in passes]
+        pairs = list(zip(best, reach, strict=True))
+        up, down = height([a + r for a, r in pairs]), height([a - r for a, r in pairs])
+        tops = [_parabola_top(*levels) for levels in zip(down, level, up, strict=True)]
+        tried = [a + top * r for (a, r), top in zip(pairs, tops, strict=True)]
+        there = height(tried)
+        better = [new > old for new, old in zip(there, level, strict=True)]
+        best = [np.where(b, t, a) for b, t, a in zip(better, tried, best, strict=True)]
+        level = [np.where(b, t, a) for b, t, a in zip(better, there, level, strict=True)]
+    return tuple(best)
+
+
+def _parabola_top(down: np.ndarray, middle: np.ndarray, up: np.ndarray) -> np.ndarray:
+    """Where the parabola through -1, 0 and 1 is highest, if it bends down; at most 2 away."""
+    bend = 2 * middle - up - down
+    top = 0.5 * (up - down) / np.where(bend > 0, bend, np.inf)
+    return np.clip(np.nan_to_num(top), -2.0, 2.0)

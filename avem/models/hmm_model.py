@@ -272,6 +272,7 @@ class _Blocks:
         self.seen.append(observed[:, :1])
         if isinstance(family, Custom):
             line = piece.lines[0]
+            family.check(line.terms)
             return CustomBlock(
                 piece.key, family, n_states, line.terms, line.x_cols, line.effects, at[0], column
             )

@@ -21,6 +21,7 @@ from avem.families import Bernoulli
 from avem.inference.avem import ANCHORS, Q_UPDATES
 from avem.inference.fit_hmm import Fitted, Guess, Options, fit_hmm, start_gaps, starts_agreeing
 from avem.inference.loop import Rules
+from avem.inference.methods import METHODS, Integration
 from avem.inference.minibatch import lanes_per_batch
 from avem.inference.watch import Watch
 from avem.models.checks import check_data
@@ -40,7 +41,6 @@ from avem.models.simulate import Simulation, simulate
 from avem.results.hmm_fit import FitInfo, HMMFit
 from avem.results.notes import alarms, remarks
 
-_METHODS = ("avem",)
 _TOL, _PLAIN_TOL, _BATCH_TOL = 1e-6, 1e-4, 1e-4
 
 
@@ -125,6 +125,8 @@ class MixedHMM:
         sequence: str | None = None,
         *,
         method: str = "avem",
+        n_nodes: int | None = None,
+        n_draws: int | None = None,
         q_update: str = "laplace",
         anchor: str = "mean",
         batch_size: int | None = None,
@@ -148,7 +150,11 @@ class MixedHMM:
             rows are sorted by `time` when it is given; `sequence` (session, day) restarts the chain
             while the subject keeps its effect.
         method
-            ``"avem"``: anchored variational EM.
+            ``"avem"``: anchored variational EM. ``"quadrature"`` and ``"monte_carlo"``: EM on the
+            marginal likelihood, with the effects integrated over nodes of their prior (the paper's
+            rivals; they need many nodes when subjects have long sequences).
+        n_nodes, n_draws
+            Nodes per effect for ``"quadrature"`` (default 9); draws for ``"monte_carlo"`` (100).
         q_update
             How a subject's q is found where there is no closed form: ``"laplace"`` (mode and
             curvature) or ``"quadrature"`` (the best Gaussian, by Gauss-Hermite quadrature).
@@ -181,8 +187,18 @@ class MixedHMM:
         _check_options(method, q_update, anchor, n_starts, max_iter, tol, seed)
         if batch_size is not None:
             check_count("batch_size", batch_size)
-            if plain or anchor != "mean":
-                raise ModelError("batch_size goes with the mean anchor and without plain=True.")
+            if plain or anchor != "mean" or method != "avem":
+                raise ModelError(
+                    "batch_size goes with method='avem', the mean anchor, and without plain=True."
+                )
+        for name, value, of in (
+            ("n_nodes", n_nodes, "quadrature"),
+            ("n_draws", n_draws, "monte_carlo"),
+        ):
+            if value is not None:
+                check_count(name, value)
+                if method != of:
+                    raise ModelError(f"{name} is for method={of!r}, and method is {method!r}.")
         panel = self._panel(data, subject, time, sequence)
         model, read = self._model(panel, plain)
         encoded = model.encode(panel, read, max_lanes=lanes_per_batch(batch_size))
@@ -200,7 +216,13 @@ class MixedHMM:
                 model,
                 encoded,
                 guess=guess,
-                options=Options(q_update, anchor, batch_size is not None, frozen),
+                options=Options(
+                    q_update,
+                    anchor,
+                    Integration(method, n_nodes, n_draws),
+                    batch_size is not None,
+                    frozen,
+                ),
                 n_starts=n_starts,
                 rules=Rules(max_iter, tol, plain),
                 seed=seed,
@@ -431,8 +453,8 @@ def _check_options(
     tol: float | None,
     seed: int,
 ) -> None:
-    if method not in _METHODS:
-        raise ModelError(f"method is {method!r}; available: {', '.join(_METHODS)}.")
+    if method not in METHODS:
+        raise ModelError(f"method is {method!r}; available: {', '.join(METHODS)}.")
     if q_update not in Q_UPDATES:
         raise ModelError(f"q_update is {q_update!r}; available: {', '.join(Q_UPDATES)}.")
     if anchor not in ANCHORS:

@@ -1,4 +1,4 @@
-"""Anchored variational EM (the paper's Algorithm 1).
+"""Anchored variational EM (the paper's Algorithm 1), and EM by integration with the same M-step.
 
 One iteration: run forward-backward once per subject at its anchor, the mean of its q_i; update
 every q_i; update theta. The first two happen chunk by chunk in compiled code (`passes.py`).
@@ -22,6 +22,7 @@ from avem.data._layout import Chunk
 from avem.effects.prior import project_covariance
 from avem.errors import AvemError
 from avem.inference.newton import climb
+from avem.inference.nodes_pass import node_coef_height, node_coef_pass, node_pass
 from avem.inference.passes import (
     TO_THE_END,
     Pass,
@@ -58,6 +59,16 @@ class State:
 
 
 @dataclass(frozen=True)
+class Nodes:
+    """Where the effects are integrated: around the prior, for every subject alike."""
+
+    points: np.ndarray
+    """(nodes, d, 1) as if the distribution were standard normal."""
+    log_weights: np.ndarray
+    """(nodes,)."""
+
+
+@dataclass(frozen=True)
 class Step:
     """One iteration: where it went, and what it saw on the way."""
 
@@ -66,7 +77,8 @@ class Step:
     state: State
     """The state after the iteration."""
     bound: float
-    """The anchored ELBO at the state before it, after the q-update."""
+    """The anchored ELBO at the state before it, after the q-update; with nodes, the log likelihood.
+    """
     loglik: float
     """sum_i log p(D_i | anchor) at the state before it."""
     passes: tuple[Pass, ...]
@@ -99,6 +111,8 @@ class AnchoredEM:
     """Names of entries of theta that are held."""
     q_update: str = "laplace"
     anchor: str = "mean"
+    nodes: Nodes | None = None
+    """Integrate over these instead of anchoring."""
     newton_steps: int = TO_THE_END
     coef_steps: int = TO_THE_END
     recentre: bool = True
@@ -133,7 +147,9 @@ class AnchoredEM:
         return self._finish(state, passes) if _finite(passes) else None
 
     def _settled(self, state: State, passes: list[Pass], still: float) -> tuple[State, list[Pass]]:
-        if still == np.inf or not self.kernel.n_effects or self.anchor != "mean":
+        if still == np.inf or self.nodes is not None or self.anchor != "mean":
+            return state, passes
+        if not self.kernel.n_effects:
             return state, passes
         return settle(self, state, passes, still)
 
@@ -166,18 +182,35 @@ class AnchoredEM:
 
     def try_e_step(self, state: State) -> list[Pass]:
         """The same, whether or not the result is finite."""
-        passes = self.each_chunk(
-            lambda chunk, anchor: anchored_pass(
-                self.kernel,
-                state.theta,
-                anchor,
-                chunk,
-                self.form[0],
-                self.q_update,
-                self.newton_steps,
-            ),
-            state.anchors,
-        )
+        if self.nodes is None:
+            passes = self.each_chunk(
+                lambda chunk, anchor: anchored_pass(
+                    self.kernel,
+                    state.theta,
+                    anchor,
+                    chunk,
+                    self.form[0],
+                    self.q_update,
+                    self.newton_steps,
+                ),
+                state.anchors,
+            )
+        else:
+            nodes = self.nodes
+            sigma = state.theta["effect_covariance"]
+            passes = self.each_chunk(
+                lambda chunk, anchor: node_pass(
+                    self.kernel,
+                    state.theta,
+                    np.zeros_like(anchor),
+                    np.repeat(sigma[:, :, None], anchor.shape[1], axis=2),
+                    nodes.points,
+                    nodes.log_weights,
+                    chunk,
+                    self.form[0],
+                ),
+                state.anchors,
+            )
         # All that Python looks at leaves the device here, once.
         return [
             Pass(*jax.tree.map(np.asarray, p._replace(kept=None)))._replace(kept=p.kept)
@@ -262,18 +295,24 @@ class AnchoredEM:
         """A few Newton steps on one coefficient array."""
         problems = coef.reshape(terms.gradient.shape)
 
-        def total(x: np.ndarray, part: Callable[..., Any]) -> Any:
-            parts = self.each_chunk(
-                lambda chunk, p: part(
-                    self.kernel, key, x.reshape(coef.shape), p.mean, p.covariance, p.kept, chunk
-                ),
-                passes,
-            )
+        def total(x: np.ndarray, anchored: Callable[..., Any], at_nodes: Callable[..., Any]) -> Any:
+            x = x.reshape(coef.shape)
+            if self.nodes is not None:
+                parts = self.each_chunk(
+                    lambda chunk, p: at_nodes(self.kernel, key, x, p.kept, chunk), passes
+                )
+            else:
+                parts = self.each_chunk(
+                    lambda chunk, p: anchored(
+                        self.kernel, key, x, p.mean, p.covariance, p.kept, chunk
+                    ),
+                    passes,
+                )
             return _add_up(parts)
 
         found = climb(
-            lambda x: total(x, coef_pass),
-            lambda x: total(x, coef_height),
+            lambda x: total(x, coef_pass, node_coef_pass),
+            lambda x: total(x, coef_height, node_coef_height),
             problems,
             terms,
             self.free_of(key, problems),
@@ -316,7 +355,8 @@ class AnchoredEM:
             return State(theta, like.anchors)
         cuts = np.cumsum([anchor.size for anchor in like.anchors])[:-1]
         pairs = zip(np.split(vector[size:], cuts), like.anchors, strict=True)
-        return State(theta, tuple(part.reshape(anchor.shape) for part, anchor in pairs))
+        anchors = tuple(part.reshape(anchor.shape) for part, anchor in pairs)
+        return State(theta, anchors)
 
     def change(self, step: Step) -> float:
         """The largest move of a parameter that matters, on the scale of the fit."""
@@ -331,7 +371,7 @@ class AnchoredEM:
 
     def anchor_change(self, step: Step) -> float:
         """How far the iteration moved the anchors, root mean square."""
-        if not self.kernel.n_effects or self.anchor == "fixed":
+        if not self.kernel.n_effects or self.anchor == "fixed" or self.nodes is not None:
             return 0.0
         # The mean of q before recentring: settled anchors stay there, whatever is recentred.
         there = step.state.anchors if self.anchor == "optimal" else [p.mean for p in step.passes]

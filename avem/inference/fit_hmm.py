@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from avem.families import Custom, Gaussian
 from avem.inference.avem import NOISE_FLOOR, AnchoredEM, State, Step
 from avem.inference.initialise import Rows, make_start
 from avem.inference.loop import Rules, Run, iterate
+from avem.inference.methods import Integration, make_nodes
 from avem.inference.minibatch import iterate_batches
 from avem.inference.modes import search_modes
 from avem.inference.passes import Pass
@@ -75,6 +76,7 @@ class Options:
 
     q_update: str = "laplace"
     anchor: str = "mean"
+    integration: Integration = field(default_factory=Integration)
     batches: bool = False
     """Update the parameters after each chunk instead of after all of them."""
     fixed: frozenset[str] = frozenset()
@@ -120,9 +122,11 @@ def fit_hmm(
     if not starts and not rules.plain:
         # Given parameters may be right while the anchors are not: these first.
         state = search_modes(em, state, rng).state
-    watch.stage("AVEM")
+    em = replace(em, nodes=make_nodes(options.integration, model.n_effects, rng))
+    watch.stage(options.integration.method)
     go = iterate_batches if options.batches else iterate
-    run = _after(starts, go(em, state, rules, rng, watch))
+    run = go(em, state, rules, rng, watch)
+    run = _after(starts, run) if em.nodes is None else run
     theta, passes = run.state.theta, run.last.passes
     if not rules.plain:
         # A last E-step, so that the effects returned belong to the parameters returned.

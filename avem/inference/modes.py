@@ -39,7 +39,7 @@ class Search(NamedTuple):
 
 def search_modes(em: AnchoredEM, state: State, rng: np.random.Generator) -> Search:
     """Look for better modes of every subject's effect."""
-    if em.kernel.n_effects == 0 or em.anchor == "fixed":
+    if em.kernel.n_effects == 0 or em.anchor == "fixed" or em.nodes is not None:
         return Search(state, 0, 0.0)
     real = [np.asarray(chunk.real) for chunk in em.chunks]
     pairs = zip(state.anchors, real, strict=True)

@@ -45,8 +45,8 @@ class Pass(NamedTuple):
     bound: Array
     """The anchored ELBO of each subject at (anchor, new q_i, theta)."""
     totals: Totals
-    kept: Local
-    """What Newton's steps need of the local posterior; None elsewhere."""
+    kept: Any
+    """What Newton's steps need of the local posterior."""
     terms: tuple[CoefTerms, ...]
     """The first Newton step's, for each of the kernel's `newton_keys`."""
 

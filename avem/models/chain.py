@@ -97,6 +97,12 @@ class Chain:
         pair = posterior.pair if by_lane else by_subject(posterior.pair, chunk)
         return posterior.state[0], pair
 
+    def weigh(self, collected: tuple[Array, Array], share: Array, chunk: Chunk):
+        """The same times a share of each subject."""
+        first, pair = collected
+        by_lane = self.moves is not None and self.n_cells == 0
+        return first * to_lanes(share, chunk), pair * (to_lanes(share, chunk) if by_lane else share)
+
     # --- the expected log likelihood ------------------------------------------------------------
 
     def _move_cells(self, pair: Array, chunk: Chunk) -> Cells:

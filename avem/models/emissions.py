@@ -3,7 +3,8 @@
 A block reads its columns of a chunk and offers, for every subject of it:
 
 - `table`: log density of each row in each state, at given effects;
-- `collect`: what the local posterior leaves behind for the later steps;
+- `collect`: what the local posterior leaves behind for the later steps, and `weigh`: the same
+  times a share of each subject;
 - `value` and `effect_terms`: the expected log likelihood Q(f), for q;
 - `coef_terms` (by Newton) or `totals` and `maximise` (closed form): for the M-step.
 
@@ -98,6 +99,9 @@ class GaussianBlock:
     def collect(self, state: Array, chunk: Chunk) -> Array:
         return by_subject(self.kernel.moments(state, self._view(chunk)), chunk)
 
+    def weigh(self, moments: Array, share: Array, chunk: Chunk) -> Array:
+        return moments * share
+
     def quadratic(self, theta: Theta, moments: Array) -> tuple[Array, Array]:
         """Lambda and h with Q(f) = h'f - f'Lambda f / 2 + constant."""
         return self.kernel.effect_quadratic(*self._theta(theta), moments)
@@ -163,6 +167,9 @@ class GeneralBlock:
         index = cells.index[:, None]
         in_cell = [jnp.where(index == c, state, 0.0).sum(0) for c in range(len(cells.a))]
         return by_subject(jnp.stack(in_cell), chunk)
+
+    def weigh(self, weight: Array, share: Array, chunk: Chunk) -> Array:
+        return weight * (share if self.pattern >= 0 else share[chunk.lists[self.row_list].owner])
 
     def _on_cells(self, mean: Array, cov: Array | None, chunk: Chunk):
         """q of the subject that each lane of the cells belongs to."""
@@ -274,6 +281,9 @@ class CustomBlock:
 
     def collect(self, state: Array, chunk: Chunk) -> Array:
         return jnp.where(chunk.seen[:, self.seen_col][:, None], state, 0.0)
+
+    def weigh(self, weight: Array, share: Array, chunk: Chunk) -> Array:
+        return weight * to_lanes(share, chunk)
 
     def value(self, theta: Theta, mean, cov, weight: Array, chunk: Chunk) -> Array:
         q = q_on_lanes(mean, cov, chunk)

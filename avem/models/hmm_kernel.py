@@ -72,6 +72,15 @@ class HMMKernel:
             chain=self.chain.collect(posterior, chunk),
         )
 
+    def weigh(self, local: Local, share: Float[Array, " subject"], chunk: Chunk) -> Local:
+        """A local pass that counts only with a share of each subject."""
+        pairs = zip(self.blocks, local.emissions, strict=True)
+        return Local(
+            loglik=local.loglik,
+            emissions=tuple(block.weigh(part, share, chunk) for block, part in pairs),
+            chain=self.chain.weigh(local.chain, share, chunk),
+        )
+
     def posterior(self, theta: Theta, f: Array, chunk: Chunk, form: str) -> hmm.Posterior:
         """State probabilities of every lane at its subject's effect."""
         tables = (*self.chain.tables(theta, f, chunk), self.table(theta, f, chunk))

@@ -86,6 +86,11 @@ class HMMFit:
     panel: Panel | None = field(default=None)
     """The data; None for a fit loaded from a file."""
 
+    @property
+    def bound_name(self) -> str:
+        """What `bound` is: the anchored ELBO, or the log likelihood by integration."""
+        return "bound" if self.info.method == "avem" else "log likelihood"
+
     # --- words and tables -----------------------------------------------------------------------
 
     def __repr__(self) -> str:

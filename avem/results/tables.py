@@ -124,7 +124,8 @@ def summary(fit: HMMFit) -> Summary:
         + (f", effects {model.effect_covariance}" if model.n_effects else ""),
         f"{len(fit.subjects):,} subjects, {info.n_sequences:,} sequences, {info.n_rows:,} rows, "
         f"{info.n_observed:,} observed values{missing}",
-        f"bound {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s. {fit.stop}",
+        f"{fit.bound_name} {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s. "
+        f"{fit.stop}",
     ]
     if len(info.start_gaps) > 1:
         lines.append(

@@ -271,7 +271,7 @@ class MixedHMM:
             )
             time = "time"
         panel = self._panel(data, group, time, sequence)
-        model = self._blank_model(panel)
+        model, panel = self._blank_model(panel)
         checked = check_params(params, model, "params")
         needed = set(param_info(model)) - (set() if model.n_effects else {"effect_covariance"})
         if needed - set(checked):
@@ -328,8 +328,8 @@ class MixedHMM:
             model = replace(model, scaling=scaling)
         return model, data
 
-    def _blank_model(self, panel: Panel) -> HMMModel:
-        """The model for a panel that need not have the outcomes."""
+    def _blank_model(self, panel: Panel) -> tuple[HMMModel, Panel]:
+        """The model for a panel that need not have the outcomes, and the panel with them."""
         table = panel.table.copy()
         for spec in self.spec.outcomes:
             levels = getattr(spec.family, "levels", None)
@@ -344,7 +344,8 @@ class MixedHMM:
                         "avem.Categorical(levels=('a', 'b', 'c'))."
                     )
                 table[name] = 0.0 if not levels else np.resize(np.array(levels), len(table))
-        return HMMModel.learn(self.spec, replace(panel, table=table))
+        filled = replace(panel, table=table)
+        return HMMModel.learn(self.spec, filled), filled
 
     def _guess(self, init: Any, model: HMMModel, panel: Panel) -> Guess:
         if init is None:

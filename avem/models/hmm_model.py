@@ -307,9 +307,11 @@ class _Blocks:
         if codes is None:
             return -1
         first = np.unique(codes, return_index=True)[1]
-        index = np.full(len(rows), len(first))
+        index = np.full(len(rows), _rounded(len(first)))
         index[rows] = codes
         at = np.flatnonzero(rows)[first]
+        # Similar data sets share compiled code: further cells, which no row belongs to.
+        at = np.concatenate([at, np.repeat(at[:1], _rounded(len(at)) - len(at))])
         self.patterns.append((index, self.y[at], self.a[at]))
         return len(self.patterns) - 1
 
@@ -329,6 +331,10 @@ class _Blocks:
             pattern = self._pattern(structure.moves, (), rows)
             n_cells = len(self.patterns[pattern][2]) if pattern >= 0 else 0
         return Chain(k, start, model.stationary, moves, pattern, n_cells)
+
+
+def _rounded(n_cells: int) -> int:
+    return n_cells if n_cells <= 2 else 4 if n_cells <= 4 else -(-n_cells // 8) * 8
 
 
 def _alike(values: np.ndarray) -> np.ndarray | None:

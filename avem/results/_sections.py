@@ -113,7 +113,8 @@ def _natural(fit: HMMFit, pieces: list[Piece]) -> Iterator[tuple[str, dict[str, 
     if len(rows) != len(own) or not np.allclose(list(rows.values()), own, rtol=1e-8):
         word = "probabilities" if chances else first.parameters[0].name
         yield word + at_words(locations), rows, chances
-    for i, parameter in enumerate(first.parameters):
+    # Locations differ in number where outcomes differ in levels; further parameters do not.
+    for i, parameter in list(enumerate(first.parameters))[first.n_location :]:
         lines = [piece.lines[i] for piece in pieces]
         if lines[0].parameter and lines[0].part >= 0:
             values = [parameter.link.to_natural(eta[i]) for eta in etas]

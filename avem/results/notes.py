@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from avem.families import Gaussian
 from avem.inference.fit_hmm import Fitted, effect_scale, starts_agreeing
 from avem.inference.stop import Stop
 from avem.models.hmm_model import Encoded, HMMModel
 
-_NOTHING = 1e-7
-"""An effect variance below this share of the outcome's own is none."""
+_NOTHING, _NOTHING_ON_A_LINK = 1e-7, 1e-3
+"""An effect variance below this share of the outcome's own, or on the scale of a link, is none."""
 
 
 def alarms(model: HMMModel, fitted: Fitted) -> list[str]:
@@ -38,11 +39,19 @@ def _column_names(model: HMMModel) -> dict[int, str]:
     }
 
 
+def _gaussian(model: HMMModel) -> set[str]:
+    """The outcomes whose effects are in the outcome's own unit."""
+    pieces = model.structure.pieces
+    return {name for p in pieces if isinstance(p.family, Gaussian) for name in p.outcomes}
+
+
 def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str]) -> list[str]:
     """What a reader should know: goes into the summary."""
     found = []
     variances = np.diagonal(fitted.theta["effect_covariance"])
-    none = variances < _NOTHING * effect_scale(model, data)
+    scale = effect_scale(model, data)
+    gaussian = np.array([effect.outcome in _gaussian(model) for effect in model.structure.effects])
+    none = variances < np.where(gaussian, _NOTHING, _NOTHING_ON_A_LINK) * scale
     # A collapsed state can force the effects to 0; then there is more to say, and it was said.
     if "effect_covariance" not in fixed and none.any() and not fitted.collapsed.any():
         named = zip(model.effect_names, none, strict=True)

@@ -183,3 +183,19 @@ def test_a_custom_family_takes_no_group_terms():
     own = avem.Custom(choice_log_prob, {"level": 0.0})
     with pytest.raises(avem.ModelError, match="named in Custom"):
         avem.outcome("y ~ 1 + (1 | who)", own)
+
+
+def test_simulated_lags_need_no_outcome_column():
+    hmm = avem.MixedHMM("y ~ lag(y) + (1 | who)", 2)
+    params = {
+        **CHAIN,
+        "coef": np.array([[[0.0, 0.9]], [[3.0, 0.1]]]),
+        "variance": [[0.1], [0.1]],
+        "effect_covariance": [[0.1]],
+    }
+    made = hmm.simulate(params, 5, 40, seed=0)
+    calm = made.states == 0
+    last = made.frame.groupby("who")["y"].shift()
+    both = calm & last.notna().to_numpy()
+    slope = np.polyfit(last[both], made.frame["y"][both], 1)[0]
+    assert 0.6 < slope < 1.2

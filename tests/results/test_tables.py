@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import expit, softmax
 
+import avem
 from avem.results._predict import average_moves, average_start
 from avem.results._sections import frames
 from tests.results.kinds import KINDS, fit_of
@@ -164,3 +166,13 @@ def test_small_probabilities_are_not_zero():
     text = str(replace(fit, params=params).summary())
     assert "state 0    1.000   <0.001" in text
     assert "state 1    0.000    1.000" in text
+
+
+def test_outcomes_with_different_numbers_of_levels_are_summed_up():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"id": np.repeat(np.arange(6), 20)})
+    frame = frame.assign(a=rng.integers(0, 3, 120), b=rng.integers(0, 2, 120))
+    fit = avem.MixedHMM("a + b ~ 1", 2, "categorical").fit(frame, subject="id", n_starts=1)
+    text = str(fit.summary())
+    assert "a = 2" in text
+    assert "b = 1" in text

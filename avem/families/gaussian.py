@@ -190,11 +190,12 @@ class GaussianKernel:
 
         def add(total, now):
             state_t, y, a, seen = now
-            (aa_i, aa_j), (ay_i, ay_j), (yy_i, yy_j) = place["aa"], place["ay"], place["yy"]
-            ones = jnp.ones((place["1"].shape[1], y.shape[-1]), y.dtype)
-            products = jnp.concatenate(
-                [ones, a[aa_i] * a[aa_j], a[ay_i] * y[ay_j], y[yy_i] * y[yy_j]]
-            )
+            # One row at a time: gathers of rows inside the loop were once compiled wrongly.
+            rows = [jnp.ones_like(y[0])] * place["1"].shape[1]
+            rows += [a[i] * a[j] for i, j in place["aa"].T.tolist()]
+            rows += [a[i] * y[j] for i, j in place["ay"].T.tolist()]
+            rows += [y[i] * y[j] for i, j in place["yy"].T.tolist()]
+            products = jnp.stack(rows)
             products = jnp.where(seen[group], products, 0.0)
             return total + state_t[:, None] * products[None], None
 
@@ -285,10 +286,16 @@ class GaussianKernel:
         linear = jnp.einsum(f"kgij,kgajn->{states}ian", precision, residual)
         at = np.array(self.effects[:1] if self._shared else self.effects, int)
         own = at.shape[1]
-        total = jnp.zeros((self.n_effects, self.n_effects, n), quadratic.dtype)
-        total = total.at[at[:, :, None], at[:, None]].add(quadratic.reshape(len(at), own, own, n))
-        slope = jnp.zeros((self.n_effects, n), linear.dtype)
-        return total, slope.at[at].add(linear.reshape(len(at), own, n))
+        quadratic = quadratic.reshape(len(at), own, own, n)
+        linear = linear.reshape(len(at), own, n)
+        if len(at) == 1 and (at[0] == np.arange(self.n_effects)).all() and own == self.n_effects:
+            return quadratic[0], linear[0]
+        # A product with 0s and 1s puts every entry in its place, without a scatter.
+        place = jnp.asarray(at[:, :, None] == np.arange(self.n_effects), quadratic.dtype)
+        return (
+            jnp.einsum("kabn,kad,kbe->den", quadratic, place, place),
+            jnp.einsum("kan,kad->dn", linear, place),
+        )
 
     # --- M-step ---------------------------------------------------------------------------------
 

@@ -246,7 +246,9 @@ class CustomBlock:
     def _table(self, coef: Array, f: Array, chunk: Chunk) -> Array:
         """(time, state, lane) log densities at the effects f of every lane."""
         seen, y = chunk.seen[:, self.seen_col], chunk.y[:, self.y_col]
-        possible = jnp.take_along_axis(y, seen.argmax(0)[None], axis=0)
+        # Where nothing is seen, something that is possible: of the same lane, or of any.
+        own = jnp.take_along_axis(y, seen.argmax(0)[None], axis=0)
+        possible = jnp.where(seen.any(0), own, y.ravel()[seen.ravel().argmax()])
         rows = _Row(jnp.where(seen, y, possible), chunk.a[:, np.array(self.x_cols, int)], seen)
         own = f[np.array(self.effects, int).reshape(self.n_states, -1)]  # (state, effect, lane)
         of_lane = jax.vmap(self._series, in_axes=(None, -1, -1), out_axes=-1)

@@ -212,11 +212,19 @@ class GeneralKernel:
             majorant = curvature
         return EffectTerms(value.sum((0, 1)), gradient, curvature, majorant)
 
+    def _place(self, predictor: Predictor, column: int) -> Array:
+        """(state, d) 0s and 1s that put the effects of one of `z_cols` in their places.
+
+        A product with it is what a scatter would do, without a scatter.
+        """
+        places = np.array([of_state[column] for of_state in predictor.effects])
+        return jnp.asarray(places[:, None] == np.arange(self.n_effects), float)
+
     def _add_gradient(self, total: Array, p: int, slope: Array, a: Array) -> Array:
         predictor = self.predictors[p]
         for j, column in enumerate(predictor.z_cols):
             parts = (slope * a[:, column][:, None]).sum(0)  # (state, lane)
-            total = total.at[np.array([e[j] for e in predictor.effects])].add(parts)
+            total += jnp.einsum("kl,kd->dl", parts, self._place(predictor, j))
         return total
 
     def _add_curvature(self, total: Array, p: int, q: int, bend: Array, a: Array) -> Array:
@@ -224,9 +232,8 @@ class GeneralKernel:
         for i, ci in enumerate(first.z_cols):
             for j, cj in enumerate(second.z_cols):
                 parts = (bend * (a[:, ci] * a[:, cj])[:, None]).sum(0)
-                rows = np.array([e[i] for e in first.effects])
-                cols = np.array([e[j] for e in second.effects])
-                total = total.at[rows, cols].add(parts)
+                rows, cols = self._place(first, i), self._place(second, j)
+                total += jnp.einsum("kl,kd,ke->del", parts, rows, cols)
         return total
 
     def coef_terms(self, coef: Array, mean: Array, cov: Array | None, cells: Cells) -> CoefTerms:

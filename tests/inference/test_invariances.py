@@ -187,3 +187,17 @@ def test_padding_changes_nothing(frame, monkeypatch, kind, exact):
             np.testing.assert_array_equal(a, b)
         else:
             np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_a_covariate_on_the_first_state_that_does_nothing_changes_nothing():
+    """The same pass by two routes; one of them was once compiled into something else."""
+    diary = avem.load_affect()
+    bounds = []
+    for initial in ("~ 1", "~ stress"):
+        hmm = avem.MixedHMM("valence ~ 1 + (1 | person)", 2, initial=initial)
+        with pytest.warns(avem.AvemWarning, match="iteration limit"):
+            fit = hmm.fit(diary, time="beep", sequence="day", plain=True, max_iter=2)
+        bounds.append(fit.bound_history)
+    # Both start from equal chances; then the covariate may only help.
+    np.testing.assert_allclose(bounds[1][0], bounds[0][0], rtol=1e-12)
+    assert bounds[0][1] <= bounds[1][1] < bounds[0][1] + 10

@@ -140,7 +140,7 @@ def test_settled_anchors_are_modes(frame):
         ({"anchor": "median"}, "available: mean, optimal, fixed"),
         ({"q_update": "exact"}, "available: laplace, quadrature"),
         ({"batch_size": 0}, "batch_size is 0"),
-        ({"batch_size": 10, "plain": True}, "mean anchor and without plain"),
+        ({"batch_size": 10, "plain": True}, "the mean anchor, and without plain"),
     ],
 )
 def test_bad_ways_are_refused(frame, options, words):

@@ -36,7 +36,6 @@ from avem.models.params import (
     param_info,
     params_out,
 )
-from avem.models.scaling import Scaling
 from avem.models.simulate import Simulation, simulate
 from avem.results.hmm_fit import FitInfo, HMMFit
 from avem.results.notes import alarms, remarks
@@ -315,18 +314,7 @@ class MixedHMM:
         model = HMMModel.learn(self.spec, panel)
         data = model.read(panel)
         check_data(model, panel, data)
-        model = replace(model, averages=data.A[~np.isnan(data.Y).all(axis=1)].mean(0))
-        if not plain:
-            scaling = Scaling.learn(
-                model.structure,
-                model.y_cols,
-                data.Y,
-                data.A,
-                model.scaling.constant,
-                model.effect_covariance,
-            )
-            model = replace(model, scaling=scaling)
-        return model, data
+        return (model.averaged_over(data) if plain else model.scaled_to(data)), data
 
     def _blank_model(self, panel: Panel) -> tuple[HMMModel, Panel]:
         """The model for a panel that need not have the outcomes, and the panel with them."""

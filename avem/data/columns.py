@@ -1,6 +1,6 @@
 """The panel's columns as a design reads them: outcomes, covariates, levels and moments."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,20 @@ _MAX_LEVELS = 1000  # a column with more is an identifier, not a covariate
 
 def learn_levels(values: pd.Series, label: str) -> list[Any]:
     """Return the levels that occur, as plain Python values, in the order of their columns."""
+    what = f"The covariate {label!r}"
+    levels = _plain_values(values, what, " Convert dates to numbers first.")
+    if not 2 <= len(levels) <= _MAX_LEVELS:
+        raise DataError(
+            f"The categorical covariate {label!r} has {len(levels)} level(s); from 2 to "
+            f"{_MAX_LEVELS} are wanted. Drop it from the formula."
+        )
+    if isinstance(values.dtype, pd.CategoricalDtype) and values.dtype.ordered:
+        return _in_category_order(values.dtype, levels)
+    return _sorted(levels, what)
+
+
+def _plain_values(values: pd.Series, what: str, advice: str = "") -> list[Any]:
+    """Return the different values as plain Python ones, or say that they cannot be levels."""
     try:
         found = values.dropna().unique()
     except TypeError:  # lists and the like
@@ -23,20 +37,20 @@ def learn_levels(values: pd.Series, label: str) -> list[Any]:
     levels = [level.item() if isinstance(level, np.generic) else level for level in found]
     if not all(isinstance(level, str | int | float) for level in levels):
         raise DataError(
-            f"The covariate {label!r} is {values.dtype}; numbers, booleans, text or categories are "
-            "wanted. Convert dates to numbers first."
+            f"{what} is {values.dtype}; numbers, booleans, text or categories are wanted.{advice}"
         )
-    if not 2 <= len(levels) <= _MAX_LEVELS:
-        raise DataError(
-            f"The categorical covariate {label!r} has {len(levels)} level(s); from 2 to "
-            f"{_MAX_LEVELS} are wanted. Drop it from the formula."
-        )
-    if isinstance(values.dtype, pd.CategoricalDtype) and values.dtype.ordered:
-        return [level for level in values.dtype.categories.tolist() if level in set(levels)]
+    return levels
+
+
+def _in_category_order(dtype: pd.CategoricalDtype, levels: list[Any]) -> list[Any]:
+    return [level for level in dtype.categories.tolist() if level in set(levels)]
+
+
+def _sorted(levels: list[Any], what: str) -> list[Any]:
     try:
         return sorted(levels)
     except TypeError:
-        raise DataError(f"The covariate {label!r} mixes numbers and text. Make it one.") from None
+        raise DataError(f"{what} mixes numbers and text. Make it one.") from None
 
 
 def learn_moments(values: pd.Series, function: str, label: str) -> list[float]:
@@ -83,23 +97,18 @@ def outcome_values(panel: Panel, name: str, use: str = "an outcome") -> np.ndarr
 
 def outcome_labels(panel: Panel, name: str) -> list[Any]:
     """Return the different values of an outcome, as plain Python values, in order."""
-    values = column(panel.table, name, "an outcome")
-    try:
-        found = values.dropna().unique()
-    except TypeError:  # lists and the like
-        found = [None]
-    levels = [level.item() if isinstance(level, np.generic) else level for level in found]
-    if not all(isinstance(level, str | int | float) for level in levels):
-        raise DataError(
-            f"The outcome {name!r} is {values.dtype}; numbers, booleans, text or categories are "
-            "wanted."
-        )
+    values, what = column(panel.table, name, "an outcome"), f"The outcome {name!r}"
+    levels = _plain_values(values, what)
     if isinstance(values.dtype, pd.CategoricalDtype):
-        return [level for level in values.dtype.categories.tolist() if level in set(levels)]
-    try:
-        return sorted(levels)
-    except TypeError:
-        raise DataError(f"The outcome {name!r} mixes numbers and text. Make it one.") from None
+        return _in_category_order(values.dtype, levels)
+    return _sorted(levels, what)
+
+
+def outcome_codes(panel: Panel, name: str, levels: Sequence[Any]) -> np.ndarray:
+    """Return (rows,) the number of each row's level, NaN where missing."""
+    unknown = f"The outcome {name!r} has values that the model does not know"
+    codes = _level_codes(column(panel.table, name, "an outcome"), levels, unknown)
+    return np.where(codes < 0, np.nan, codes)
 
 
 def atom_values(
@@ -111,7 +120,8 @@ def atom_values(
     series = {name: column(table, name, use) for name in atom.columns}
     if levels is not None:
         (values,) = series.values()
-        codes = _level_codes(values, levels, atom.label)
+        unknown = f"The covariate {atom.label!r} has levels that the design does not know"
+        codes = _level_codes(values, levels, unknown)
         gap = codes < 0
         _refuse_gaps(panel, str(values.name), "missing", gap & needed)
         return pd.Categorical.from_codes(np.where(gap, 0, codes), levels, ordered=True), gap
@@ -135,16 +145,13 @@ def atom_values(
     return np.where(gap, 0.0, array), gap
 
 
-def _level_codes(values: pd.Series, levels: list[Any], label: str) -> np.ndarray:
-    """Return (rows,) the number of each row's level, -1 where missing."""
+def _level_codes(values: pd.Series, levels: Sequence[Any], unknown: str) -> np.ndarray:
+    """Return (rows,) the number of each row's level, -1 where missing; or say what is `unknown`."""
     codes, found = pd.factorize(values)
     number = {level: i for i, level in enumerate(levels)}
     unseen = [level for level in found.tolist() if level not in number]
     if unseen:
-        raise DataError(
-            f"The covariate {label!r} has levels that the design does not know: "
-            f"{examples(unseen)}. It knows {examples(levels)}."
-        )
+        raise DataError(f"{unknown}: {examples(unseen)}. It knows {examples(levels)}.")
     # The extra entry at the end is what code -1, missing, picks up.
     return np.array([*(number[level] for level in found.tolist()), -1])[codes]
 

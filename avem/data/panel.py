@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -150,6 +151,11 @@ class Panel:
         table = self.table.loc[rows].reset_index(drop=True)
         return _index(table, self.subject, self.time, self.sequence, self.source.rows(rows))
 
+    @cached_property
+    def order(self) -> np.ndarray:
+        """(rows,) the rows by lane, and within it by time."""
+        return np.lexsort((self.row_step, self.row_lane))
+
     def part(self, table: pd.DataFrame, rows: np.ndarray) -> "Panel":
         """Return the panel of some rows of `table`, which has this panel's rows and columns."""
         chosen = table.iloc[rows].reset_index(drop=True)
@@ -165,7 +171,7 @@ class Panel:
         """
         if self.time is None or not pd.api.types.is_integer_dtype(self.table[self.time].dtype):
             return 0, 0
-        order = np.lexsort((self.row_step, self.row_lane))
+        order = self.order
         time = self.table[self.time].to_numpy(dtype=np.int64)[order]
         steps = np.diff(time)[np.diff(self.row_lane[order]) == 0]
         if not len(steps):
@@ -176,7 +182,7 @@ class Panel:
 
     def lag(self, values: np.ndarray, back: int = 1) -> np.ndarray:
         """Return (rows,) each row's value `back` rows before in its sequence, NaN at its start."""
-        order = np.lexsort((self.row_step, self.row_lane))
+        order = self.order
         out = np.full(self.n_rows, np.nan)
         has_past = self.row_step[order] >= back
         out[order[has_past]] = values[order[np.flatnonzero(has_past) - back]]
@@ -251,7 +257,7 @@ class Panel:
         place = np.rint(exact).astype(np.int64)
         # 1e-6 of a step forgives decimal steps such as 0.1, which floats cannot hold exactly.
         off = np.abs(exact - place) > 1e-6
-        after = np.lexsort((self.row_step, self.row_lane))
+        after = self.order
         same = (np.diff(place[after]) == 0) & (np.diff(self.row_lane[after]) == 0)
         off[after[1:][same]] = True
         if off.any():

@@ -20,6 +20,12 @@ def project_covariance(moment: np.ndarray, structure: str, blocks: np.ndarray) -
     return np.where(blocks[:, None] == blocks[None], moment, 0.0)
 
 
+def log_joint(loglik: np.ndarray, covariance: np.ndarray, f: np.ndarray) -> np.ndarray:
+    """log p(D_i, f_i) of each subject, from log p(D_i | f_i); -inf where that is not finite."""
+    height = np.asarray(loglik) + log_density(covariance, f)
+    return np.where(np.isfinite(height), height, -np.inf)
+
+
 def log_density(covariance: np.ndarray, f: np.ndarray) -> np.ndarray:
     """log N(f; 0, Sigma) of each column of f (d, subjects)."""
     factor = np.linalg.cholesky(covariance)

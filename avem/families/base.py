@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jax import Array
+from scipy.special import expit, logit
 
 Etas = tuple[Any, ...]
 """One array per linear predictor; they broadcast against each other."""
@@ -28,7 +29,7 @@ class Link(NamedTuple):
 
 IDENTITY = Link("identity", np.asarray, np.asarray)
 LOG = Link("log", np.log, np.exp)
-LOGIT = Link("logit", lambda p: np.log(p) - np.log1p(-p), lambda eta: 1 / (1 + np.exp(-eta)))
+LOGIT = Link("logit", logit, expit)
 ANGLE = Link("angle", np.asarray, lambda eta: np.angle(np.exp(1j * np.asarray(eta))))
 """The identity, read modulo a full turn: there is no boundary at the angle pi."""
 

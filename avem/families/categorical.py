@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.scipy.special import logsumexp
+from scipy.special import softmax
 
 from avem.families.base import IDENTITY, Etas, Family, Parameter
 
@@ -69,8 +70,7 @@ class Categorical(Family):
         """Probabilities of all levels, on a new last axis."""
         first = np.zeros(np.broadcast_shapes(*(np.shape(e) for e in eta)))
         logits = np.stack(np.broadcast_arrays(first, *eta), axis=-1)
-        odds = np.exp(logits - logits.max(-1, keepdims=True))
-        return odds / odds.sum(-1, keepdims=True)
+        return softmax(logits, axis=-1)
 
 
 def log_total(eta: tuple[Array, ...]) -> Array:

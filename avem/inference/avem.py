@@ -22,7 +22,7 @@ from avem.data._layout import Chunk
 from avem.effects.prior import project_covariance
 from avem.errors import AvemError
 from avem.inference.newton import climb
-from avem.inference.nodes_pass import node_coef_height, node_coef_pass, node_pass
+from avem.inference.nodes_pass import node_pass
 from avem.inference.passes import (
     TO_THE_END,
     Pass,
@@ -63,7 +63,7 @@ class Nodes:
     """Where the effects are integrated: around the prior, for every subject alike."""
 
     points: np.ndarray
-    """(nodes, d, 1) as if the distribution were standard normal."""
+    """(nodes, d) as if the distribution were standard normal."""
     log_weights: np.ndarray
     """(nodes,)."""
 
@@ -197,19 +197,15 @@ class AnchoredEM:
             )
         else:
             nodes = self.nodes
-            sigma = state.theta["effect_covariance"]
             passes = self.each_chunk(
-                lambda chunk, anchor: node_pass(
+                lambda chunk: node_pass(
                     self.kernel,
                     state.theta,
-                    np.zeros_like(anchor),
-                    np.repeat(sigma[:, :, None], anchor.shape[1], axis=2),
                     nodes.points,
                     nodes.log_weights,
                     chunk,
                     self.form[0],
-                ),
-                state.anchors,
+                )
             )
         # All that Python looks at leaves the device here, once.
         return [
@@ -226,9 +222,9 @@ class AnchoredEM:
         moved: dict[str, np.ndarray] = {}
         sharpness: dict[str, np.ndarray] = {}
         for number, key in enumerate(self.kernel.newton_keys):
-            terms = _add_up([p.terms[number] for p in passes])
+            terms = add_up([p.terms[number] for p in passes])
             moved[key], sharpness[key] = self._newton(key, theta[key], terms, passes)
-        total = _add_up([p.totals for p in passes])
+        total = add_up([p.totals for p in passes])
         return (*self.update_theta(theta, total, moved, self.n_subjects), sharpness)
 
     def update_theta(
@@ -249,23 +245,17 @@ class AnchoredEM:
             matched = np.array([match is not None for match in self.matches])
             shift = _expressible(mean, theta["effect_covariance"], matched)
             new = absorb(new, self.matches, shift)
-            second = second - np.outer(shift, mean) - np.outer(mean, shift) + np.outer(shift, shift)
+            second = shifted_second(second, mean, shift)
         if "effect_covariance" not in self.fixed and len(mean):
             sigma = project_covariance((second + second.T) / 2, self.structure, self.blocks)
             floor = EFFECT_FLOOR * self.effect_scale
             new["effect_covariance"], _ = floor_eigenvalues(sigma, floor)
         return new, shift
 
-    def as_coef(self, key: str, shift: np.ndarray) -> np.ndarray:
-        """The change of one coefficient array that a shift of the effects amounts to."""
-        block = next((b for b in self.kernel.blocks if b.key + "coef" == key), None)
-        shape: tuple[int, ...] = (self.kernel.n_states, len(self.free[key]))
-        if isinstance(block, GaussianBlock):
-            shape = (self.kernel.n_states, block.kernel.n_outcomes, len(block.kernel.x_cols))
-        elif key == "start.coef":
-            shape = (1, len(self.free[key]))
+    def as_coef(self, key: str, coef: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        """The change of the array `coef`, theta[key], that a shift of the effects amounts to."""
         own = tuple(match if match and match.key == key else None for match in self.matches)
-        return absorb({key: np.zeros(shape)}, own, shift)[key]
+        return absorb({key: np.zeros_like(coef)}, own, shift)[key]
 
     def _closed_forms(self, theta: dict[str, np.ndarray], total: Totals) -> dict[str, np.ndarray]:
         new = {}
@@ -295,24 +285,15 @@ class AnchoredEM:
         """A few Newton steps on one coefficient array."""
         problems = coef.reshape(terms.gradient.shape)
 
-        def total(x: np.ndarray, anchored: Callable[..., Any], at_nodes: Callable[..., Any]) -> Any:
+        def total(x: np.ndarray, part: Callable[..., Any]) -> Any:
             x = x.reshape(coef.shape)
-            if self.nodes is not None:
-                parts = self.each_chunk(
-                    lambda chunk, p: at_nodes(self.kernel, key, x, p.kept, chunk), passes
-                )
-            else:
-                parts = self.each_chunk(
-                    lambda chunk, p: anchored(
-                        self.kernel, key, x, p.mean, p.covariance, p.kept, chunk
-                    ),
-                    passes,
-                )
-            return _add_up(parts)
+            return add_up(
+                self.each_chunk(lambda chunk, p: part(self.kernel, key, x, p.kept, chunk), passes)
+            )
 
         found = climb(
-            lambda x: total(x, coef_pass, node_coef_pass),
-            lambda x: total(x, coef_height, node_coef_height),
+            lambda x: total(x, coef_pass),
+            lambda x: total(x, coef_height),
             problems,
             terms,
             self.free_of(key, problems),
@@ -389,7 +370,15 @@ def _expressible(mean: np.ndarray, sigma: np.ndarray, matched: np.ndarray) -> np
     return shift
 
 
-def _add_up(parts: Sequence[Any]) -> Any:
+def shifted_second(
+    second: np.ndarray, mean: np.ndarray, shift: np.ndarray, n_subjects: int = 1
+) -> np.ndarray:
+    """Second moments of effects that lose `shift`, from their means; or sums over subjects."""
+    cross = np.outer(shift, mean)
+    return second - cross - cross.T + n_subjects * np.outer(shift, shift)
+
+
+def add_up(parts: Sequence[Any]) -> Any:
     """The chunks' arrays added up, as NumPy."""
     if len(parts) == 1:
         return jax.tree.map(np.asarray, parts[0])

@@ -39,6 +39,8 @@ _E_STEPS, _M_STEPS = 4, 1
 """Newton steps within an iteration: the next iteration goes on from there anyway."""
 _SAME = 0.1
 """A start within this distance of where another one ended, in every parameter, ends there too."""
+_BETTER = 0.1
+"""A rise of the bound that makes another solution worth having."""
 _AGREE = 1.0
 """Starts whose bounds are this close (in log likelihood units) found the same solution."""
 
@@ -218,7 +220,7 @@ def _best_start(
         # The same parameters with every anchor at 0 sometimes lead to a better solution.
         blank = State(run.state.theta, tuple(np.zeros_like(a) for a in run.state.anchors))
         second = iterate(part, blank, replace(rules, max_searches=0), rng, watch)
-        if second.last.bound > run.last.bound + _SAME:
+        if second.last.bound > run.last.bound + _BETTER:
             run = _joined(run, second)
             runs.append((start, run))
     anchors = list(start.anchors)

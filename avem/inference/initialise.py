@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,8 +49,20 @@ class Rows:
     @cached_property
     def features(self) -> np.ndarray:
         """(rows, features) in which states lie apart; NaN where missing."""
-        parts = [self._features(piece, at) for piece, at in self.model.each_piece()]
-        return np.concatenate(parts, axis=1)
+        return np.concatenate(list(self._parts.values()), axis=1)
+
+    @cached_property
+    def _parts(self) -> dict[Piece, np.ndarray]:
+        return {piece: self._features(piece, at) for piece, at in self.model.each_piece()}
+
+    def places(self, piece: Piece) -> list[int]:
+        """Where a piece's features stand among all of them."""
+        first = 0
+        for other, part in self._parts.items():
+            if other is piece:
+                return list(range(first, first + part.shape[1]))
+            first += part.shape[1]
+        raise AssertionError(piece)
 
     def _features(self, piece: Piece, at: tuple[int, ...]) -> np.ndarray:
         y = self.data.y[:, list(at)]
@@ -84,7 +97,7 @@ class Rows:
     def averaged(self, values: np.ndarray, window: int) -> np.ndarray:
         """Each row's mean with its neighbours in the same sequence, over what was seen."""
         panel = self.data.panel
-        order = np.lexsort((panel.row_step, panel.row_lane))
+        order = panel.order
         seen = ~np.isnan(values[order])
         zero = np.zeros((1, values.shape[1]))
         total = np.concatenate([zero, np.cumsum(np.where(seen, values[order], 0.0), axis=0)])
@@ -97,6 +110,14 @@ class Rows:
         out = np.empty_like(values)
         out[order] = (total[high] - total[low]) / np.maximum(count[high] - count[low], 1)
         return out
+
+
+class _Clusters(NamedTuple):
+    """Rows and the cluster of each; `centred`: as deviations from their subjects' means."""
+
+    rows: np.ndarray
+    label: np.ndarray
+    centred: bool
 
 
 def make_start(
@@ -129,8 +150,9 @@ def make_start(
         if (label == before).all():
             break
     theta = _chain_start(model)
+    clusters = _Clusters(sample, label, centred)
     for piece, at in model.each_piece():
-        theta.update(_piece_start(rows, piece, at, sample, label, centred, rng))
+        theta.update(_piece_start(rows, piece, at, clusters, rng))
     sigma, effects = _effects_start(rows, centred)
     theta["effect_covariance"] = np.diag(sigma)
     return theta, effects
@@ -166,15 +188,14 @@ def _piece_start(
     rows: Rows,
     piece: Piece,
     at: tuple[int, ...],
-    sample: np.ndarray,
-    label: np.ndarray,
-    centred: bool,
+    clusters: _Clusters,
     rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
     data, n_states = rows.data, rows.model.n_states
+    sample, label, _ = clusters
     y = data.y[sample][:, list(at)]
     if isinstance(piece.family, Gaussian):
-        return _gaussian_start(rows, piece, at, sample, label, centred, rng)
+        return _gaussian_start(rows, piece, at, clusters, rng)
     if isinstance(piece.family, Custom):
         base = np.array([[value for _, value in piece.family.params]] * n_states)
         jitter = 0.5 * rng.standard_normal(base.shape) if n_states > 1 else 0.0
@@ -230,15 +251,14 @@ def _gaussian_start(
     rows: Rows,
     piece: Piece,
     at: tuple[int, ...],
-    sample: np.ndarray,
-    label: np.ndarray,
-    centred: bool,
+    clusters: _Clusters,
     rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
+    sample, label, centred = clusters
     data, n_states = rows.data, rows.model.n_states
     y = data.y[sample][:, list(at)]
     if centred and rows.model.scaling.constant in piece.lines[0].z_cols:
-        y = y - rows.subject_means[data.panel.row_subject[sample]][:, _feature_places(rows, piece)]
+        y = y - rows.subject_means[data.panel.row_subject[sample]][:, rows.places(piece)]
     y = np.nan_to_num(y)
     x = data.a[sample][:, list(piece.lines[0].x_cols)]
     coef = _regress(x, y, label, n_states, rng) if x.shape[1] else np.zeros((n_states, len(at), 0))
@@ -254,17 +274,6 @@ def _gaussian_start(
     return {piece.key + "coef": coef, piece.key + "covariance": covariance}
 
 
-def _feature_places(rows: Rows, piece: Piece) -> list[int]:
-    """Where a Gaussian piece's outcomes stand among the features."""
-    at = 0
-    for other, columns in rows.model.each_piece():
-        width = rows._features(other, columns).shape[1] if other is not piece else len(columns)
-        if other is piece:
-            return list(range(at, at + width))
-        at += width
-    raise AssertionError(piece)
-
-
 def _effects_start(rows: Rows, centred: bool) -> tuple[np.ndarray, np.ndarray]:
     """Variances of the effects, and each subject's effects (d, subjects)."""
     model = rows.model
@@ -273,7 +282,7 @@ def _effects_start(rows: Rows, centred: bool) -> tuple[np.ndarray, np.ndarray]:
     for piece, at in model.each_piece():
         if not isinstance(piece.family, Gaussian):
             continue
-        places = _feature_places(rows, piece)
+        places = rows.places(piece)
         for j, line in enumerate(piece.lines):
             means, spread = rows.subject_means[:, places[j]], rows.data.spread[at[j]]
             for of_state in line.effects:

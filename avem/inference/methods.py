@@ -48,4 +48,4 @@ def make_nodes(how: Integration, n_effects: int, rng: np.random.Generator) -> No
                 "(n_nodes=), method='monte_carlo', or method='avem'."
             )
         points, weights = gauss_hermite(n_effects, per_effect)
-    return Nodes(points[:, :, None], np.log(weights))
+    return Nodes(points, np.log(weights))

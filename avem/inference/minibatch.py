@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from avem.families.gaussian import Sums
-from avem.inference.avem import AnchoredEM, State
+from avem.inference.avem import AnchoredEM, State, add_up, shifted_second
 from avem.inference.loop import Rules, Run, Watcher, iterate
 from avem.inference.newton import newton_step
 from avem.inference.passes import Pass, Totals
@@ -73,7 +73,7 @@ def iterate_batches(
             theta, shift = _m_step(em, theta, [share for share in shares if share is not None])
             if shift.any():
                 anchors = [anchor - shift[:, None] for anchor in anchors]
-                shares = [_shifted(em, share, shift) for share in shares]
+                shares = [_shifted(em, theta, share, shift) for share in shares]
         history.append((float(bounds.sum()), float(logliks.sum())))
         change = float(np.abs(pack_theta(theta) - pack_theta(before)).max())
         if watch(number, history[-1][0], change) or change < _NEAR:
@@ -104,7 +104,7 @@ def _m_step(
     em: AnchoredEM, theta: dict[str, np.ndarray], shares: Sequence[_Share]
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Parameters from the sum of all contributions, and the shift of the effects' means."""
-    total: _Share = jax.tree.map(lambda *parts: np.sum(parts, axis=0), *shares)
+    total: _Share = add_up(shares)
     moved = {}
     for i, key in enumerate(em.kernel.newton_keys):
         coef = theta[key].reshape(total.pull[i].shape)
@@ -114,16 +114,17 @@ def _m_step(
     return em.update_theta(theta, total.totals, moved, int(total.n_subjects))
 
 
-def _shifted(em: AnchoredEM, share: _Share | None, shift: np.ndarray) -> _Share | None:
+def _shifted(
+    em: AnchoredEM, theta: dict[str, np.ndarray], share: _Share | None, shift: np.ndarray
+) -> _Share | None:
     """A contribution as if the effects' means had been moved into the coefficients before it."""
     if share is None:
         return None
     n, totals = share.n_subjects, share.totals
-    mean, second = totals.effect_mean, totals.effect_second
-    cross = np.outer(shift, mean)
-    second = second - cross - cross.T + n * np.outer(shift, shift)
+    mean = totals.effect_mean
+    second = shifted_second(totals.effect_second, mean, shift, n)
     emissions = tuple(
-        _shifted_sums(block, sums, em.as_coef(block.key + "coef", shift))
+        _shifted_sums(sums, em.as_coef(block.key + "coef", theta[block.key + "coef"], shift))
         if isinstance(block, GaussianBlock)
         else None
         for block, sums in zip(em.kernel.blocks, totals.emissions, strict=True)
@@ -131,12 +132,12 @@ def _shifted(em: AnchoredEM, share: _Share | None, shift: np.ndarray) -> _Share 
     totals = Totals(totals.first, totals.pair, emissions, mean - n * shift, second)
     pull = []
     for i, key in enumerate(em.kernel.newton_keys):
-        move = em.as_coef(key, shift).reshape(share.pull[i].shape)
+        move = em.as_coef(key, theta[key], shift).reshape(share.pull[i].shape)
         pull.append(share.pull[i] + np.einsum("bij,bj->bi", share.curvature[i], move))
     return _Share(totals, tuple(pull), share.curvature, n)
 
 
-def _shifted_sums(block: GaussianBlock, sums: Any, move: np.ndarray) -> Sums:
+def _shifted_sums(sums: Any, move: np.ndarray) -> Sums:
     """Residuals grow by what their effects lose: r + move x."""
     xr = sums.xr + np.einsum("kjm,kgmn->kgjn", move, sums.xx)
     cross = np.einsum("kim,kgjm->kgij", move, sums.xr)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from avem.effects.prior import log_density
+from avem.effects.prior import log_joint
 from avem.inference.avem import AnchoredEM, State
 
 _MAX_SHIFTS = 12
@@ -81,11 +81,8 @@ def _climb(
     there = tuple(np.asarray(p.mean) for p in em.try_e_step(State(theta, anchors)))
     there = tuple(np.where(np.isfinite(f), f, 0.0) for f in there)
     passes = em.try_e_step(State(theta, there))
-    heights = [
-        np.asarray(p.loglik) + log_density(theta["effect_covariance"], f)
-        for p, f in zip(passes, there, strict=True)
-    ]
-    return there, [np.where(np.isfinite(h), h, -np.inf) for h in heights]
+    sigma, pairs = theta["effect_covariance"], zip(passes, there, strict=True)
+    return there, [log_joint(p.loglik, sigma, f) for p, f in pairs]  # type: ignore[arg-type]
 
 
 def label_shifts(em: AnchoredEM, theta: dict[str, np.ndarray]) -> np.ndarray:

@@ -1,9 +1,7 @@
 """The E-step by integration over the effects: local passes at nodes, weighed by the likelihood.
 
-Where the nodes are is all that tells the methods apart: around the prior (quadrature and Monte
-Carlo EM, the paper's Appendix A.2) or around each subject's posterior (adaptive). For nodes
-f_j = m_i + C_i x_j and weights v_j that stand for a standard normal x, the integral of
-p(D_i | f) p(f) is the sum of v_j p(D_i | f_j) p(f_j) |C_i| / phi(x_j).
+Quadrature and Monte Carlo EM (the paper's Appendix A.2): the nodes f_j = C x_j, with C the Cholesky
+factor of Sigma, and weights v_j stand for the prior, so that p(D_i) is the sum of v_j p(D_i | f_j).
 """
 
 from __future__ import annotations
@@ -17,11 +15,10 @@ from jax import Array, lax
 from jax.scipy.special import logsumexp
 
 from avem.data._layout import Chunk
-from avem.inference.passes import Pass, Totals
+from avem.inference.passes import Pass, Totals, first_terms
 from avem.models.emissions import GaussianBlock, Theta
 from avem.models.general import CoefTerms
 from avem.models.hmm_kernel import HMMKernel, Local
-from avem.numerics.linalg import cholesky, inverse_and_logdet
 
 
 class KeptNodes(NamedTuple):
@@ -30,36 +27,28 @@ class KeptNodes(NamedTuple):
     nodes: Array
     weighed: Local
 
-
-def place_nodes(
-    sigma: Array, centre: Array, spread: Array, points: Array, log_weights: Array
-) -> tuple[Array, Array]:
-    """Nodes (node, d, subject) and the logs of what multiplies p(D_i | f_j) (node, subject)."""
-    low = cholesky(spread)
-    nodes = centre[None] + jnp.einsum("abs,jbs->jas", low, points)
-    precision, logdet = inverse_and_logdet(sigma[:, :, None])
-    distance = (precision[:, :, 0, None] * nodes[:, :, None] * nodes[:, None]).sum((1, 2))
-    log_prior = -0.5 * (distance + logdet)
-    log_normal = -0.5 * (points**2).sum(1)
-    log_size = jnp.log(jnp.diagonal(low)).sum(-1)
-    return nodes, log_weights[:, None] + log_prior - log_normal + log_size
+    def coef_terms(self, kernel: HMMKernel, key: str, coef: Array, chunk: Chunk) -> CoefTerms:
+        """A sum over nodes, each a point with its share of the weights."""
+        return _sum_over_nodes(
+            lambda part, f: kernel.coef_terms(key, coef, f, None, part, chunk),
+            (self.weighed, self.nodes),
+        )
 
 
 @partial(jax.jit, static_argnames=("kernel", "form"))
 def node_pass(
     kernel: HMMKernel,
     theta: Theta,
-    centre: Array,
-    spread: Array,
     points: Array,
     log_weights: Array,
     chunk: Chunk,
     form: str,
 ) -> Pass:
-    """E-step of the subjects of one chunk; `points` (node, d, subject or 1) are standard normal."""
-    nodes, log_factor = place_nodes(theta["effect_covariance"], centre, spread, points, log_weights)
+    """E-step of the subjects of one chunk; `points` (node, d) stand for a standard normal."""
+    at = points @ jnp.linalg.cholesky(theta["effect_covariance"]).T
+    nodes = jnp.broadcast_to(at[:, :, None], (*at.shape, chunk.real.shape[0]))
     local = lax.map(lambda f: kernel.local(theta, f, chunk, form), nodes)
-    height = log_factor + local.loglik
+    height = log_weights[:, None] + local.loglik
     loglik = logsumexp(height, axis=0)
     share = jnp.exp(height - loglik)
     mean = (share[:, None] * nodes).sum(0)
@@ -70,8 +59,8 @@ def node_pass(
         pair=weighed.chain[1].sum((0, 1, -1)),
         emissions=tuple(
             _sum_over_nodes(
-                lambda part, f, s, block=block: block.totals(part, f, f[:, None] * f[None]),
-                (weighed.emissions[i], nodes, share),
+                lambda part, f, block=block: block.totals(part, f, f[:, None] * f[None]),
+                (weighed.emissions[i], nodes),
             )
             if isinstance(block, GaussianBlock)
             else None
@@ -80,24 +69,11 @@ def node_pass(
         effect_mean=jnp.where(chunk.real, mean, 0.0).sum(-1),
         effect_second=jnp.where(chunk.real, second, 0.0).sum(-1),
     )
-    terms = tuple(
-        node_coef_terms(kernel, key, theta[key], nodes, weighed, chunk)
-        for key in kernel.newton_keys
-    )
     kept = KeptNodes(nodes, weighed)
     cov = second - mean[:, None] * mean[None]
-    bound = jnp.where(chunk.real, loglik, 0.0)
-    return Pass(mean, cov, jnp.where(chunk.real, loglik, 0.0), bound, totals, kept, terms)
-
-
-def node_coef_terms(
-    kernel: HMMKernel, key: str, coef: Array, nodes: Array, weighed: Local, chunk: Chunk
-) -> CoefTerms:
-    """The M-step's terms: a sum over nodes, each a point with its share of the weights."""
-    return _sum_over_nodes(
-        lambda part, f: kernel.coef_terms(key, coef, f, None, part, chunk),
-        (weighed, nodes),
-    )
+    loglik = jnp.where(chunk.real, loglik, 0.0)
+    terms = first_terms(kernel, theta, kept, chunk)
+    return Pass(mean, cov, loglik, loglik, totals, kept, terms)
 
 
 def _sum_over_nodes(function, stacked):
@@ -110,19 +86,3 @@ def _sum_over_nodes(function, stacked):
         lambda sums, parts: (jax.tree.map(jnp.add, sums, function(*parts)), None), zero, stacked
     )
     return total
-
-
-@partial(jax.jit, static_argnames=("kernel", "key"))
-def node_coef_pass(
-    kernel: HMMKernel, key: str, coef: Array, kept: KeptNodes, chunk: Chunk
-) -> CoefTerms:
-    """A chunk's part of a further Newton step of theta[key]."""
-    return node_coef_terms(kernel, key, coef, kept.nodes, kept.weighed, chunk)
-
-
-@partial(jax.jit, static_argnames=("kernel", "key"))
-def node_coef_height(
-    kernel: HMMKernel, key: str, coef: Array, kept: KeptNodes, chunk: Chunk
-) -> Array:
-    """The value alone of `node_coef_pass`."""
-    return node_coef_terms(kernel, key, coef, kept.nodes, kept.weighed, chunk).value

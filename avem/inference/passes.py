@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,25 @@ class Totals(NamedTuple):
     effect_second: Any
 
 
+class Kept(Protocol):
+    """What an E-step keeps on the device for the M-step by Newton."""
+
+    def coef_terms(self, kernel: HMMKernel, key: str, coef: Array, chunk: Chunk) -> CoefTerms:
+        """A chunk's part of the M-step of theta[key]: value and derivatives, over the effects."""
+        ...
+
+
+class KeptAnchored(NamedTuple):
+    """q, and what the blocks without a closed form collected; None for the others."""
+
+    mean: Array
+    covariance: Array
+    local: Local
+
+    def coef_terms(self, kernel: HMMKernel, key: str, coef: Array, chunk: Chunk) -> CoefTerms:
+        return kernel.coef_terms(key, coef, self.mean, self.covariance, self.local, chunk)
+
+
 class Pass(NamedTuple):
     """One chunk after the E-step."""
 
@@ -45,8 +64,7 @@ class Pass(NamedTuple):
     bound: Array
     """The anchored ELBO of each subject at (anchor, new q_i, theta)."""
     totals: Totals
-    kept: Any
-    """What Newton's steps need of the local posterior."""
+    kept: Kept
     terms: tuple[CoefTerms, ...]
     """The first Newton step's, for each of the kernel's `newton_keys`."""
 
@@ -65,8 +83,7 @@ def anchored_pass(
     local = kernel.local(theta, anchor, chunk, form)
     q, gain = update_q(kernel, theta, anchor, local, chunk, q_update, newton_steps)
     second = q.second_moment()
-    chain = kernel.chain
-    emissions = zip(kernel.blocks, local.emissions, strict=True)
+    emissions = list(zip(kernel.blocks, local.emissions, strict=True))
     totals = Totals(
         first=local.chain[0].sum(-1),
         pair=local.chain[1].sum((0, -1)),
@@ -77,20 +94,21 @@ def anchored_pass(
         effect_mean=jnp.where(chunk.real, q.mean, 0.0).sum(-1),
         effect_second=jnp.where(chunk.real, second, 0.0).sum(-1),
     )
-    kept = Local(
+    closed_chain = kernel.chain.moves is None and kernel.chain.start is None
+    needed: Any = Local(
         loglik=None,  # type: ignore[arg-type]
-        emissions=tuple(
-            None if block.closed_form else part
-            for block, part in zip(kernel.blocks, local.emissions, strict=True)
-        ),
-        chain=local.chain if chain.moves is not None or chain.start is not None else None,  # type: ignore[arg-type]
+        emissions=tuple(None if block.closed_form else part for block, part in emissions),
+        chain=None if closed_chain else local.chain,  # type: ignore[arg-type]
     )
+    kept = KeptAnchored(q.mean, q.covariance, needed)
     bound = jnp.where(chunk.real, local.loglik + gain - q.divergence, 0.0)
-    terms = tuple(
-        kernel.coef_terms(key, theta[key], q.mean, q.covariance, local, chunk)
-        for key in kernel.newton_keys
-    )
+    terms = first_terms(kernel, theta, kept, chunk)
     return Pass(q.mean, q.covariance, local.loglik, bound, totals, kept, terms)
+
+
+def first_terms(kernel: HMMKernel, theta: Theta, kept: Kept, chunk: Chunk) -> tuple[CoefTerms, ...]:
+    """The terms of the first Newton step, for each of the kernel's `newton_keys`."""
+    return tuple(kept.coef_terms(kernel, key, theta[key], chunk) for key in kernel.newton_keys)
 
 
 def update_q(
@@ -124,19 +142,15 @@ def update_q(
 
 
 @partial(jax.jit, static_argnames=("kernel", "key"))
-def coef_pass(
-    kernel: HMMKernel, key: str, coef: Array, mean: Array, cov: Array, kept: Local, chunk: Chunk
-) -> CoefTerms:
-    """A chunk's part of the M-step of theta[key]: value and derivatives under q."""
-    return kernel.coef_terms(key, coef, mean, cov, kept, chunk)
+def coef_pass(kernel: HMMKernel, key: str, coef: Array, kept: Kept, chunk: Chunk) -> CoefTerms:
+    """The terms of a further Newton step."""
+    return kept.coef_terms(kernel, key, coef, chunk)
 
 
 @partial(jax.jit, static_argnames=("kernel", "key"))
-def coef_height(
-    kernel: HMMKernel, key: str, coef: Array, mean: Array, cov: Array, kept: Local, chunk: Chunk
-) -> Array:
+def coef_height(kernel: HMMKernel, key: str, coef: Array, kept: Kept, chunk: Chunk) -> Array:
     """The value alone of `coef_pass`."""
-    return kernel.coef_terms(key, coef, mean, cov, kept, chunk).value
+    return kept.coef_terms(kernel, key, coef, chunk).value
 
 
 @partial(jax.jit, static_argnames=("kernel", "form"))

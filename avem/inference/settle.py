@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from avem.effects.prior import log_density
+from avem.effects.prior import log_joint
 from avem.inference.passes import Pass, bound_at
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ def settle(
     sigma = state.theta["effect_covariance"]
 
     def look(anchor: np.ndarray, seen: Pass) -> _Place:
-        height = np.asarray(seen.loglik) + log_density(sigma, anchor)
-        return _Place(anchor, np.asarray(seen.mean), np.where(np.isfinite(height), height, -np.inf))
+        return _Place(anchor, seen.mean, log_joint(seen.loglik, sigma, anchor))  # type: ignore[arg-type]
 
     def run(chunks: list[int], anchors: dict[int, np.ndarray]) -> dict[int, Pass]:
         part = replace(state, anchors=tuple(anchors[c] for c in chunks))

@@ -8,6 +8,7 @@ import numpy as np
 
 from avem.families import Custom, Gaussian
 from avem.models.hmm_model import HMMModel
+from avem.models.structure import moves_as_matrix, moves_by_distance
 
 Theta = dict[str, np.ndarray]
 _CHANCES = ("initial", "transition")
@@ -92,13 +93,12 @@ def find_matches(model: HMMModel, fixed: frozenset[str] = frozenset()) -> tuple[
 
 
 def _match_line(found, line, key: str, lead: tuple[int, ...], at: int) -> None:
-    shared = len(set(line.effects)) == 1 and len(line.effects) > 1
-    one_state = len(line.effects) == 1
+    shared = len(set(line.effects)) == 1
     for state, places in enumerate(line.effects[:1] if shared else line.effects):
         for column, place in zip(line.z_cols, places, strict=True):
             if column in line.x_cols:
                 term = at + line.x_cols.index(column)
-                found[place] = Match(key, None if shared or one_state else state, (*lead, term))
+                found[place] = Match(key, None if shared else state, (*lead, term))
 
 
 def absorb(theta: Theta, matches: tuple[Match | None, ...], shift: np.ndarray) -> Theta:
@@ -121,7 +121,8 @@ def reorder(model: HMMModel, theta: Theta, order: np.ndarray) -> tuple[Theta, np
         if key == "transition":
             new[key] = value[np.ix_(order, order)]
         elif key == "moves.coef":
-            new[key] = _turned_moves(value.reshape(k, k - 1, -1), order)
+            matrix = moves_as_matrix(value.reshape(k, k - 1, -1))[np.ix_(order, order)]
+            new[key] = moves_by_distance(matrix).reshape(k, -1)
         elif key == "start.coef":
             rows = np.concatenate([np.zeros((1, value.size // (k - 1))), value.reshape(k - 1, -1)])
             new[key] = (rows[order] - rows[order[0]])[1:].reshape(1, -1)
@@ -144,14 +145,3 @@ def reorder(model: HMMModel, theta: Theta, order: np.ndarray) -> tuple[Theta, np
     )
     new["effect_covariance"] = theta["effect_covariance"][np.ix_(source, source)]
     return new, source
-
-
-def _turned_moves(coef: np.ndarray, order: np.ndarray) -> np.ndarray:
-    k = len(order)
-    states = np.arange(k)
-    full = np.zeros((k, k, coef.shape[2]))
-    for j in range(1, k):
-        full[states, (states + j) % k] = coef[:, j - 1]
-    full = full[np.ix_(order, order)]
-    parts = [full[states, (states + j) % k] for j in range(1, k)]
-    return np.stack(parts, axis=1).reshape(k, -1)

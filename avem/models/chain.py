@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, nn
@@ -124,36 +125,32 @@ class Chain:
 
     def value(self, theta: Theta, mean, cov, collected, chunk: Chunk) -> Array:
         """E_q of the chain's part of Q(f), as far as f acts on it."""
-        first, pair = collected
         assert self.moves is not None
-        coef, cells = theta["moves.coef"], self._move_cells(pair, chunk)
-        on_lanes = q_on_lanes(mean, cov, chunk)
-        if self.n_cells == 0:
-            total = by_subject(self.moves.value(coef, *on_lanes, cells), chunk)
-        else:
-            total = self.moves.value(coef, mean, cov, cells)
-        if self.stationary:
-            term, flat = self._stationary_term(first, chunk), coef.reshape(1, -1)
-            total += by_subject(
-                auto.expected_value(term, flat, *on_lanes, self.move_effects), chunk
-            )
-        return total
+        return self._expected(
+            self.moves.value, auto.expected_value, theta, mean, cov, collected, chunk
+        )
 
     def effect_terms(self, theta: Theta, mean, cov, collected, chunk: Chunk) -> EffectTerms:
         """The same with derivatives in f."""
-        first, pair = collected
         assert self.moves is not None
+        return self._expected(
+            self.moves.effect_terms, auto.effect_terms, theta, mean, cov, collected, chunk
+        )
+
+    def _expected(self, of_moves, of_term, theta: Theta, mean, cov, collected, chunk: Chunk):
+        """What the moves say, per subject, and a stationary start on top."""
+        first, pair = collected
         coef, cells = theta["moves.coef"], self._move_cells(pair, chunk)
         on_lanes = q_on_lanes(mean, cov, chunk)
         if self.n_cells == 0:
-            terms = sum_lanes(self.moves.effect_terms(coef, *on_lanes, cells), chunk)
+            total = sum_lanes(of_moves(coef, *on_lanes, cells), chunk)
         else:
-            terms = self.moves.effect_terms(coef, mean, cov, cells)
+            total = of_moves(coef, mean, cov, cells)
         if self.stationary:
             term, flat = self._stationary_term(first, chunk), coef.reshape(1, -1)
-            more = auto.effect_terms(term, flat, *on_lanes, self.move_effects)
-            terms = EffectTerms(*map(jnp.add, terms, sum_lanes(more, chunk)))
-        return terms
+            more = sum_lanes(of_term(term, flat, *on_lanes, self.move_effects), chunk)
+            total = jax.tree.map(jnp.add, total, more)
+        return total
 
     def move_terms(self, coef: Array, mean, cov, collected, chunk: Chunk) -> CoefTerms:
         """For the M-step of the transitions; one problem, as a stationary start ties the states."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -90,6 +90,27 @@ class HMMModel:
         scaling = Scaling.none(n_outcomes, len(designs.keys), designs.names.index("Intercept"))
         constant = (np.arange(len(designs.keys)) == scaling.constant).astype(float)
         return cls(spec, families, designs, scaling, averages=constant)
+
+    def scaled_to(self, data: HMMData) -> HMMModel:
+        """The same model with the units and averages of a data set."""
+        scaling = Scaling.learn(
+            self.structure,
+            self.y_cols,
+            data.Y,
+            data.A,
+            self.scaling.constant,
+            self.effect_covariance,
+        )
+        return replace(self.averaged_over(data), scaling=scaling)
+
+    def averaged_over(self, data: HMMData) -> HMMModel:
+        """The same model with the averages of a data set."""
+        return replace(self, averages=data.A[~np.isnan(data.Y).all(axis=1)].mean(0))
+
+    def in_user_units(self) -> HMMModel:
+        """The same model without any scaling."""
+        n_outcomes, n_columns = len(self.scaling.centre), len(self.scaling.column_scale)
+        return replace(self, scaling=Scaling.none(n_outcomes, n_columns, self.scaling.constant))
 
     # --- what it is made of ---------------------------------------------------------------------
 

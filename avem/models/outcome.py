@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from avem.data import Panel, parse_formula
-from avem.data.columns import outcome_labels, outcome_values
+from avem.data.columns import outcome_codes, outcome_labels, outcome_values
 from avem.data.formula import Formula
 from avem.data.frames import examples
 from avem.errors import DataError, ModelError
@@ -140,7 +139,7 @@ def _with_levels(family: Any, panel: Panel, name: str) -> Family:
 def read_outcome(family: AnyFamily, panel: Panel, name: str) -> np.ndarray:
     """(rows, columns): the outcome and the further columns its family reads, NaN where missing."""
     if isinstance(family, Family) and family.takes_levels:
-        return _codes(family, panel, name)[:, None]
+        return outcome_codes(panel, name, family.levels)[:, None]  # type: ignore[attr-defined]
     y = outcome_values(panel, name)
     if not isinstance(family, Family):
         return y[:, None]
@@ -168,19 +167,3 @@ def read_extras(family: Family, panel: Panel) -> list[np.ndarray]:
     """The further columns that a family reads beside the outcome, each (rows,)."""
     use = f"beside a {family.name} outcome"
     return [outcome_values(panel, extra, use) for extra in family.extras]
-
-
-def _codes(family: Any, panel: Panel, name: str) -> np.ndarray:
-    values = panel.table[name] if name in panel.table.columns else None
-    if values is None:
-        outcome_labels(panel, name)  # raises, and says which columns there are
-    codes, found = pd.factorize(panel.table[name])
-    number = {level: i for i, level in enumerate(family.levels)}
-    unknown = [level for level in found.tolist() if level not in number]
-    if unknown:
-        raise DataError(
-            f"The outcome {name!r} has values that the model does not know: {examples(unknown)}. "
-            f"It knows {examples(family.levels)}."
-        )
-    places = np.array([*(number[level] for level in found.tolist()), np.nan], float)
-    return places[codes]

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from avem.errors import ModelError
 from avem.families import Custom, Gaussian
 from avem.families.base import Family, Link
 from avem.models.hmm_model import HMMModel
-from avem.models.structure import Line, Piece
+from avem.models.structure import Line, Piece, moves_as_matrix, moves_by_distance
 
 Params = dict[str, np.ndarray]
 CHAIN_PARAMS = ("initial", "initial_coef", "transition", "transition_coef", "effect_covariance")
@@ -225,13 +226,9 @@ class _Translation:
             out["initial"] = np.array(theta["initial"])
         if structure.moves:
             b = theta["moves.coef"].reshape(k, k - 1, -1)
-            full = np.zeros((k, k, b.shape[2]))
-            for j in range(1, k):
-                to = (self.states + j) % k
-                full[self.states, to] = self._line_out(b[:, j - 1], structure.moves[0])
+            full = moves_as_matrix(self._line_out(b, structure.moves[0]))
             if _plain(structure.moves):
-                odds = np.exp(full[:, :, 0] - full[:, :, 0].max(1, keepdims=True))
-                out["transition"] = odds / odds.sum(1, keepdims=True)
+                out["transition"] = softmax(full[:, :, 0], axis=1)
             else:
                 out["transition_coef"] = full
         else:
@@ -287,11 +284,8 @@ class _Translation:
             if full is None:
                 full = np.log(np.maximum(params["transition"], 1e-300))[:, :, None]
             full = full - full[self.states, self.states][:, None]
-            parts = [
-                self._line_in(full[self.states, (self.states + j) % k], structure.moves[0])
-                for j in range(1, k)
-            ]
-            theta["moves.coef"] = np.concatenate(parts, axis=1)
+            inside = self._line_in(moves_by_distance(full), structure.moves[0])
+            theta["moves.coef"] = inside.reshape(k, -1)
         else:
             theta["transition"] = np.array(params["transition"], float)
         for pieces in by_spec(self.model):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import softmax
 
 from avem.data import Panel
 from avem.errors import ModelError
@@ -15,7 +15,6 @@ from avem.families.base import Family
 from avem.models.hmm_model import HMMModel
 from avem.models.outcome import read_extras
 from avem.models.params import Params, params_in
-from avem.models.scaling import Scaling
 from avem.models.structure import Line, Piece
 
 
@@ -46,9 +45,7 @@ def simulate(
     effects: np.ndarray | None = None,
 ) -> Simulation:
     """One data set on the rows of `panel`; cells that are missing there stay missing."""
-    scaling = model.scaling
-    plain = Scaling.none(len(scaling.centre), len(scaling.column_scale), scaling.constant)
-    model = replace(model, scaling=plain)
+    model = model.in_user_units()
     if effects is None:
         effects = draw_effects(params, panel.n_subjects, rng)
     draw = _Draw(model, params_in(model, params), panel, effects, rng)
@@ -73,22 +70,12 @@ class _Draw:
         nowhere = [np.zeros(panel.n_rows, bool)] * n_parts
         return self.model.designs.apply(panel, nowhere, [False] * n_parts).A
 
-    def _eta(self, line: Line, coef: np.ndarray, at: np.ndarray, A: np.ndarray, state) -> Any:
-        """A line at some rows: coef (rows, terms), the effects that act in the rows' states."""
-        eta = (coef * A[:, list(line.x_cols)]).sum(1)
-        if line.z_cols:
-            own = np.array(line.effects, int)[state]
-            eta = eta + (
-                np.take_along_axis(self.effects[at], own, 1) * A[:, list(line.z_cols)]
-            ).sum(1)
-        return eta
-
     # --- states ---------------------------------------------------------------------------------
 
     def states(self) -> np.ndarray:
         """(rows,) one path for every sequence of the panel."""
         panel, k = self.panel, self.model.n_states
-        rows = np.lexsort((panel.row_step, panel.row_lane))
+        rows = panel.order
         first_row = np.cumsum(panel.lane_length) - panel.lane_length
         longest_first = np.argsort(-panel.lane_length, kind="stable")
         lengths = -panel.lane_length[longest_first]
@@ -114,18 +101,20 @@ class _Draw:
             return self.theta["initial"]
         coef = self.theta["start.coef"].reshape(k - 1, -1)
         lines = self.model.structure.start
-        A, none = self.A[at], np.zeros(len(at), int)
-        etas = [self._eta(line, coef[j], at, A, none) for j, line in enumerate(lines)]
-        return _softmax(np.stack([np.zeros(len(at)), *etas], axis=1))
+        none = np.zeros(len(at), int)
+        etas = [self._chain_eta(line, coef[j], at, none) for j, line in enumerate(lines)]
+        return softmax(np.stack([np.zeros(len(at)), *etas], axis=1), axis=1)
+
+    def _chain_eta(self, line: Line, coef: np.ndarray, at: np.ndarray, state: np.ndarray):
+        return line.eta(coef, self.A[at], state, self.effects[at])
 
     def _move(self, at: np.ndarray, state: np.ndarray) -> np.ndarray:
         k, lines = self.model.n_states, self.model.structure.moves
         if not lines:
             return self.theta["transition"][state]
         coef = self.theta["moves.coef"].reshape(k, k - 1, -1)[state]
-        A = self.A[at]
-        etas = [self._eta(line, coef[:, j], at, A, state) for j, line in enumerate(lines)]
-        chance = _softmax(np.stack([np.zeros(len(at)), *etas], axis=1))
+        etas = [self._chain_eta(line, coef[:, j], at, state) for j, line in enumerate(lines)]
+        chance = softmax(np.stack([np.zeros(len(at)), *etas], axis=1), axis=1)
         distance = (np.arange(k) - state[:, None]) % k
         return np.take_along_axis(chance, distance, axis=1)
 
@@ -181,21 +170,15 @@ class _Draw:
     def _draw(self, piece: Piece, at: np.ndarray, A: np.ndarray, states: np.ndarray) -> dict:
         """Outcome columns of a piece at some rows."""
         state, family = states[at], piece.family
-        coef = self.theta[piece.key + "coef"][state]
+        etas = piece.etas(self.theta[piece.key + "coef"], A, state, self.effects[at])
         if isinstance(family, Gaussian):
-            lines = piece.lines
-            mean = [self._eta(line, coef[:, j], at, A, state) for j, line in enumerate(lines)]
-            noise = self.rng.standard_normal((len(at), len(lines)))
+            noise = self.rng.standard_normal((len(at), len(etas)))
             root = np.linalg.cholesky(self.theta[piece.key + "covariance"])[state]
-            values = np.stack(mean, axis=1) + np.einsum("rij,rj->ri", root, noise)
+            values = np.stack(etas, axis=1) + np.einsum("rij,rj->ri", root, noise)
             return dict(zip(piece.outcomes, values.T, strict=True))
-        etas, place = [], 0
-        for line in piece.lines:
-            etas.append(self._eta(line, coef[:, place : place + len(line.terms)], at, A, state))
-            place += len(line.terms)
         assert isinstance(family, Family)
         extras = tuple(column[at] for column in read_extras(family, self.panel))
-        values = family.draw(self.rng, tuple(etas), extras)
+        values = family.draw(self.rng, etas, extras)
         if family.takes_levels:
             values = np.array(family.levels)[values.astype(int)]  # type: ignore[attr-defined]
         return {piece.outcomes[0]: values}
@@ -211,7 +194,7 @@ class _Draw:
         coef = self.theta[piece.key + "coef"]
         names = [name for name, _ in family.params]
         out = np.zeros(panel.n_rows)
-        for rows in np.split(*_by_lane(panel)):
+        for rows in np.split(panel.order, np.cumsum(panel.lane_length)[:-1]):
             effect = dict(
                 zip(family.effects, self.effects[rows[0]][list(line.effects[0])], strict=True)
             )
@@ -230,14 +213,3 @@ class _Draw:
                         for h, p in zip(histories, params, strict=True)
                     ]
         return out
-
-
-def _by_lane(panel: Panel) -> tuple[np.ndarray, np.ndarray]:
-    """Rows by lane and step, and where the lanes are cut."""
-    rows = np.lexsort((panel.row_step, panel.row_lane))
-    return rows, np.cumsum(panel.lane_length)[:-1]
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    odds = np.exp(logits - logits.max(1, keepdims=True))
-    return odds / odds.sum(1, keepdims=True)

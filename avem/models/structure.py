@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from avem.data.designs import Designs
 from avem.families import Custom, Gaussian
 from avem.families.base import Family
@@ -59,6 +61,16 @@ class Line:
     effects: tuple[tuple[int, ...], ...]
     """For every state, the place in f of each effect."""
 
+    def eta(
+        self, coef: np.ndarray, a: np.ndarray, state: np.ndarray, effects: np.ndarray
+    ) -> np.ndarray:
+        """(rows,) the predictor, for rows with coefficients, design, state and effects each."""
+        eta = (coef * a[:, list(self.x_cols)]).sum(1)
+        if self.z_cols:
+            acting = np.take_along_axis(effects, np.array(self.effects, int)[state], axis=1)
+            eta = eta + (acting * a[:, list(self.z_cols)]).sum(1)
+        return eta
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -72,6 +84,18 @@ class Piece:
     outcomes: tuple[str, ...]
     family: AnyFamily
     lines: tuple[Line, ...]
+
+    def etas(
+        self, coef: np.ndarray, a: np.ndarray, state: np.ndarray, effects: np.ndarray
+    ) -> tuple[np.ndarray, ...]:
+        """(rows,) of each line, from this piece's ``coef`` in theta (states, ...)."""
+        coef = coef.reshape(len(coef), -1)  # that of a Gaussian has an axis for the outcomes
+        out, at = [], 0
+        for line in self.lines:
+            own = coef[state, at : at + len(line.terms)]
+            at += len(line.terms)
+            out.append(line.eta(own, a, state, effects))
+        return tuple(out)
 
 
 @dataclass(frozen=True)
@@ -243,3 +267,23 @@ def _moves(designs: Designs, part: int, n_states: int, effects: _Effects) -> tup
         )
         for j in range(1, n_states)
     )
+
+
+# --- moves between states: by how many states on (as the kernels have them), or as a matrix -----
+
+
+def moves_as_matrix(by_distance: np.ndarray) -> np.ndarray:
+    """(from, to, ...) from (from, states on - 1, ...); 0 for staying."""
+    k = len(by_distance)
+    here = np.arange(k)
+    out = np.zeros((k, k, *by_distance.shape[2:]))
+    for j in range(1, k):
+        out[here, (here + j) % k] = by_distance[:, j - 1]
+    return out
+
+
+def moves_by_distance(matrix: np.ndarray) -> np.ndarray:
+    """The inverse of `moves_as_matrix`."""
+    k = len(matrix)
+    here = np.arange(k)
+    return np.stack([matrix[here, (here + j) % k] for j in range(1, k)], axis=1)

@@ -18,7 +18,6 @@ from avem.results._predict import (
     average_predictors,
     levels_of,
     occupancy,
-    predictors,
     user_theta,
 )
 
@@ -96,7 +95,8 @@ class Emissions:
         if self.data is not None and self.state is not None and fit.panel is not None:
             effects = fit.effects_mean[fit.panel.row_subject]
             a = self.data.A - model.averages
-            moved = predictors(piece, user_theta(fit), a, self.state, effects)[j]
+            coef = user_theta(fit)[piece.key + "coef"]
+            moved = piece.etas(coef, a, self.state, effects)[j]
             y = (self.data.Y[:, column] - moved)[~np.isnan(self.data.Y[:, column])]
         covariates = any(term != "Intercept" for term in line.terms) or len(z) > 1
         label = plain(name, 40) + (" at average covariates" if covariates else "")

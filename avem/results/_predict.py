@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 
 from avem.families import Binomial, Custom, Gaussian
 from avem.models.hmm_model import HMMData, HMMModel
 from avem.models.params import Params, params_in
-from avem.models.scaling import Scaling
 from avem.models.structure import Line, Piece
 
 if TYPE_CHECKING:
@@ -52,34 +51,15 @@ def levels_of(piece: Piece) -> tuple[Any, ...] | None:
 
 def user_theta(fit: HMMFit) -> Params:
     """The parameters as the kernels lay them out, but in the user's units."""
-    scaling = fit.model.scaling
-    plain = Scaling.none(len(scaling.centre), len(scaling.column_scale), scaling.constant)
-    return params_in(replace(fit.model, scaling=plain), fit.params)
-
-
-def predictors(
-    piece: Piece, theta: Params, a: np.ndarray, state: np.ndarray, effects: np.ndarray
-) -> tuple[np.ndarray, ...]:
-    """(rows,) of each line of a piece, for rows with design columns, a state and effects each."""
-    coef = theta[piece.key + "coef"]
-    coef = coef.reshape(len(coef), -1)  # that of a Gaussian has an axis for the outcomes
-    out, at = [], 0
-    for line in piece.lines:
-        own = coef[state, at : at + len(line.terms)]
-        at += len(line.terms)
-        eta = (own * a[:, list(line.x_cols)]).sum(1)
-        if line.z_cols:
-            acting = np.take_along_axis(effects, np.array(line.effects, int)[state], axis=1)
-            eta += (acting * a[:, list(line.z_cols)]).sum(1)
-        out.append(eta)
-    return tuple(out)
+    return params_in(fit.model.in_user_units(), fit.params)
 
 
 def average_predictors(fit: HMMFit, piece: Piece) -> tuple[np.ndarray, ...]:
     """(states,) of each line of a piece, at effects 0 and the covariates' averages."""
     model, states = fit.model, np.arange(fit.model.n_states)
     a = np.tile(model.averages, (len(states), 1))
-    return predictors(piece, user_theta(fit), a, states, np.zeros((len(states), model.n_effects)))
+    none = np.zeros((len(states), model.n_effects))
+    return piece.etas(user_theta(fit)[piece.key + "coef"], a, states, none)
 
 
 def row_means(fit: HMMFit, data: HMMData, state: np.ndarray, subject: np.ndarray) -> np.ndarray:
@@ -94,7 +74,7 @@ def row_means(fit: HMMFit, data: HMMData, state: np.ndarray, subject: np.ndarray
         if isinstance(family, Custom) or (levels is not None and len(levels) > 2):
             columns.append(np.full(len(state), np.nan))
             continue
-        etas = predictors(piece, theta, data.A, state, effects)
+        etas = piece.etas(theta[piece.key + "coef"], data.A, state, effects)
         columns += list(etas) if isinstance(family, Gaussian) else [family.mean(etas)]
     means = np.stack(columns, axis=1)
     for j, place in enumerate(places(fit.model)):
@@ -120,7 +100,7 @@ def average_moves(fit: HMMFit) -> np.ndarray:
     if "transition" in fit.params:
         return fit.params["transition"]
     at = fit.model.averages[list(fit.model.structure.moves[0].x_cols)]
-    return _softmax(fit.params["transition_coef"] @ at)
+    return softmax(fit.params["transition_coef"] @ at, axis=-1)
 
 
 def average_start(fit: HMMFit) -> np.ndarray:
@@ -131,7 +111,7 @@ def average_start(fit: HMMFit) -> np.ndarray:
         n = fit.model.n_states
         return _long_run(np.full(n, 1 / n), average_moves(fit))
     at = fit.model.averages[list(fit.model.structure.start[0].x_cols)]
-    return _softmax(fit.params["initial_coef"] @ at)
+    return softmax(fit.params["initial_coef"] @ at)
 
 
 def occupancy(fit: HMMFit) -> np.ndarray:
@@ -148,8 +128,3 @@ def _long_run(start: np.ndarray, moves: np.ndarray) -> np.ndarray:
     lazy = (moves + np.eye(len(moves))) / 2
     share = start @ np.linalg.matrix_power(lazy, 1 << 20)
     return share / share.sum()
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    odds = np.exp(logits - logits.max(-1, keepdims=True))
-    return odds / odds.sum(-1, keepdims=True)

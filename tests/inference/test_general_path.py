@@ -82,7 +82,9 @@ def test_the_noise_of_the_m_step_is_the_maximum():
     model, encoded, em = prepare_model(avem.MixedHMM("y ~ x + (1 + x | who)", 2, Normal()), data)
     state = start_state(model, encoded, general(GAUSSIAN), np.zeros((2, 6)))
     step = em.step(state)
-    weight = np.asarray(step.passes[0].kept.emissions[0])  # whole rows, or cells of equal rows
+    weight = np.asarray(
+        step.passes[0].kept.local.emissions[0]
+    )  # whole rows, or cells of equal rows
     assert weight.ndim == 3
     coef = step.state.theta["0.coef"]
     for nudge in 1e-3 * np.random.default_rng(0).standard_normal((10, *coef.shape)):
@@ -91,7 +93,7 @@ def test_the_noise_of_the_m_step_is_the_maximum():
 
 def value(em, step, coef):
     p = step.passes[0]
-    terms = coef_pass(em.kernel, "0.coef", coef, p.mean, p.covariance, p.kept, em.chunks[0])
+    terms = coef_pass(em.kernel, "0.coef", coef, p.kept, em.chunks[0])
     return np.asarray(terms.value)
 
 
@@ -207,7 +209,7 @@ def test_gathered_rows_give_the_same_pass_as_single_rows(monkeypatch):
 
 def value_of(kernel, p, chunk, state):
     coef = state.theta["0.coef"]
-    return coef_pass(kernel, "0.coef", coef, p.mean, p.covariance, p.kept, chunk)
+    return coef_pass(kernel, "0.coef", coef, p.kept, chunk)
 
 
 # --- transitions ----------------------------------------------------------------------------------
@@ -333,7 +335,8 @@ def check_coef_score(em, state):
     for key in ("moves.coef", "start.coef"):
         if key not in state.theta:
             continue
-        terms = coef_pass(em.kernel, key, state.theta[key], anchor, None, p.kept, chunk)
+        at_anchor = p.kept._replace(mean=anchor, covariance=None)
+        terms = coef_pass(em.kernel, key, state.theta[key], at_anchor, chunk)
         gradient = np.asarray(terms.gradient).reshape(state.theta[key].shape)
         for at in np.ndindex(*state.theta[key].shape):
             slopes = []

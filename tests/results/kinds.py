@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import jax
@@ -12,7 +11,6 @@ import pandas as pd
 import avem
 from avem.data import Panel
 from avem.models.hmm_model import HMMModel
-from avem.models.scaling import Scaling
 from avem.results.hmm_fit import FitInfo, HMMFit
 
 N, T = 8, 24
@@ -167,16 +165,7 @@ KINDS = {
 def model_of(hmm, panel):
     """The model of a fit to the panel."""
     model = HMMModel.learn(hmm.spec, panel)
-    data = model.read(panel)
-    scaling = Scaling.learn(
-        model.structure,
-        model.y_cols,
-        data.Y,
-        data.A,
-        model.scaling.constant,
-        model.effect_covariance,
-    )
-    return replace(model, averages=data.A.mean(0), scaling=scaling)
+    return model.scaled_to(model.read(panel))
 
 
 @cache

@@ -18,11 +18,12 @@ from avem.data.formula import Formula
 from avem.effects.prior import STRUCTURES, project_covariance
 from avem.errors import AvemWarning, ModelError
 from avem.families import Bernoulli
-from avem.inference.avem import ANCHORS, Q_UPDATES
-from avem.inference.fit_hmm import Fitted, Guess, Options, fit_hmm, start_gaps, starts_agreeing
+from avem.inference.em import ANCHORS, Q_UPDATES
+from avem.inference.fit_hmm import Fitted, Guess, Options, fit_hmm
 from avem.inference.loop import Rules
 from avem.inference.methods import METHODS, Integration
 from avem.inference.minibatch import lanes_per_batch
+from avem.inference.starts import start_gaps, starts_agreeing
 from avem.inference.watch import Watch
 from avem.models.checks import check_data
 from avem.models.hmm_model import Encoded, HMMData, HMMModel, Specification
@@ -124,8 +125,11 @@ class MixedHMM:
         sequence: str | None = None,
         *,
         method: str = "avem",
+        refine: str | None = None,
+        unanchored: str | Sequence[str] = "auto",
         n_nodes: int | None = None,
         n_draws: int | None = None,
+        fresh_draws: bool = False,
         q_update: str = "laplace",
         anchor: str = "mean",
         batch_size: int | None = None,
@@ -149,11 +153,20 @@ class MixedHMM:
             rows are sorted by `time` when it is given; `sequence` (session, day) restarts the chain
             while the subject keeps its effect.
         method
-            ``"avem"``: anchored variational EM. ``"quadrature"`` and ``"monte_carlo"``: EM on the
-            marginal likelihood, with the effects integrated over nodes of their prior (the paper's
-            rivals; they need many nodes when subjects have long sequences).
-        n_nodes, n_draws
-            Nodes per effect for ``"quadrature"`` (default 9); draws for ``"monte_carlo"`` (100).
+            ``"avem"``: anchored variational EM. ``"adaptive"``: maximum likelihood, the effects
+            integrated over nodes where each subject's posterior is. ``"partial"``: some effects
+            anchored, the `unanchored` ones integrated. The paper's rivals: ``"quadrature"`` and
+            ``"monte_carlo"`` (maximum likelihood with nodes or draws of the effects' prior, of
+            which long sequences need many), ``"mean_field"`` (states and effects independent in
+            the posterior), ``"structured"`` (a Gaussian posterior of the effects, exact given it).
+        refine
+            ``"adaptive"``: go on from the solution to the maximum of the marginal likelihood.
+        unanchored
+            For ``"partial"``: names of effects (as in `fit.effects()`), or ``"auto"``.
+        n_nodes, n_draws, fresh_draws
+            Nodes per effect for ``"quadrature"``, ``"partial"`` (9), ``"structured"`` and
+            ``"adaptive"``; draws for ``"monte_carlo"`` (100) and for ``"adaptive"`` with many
+            effects (256); whether ``"monte_carlo"`` draws anew in every iteration.
         q_update
             How a subject's q is found where there is no closed form: ``"laplace"`` (mode and
             curvature) or ``"quadrature"`` (the best Gaussian, by Gauss-Hermite quadrature).
@@ -183,21 +196,14 @@ class MixedHMM:
         progress
             Show progress; by default in a terminal, after two seconds.
         """
-        _check_options(method, q_update, anchor, n_starts, max_iter, tol, seed)
+        _check_options(method, refine, q_update, anchor, n_starts, max_iter, tol, seed)
         if batch_size is not None:
             check_count("batch_size", batch_size)
             if plain or anchor != "mean" or method != "avem":
                 raise ModelError(
                     "batch_size goes with method='avem', the mean anchor, and without plain=True."
                 )
-        for name, value, of in (
-            ("n_nodes", n_nodes, "quadrature"),
-            ("n_draws", n_draws, "monte_carlo"),
-        ):
-            if value is not None:
-                check_count(name, value)
-                if method != of:
-                    raise ModelError(f"{name} is for method={of!r}, and method is {method!r}.")
+        _check_nodes(method, refine, n_nodes, n_draws, fresh_draws)
         panel = self._panel(data, subject, time, sequence)
         model, read = self._model(panel, plain)
         encoded = model.encode(panel, read, max_lanes=lanes_per_batch(batch_size))
@@ -209,16 +215,23 @@ class MixedHMM:
         frozen = frozenset(held)
         if tol is None:
             tol = _PLAIN_TOL if plain else _TOL if batch_size is None else _BATCH_TOL
-        offset = model.scaling.log_jacobian(~np.isnan(encoded.y))
+        offset = float(model.scaling.log_jacobian(~np.isnan(encoded.y)).sum())
         with Watch(progress, max_iter, offset) as watch:
             fitted = fit_hmm(
                 model,
                 encoded,
                 guess=guess,
                 options=Options(
-                    q_update,
                     anchor,
-                    Integration(method, n_nodes, n_draws),
+                    Integration(
+                        method,
+                        q_update,
+                        n_nodes=n_nodes,
+                        n_draws=n_draws,
+                        fresh_draws=fresh_draws,
+                        unanchored=_effect_numbers(model, unanchored, method),
+                    ),
+                    refine,
                     batch_size is not None,
                     frozen,
                 ),
@@ -228,10 +241,17 @@ class MixedHMM:
                 keep_order=init is not None or bool(frozen - {"effect_covariance"}),
                 watch=watch,
             )
+        done = fitted.how
         how = {
             "method": method,
+            "refined": done.refined,
             "q_update": q_update,
             "anchor": anchor,
+            "unanchored": tuple(model.effect_names[e] for e in done.unanchored or ()),
+            "n_nodes": n_nodes,
+            "n_draws": n_draws,
+            "fresh_draws": bool(fresh_draws),
+            "fixed": tuple(sorted(frozen)),
             "plain": plain,
             "seed": int(seed),
         }
@@ -362,7 +382,7 @@ class MixedHMM:
         observed = ~np.isnan(data.y)
         own = [column for piece, at in model.each_piece() for column in at[: len(piece.outcomes)]]
         effects_mean, effects_cov = effects_out(model, fitted.effects_mean, fitted.effects_cov)
-        jacobian = scaling.log_jacobian(observed)
+        jacobian = float(scaling.log_jacobian(observed).sum())
         doubts = alarms(model, fitted)
         if doubts:
             warnings.warn(" ".join(doubts), AvemWarning, stacklevel=3)
@@ -433,8 +453,45 @@ def _check_structure(sigma: np.ndarray, model: HMMModel) -> None:
         )
 
 
+def _effect_numbers(
+    model: HMMModel, unanchored: str | Sequence[str], method: str
+) -> tuple[int, ...] | None:
+    """The effects with these names; None for "auto"."""
+    if isinstance(unanchored, str) and unanchored == "auto":
+        return None
+    if method != "partial":
+        raise ModelError(f"unanchored is for method='partial', and method is {method!r}.")
+    names = [unanchored] if isinstance(unanchored, str) else list(unanchored)
+    unknown = [name for name in names if name not in model.effect_names]
+    if unknown:
+        raise ModelError(
+            f"unanchored has {unknown}; the effects are {', '.join(model.effect_names) or 'none'}."
+        )
+    return tuple(sorted({model.effect_names.index(name) for name in names}))
+
+
+def _check_nodes(
+    method: str, refine: str | None, n_nodes: Any, n_draws: Any, fresh_draws: bool
+) -> None:
+    """Raise unless the numbers belong to the method."""
+    adaptive = method == "adaptive" or refine is not None
+    for name, value, methods in (
+        ("n_nodes", n_nodes, ("quadrature", "partial", "structured", "adaptive")),
+        ("n_draws", n_draws, ("monte_carlo", "adaptive")),
+    ):
+        if value is not None:
+            check_count(name, value)
+            if method not in methods and not adaptive:
+                raise ModelError(
+                    f"{name} is for the methods {', '.join(methods)}, and method is {method!r}."
+                )
+    if fresh_draws and method != "monte_carlo":
+        raise ModelError(f"fresh_draws is for method='monte_carlo', and method is {method!r}.")
+
+
 def _check_options(
     method: str,
+    refine: str | None,
     q_update: str,
     anchor: str,
     n_starts: int,
@@ -444,6 +501,10 @@ def _check_options(
 ) -> None:
     if method not in METHODS:
         raise ModelError(f"method is {method!r}; available: {', '.join(METHODS)}.")
+    if refine not in (None, "auto", "adaptive"):
+        raise ModelError(f"refine is {refine!r}; available: 'adaptive', 'auto', None.")
+    if refine == "adaptive" and method not in ("avem", "partial", "mean_field", "structured"):
+        raise ModelError(f"refine goes with method='avem'; {method!r} maximises it already.")
     if q_update not in Q_UPDATES:
         raise ModelError(f"q_update is {q_update!r}; available: {', '.join(Q_UPDATES)}.")
     if anchor not in ANCHORS:

@@ -8,8 +8,9 @@ import pandas as pd
 import avem
 from avem.data import Panel
 from avem.families import Gaussian
-from avem.inference.avem import State
+from avem.inference.em import State
 from avem.inference.fit_hmm import Options, make_em
+from avem.inference.methods import Integration
 from avem.models.hmm_model import HMMModel
 from avem.models.params import params_in
 
@@ -57,7 +58,7 @@ def random_params(rng, n_states, p, m, d, covariance="diagonal"):
 def prepare(
     frame, formula, n_states, covariance="diagonal", structure="full", plain=True, **options
 ):
-    """(model, encoded data, AnchoredEM) in the user's own units."""
+    """(model, encoded data, EM) in the user's own units."""
     hmm = avem.MixedHMM(formula, n_states, Gaussian(covariance), effect_covariance=structure)
     return prepare_model(hmm, frame, plain, **options)
 
@@ -67,7 +68,8 @@ def prepare_model(hmm, frame, plain=True, **options):
     panel = Panel.from_frame(frame, "who", time="t", sequence="session")
     model = HMMModel.learn(hmm.spec, panel)
     encoded = model.encode(panel)
-    return model, encoded, make_em(model, encoded, Options(**options), plain=plain)
+    how = Integration(q_update=options.pop("q_update", "laplace"))
+    return model, encoded, make_em(model, encoded, Options(integration=how, **options), plain)
 
 
 def start_state(model, encoded, params, anchors):

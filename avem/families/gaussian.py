@@ -237,8 +237,12 @@ class GaussianKernel:
         covariance: Float[Array, "state outcome outcome"],
         f: Float[Array, "d lane"],
         chunk: Chunk,
+        cov: Float[Array, "d d lane"] | None = None,
     ) -> Float[Array, "time state lane"]:
-        """Log density of every observation in every state; 0 where nothing was seen."""
+        """Log density of every observation in every state; 0 where nothing was seen.
+
+        With `cov`, its expectation over effects with mean `f` and that covariance.
+        """
         precision, constant = self._precision(covariance)
         z = [chunk.a[:, c] for c in self.z_cols]
         x = [chunk.a[:, c] for c in self.x_cols]
@@ -253,12 +257,17 @@ class GaussianKernel:
             r = [
                 own_k[j] - sum((coef[k, j, m] * x[m] for m in range(len(x))), 0.0) for j in outcomes
             ]
+
+            def product(i: int, j: int, k: int = k, r: list[Array] = r) -> Array:
+                """Expected product of two residuals."""
+                return r[i] * r[j] + (0.0 if cov is None else self._spread(cov, k, i, j, z))
+
             total = 0.0
             for g, members in enumerate(self.groups):
-                square = sum(precision[k, g, i, i] * r[i] * r[i] for i in members)
+                square = sum(precision[k, g, i, i] * product(i, i) for i in members)
                 if self.family.covariance == "full":
                     square += 2.0 * sum(
-                        precision[k, g, i, j] * r[i] * r[j]
+                        precision[k, g, i, j] * product(i, j)
                         for i in members
                         for j in members
                         if i < j
@@ -266,6 +275,13 @@ class GaussianKernel:
                 total += jnp.where(chunk.seen[:, g], constant[k, g] - 0.5 * square, 0.0)
             by_state.append(total)
         return jnp.stack(by_state, 1)
+
+    def _spread(self, cov: Array, k: int, i: int, j: int, z: list[Array]) -> Array:
+        """Covariance of the effects' part of outcomes i and j in state k, row by row."""
+        n = len(z)
+        rows, cols = self.effects[k][i * n : (i + 1) * n], self.effects[k][j * n : (j + 1) * n]
+        parts = [z[a] * z[b] * cov[rows[a], cols[b]] for a in range(n) for b in range(n)]
+        return sum(parts, jnp.zeros_like(cov[0, 0]))
 
     # --- the effect, given the states -----------------------------------------------------------
 
@@ -363,6 +379,27 @@ class GaussianKernel:
                     found = np.where(unseen[:, None] | unseen, covariance[k], found)
                 new_covariance[k] = found
         return new_coef, new_covariance
+
+    def slopes(
+        self, coef: np.ndarray, covariance: np.ndarray, sums: Sums
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives of the expected log likelihood in coefficients and covariances.
+
+        `maximise` goes to where both are 0. Covariances are taken as symmetric: both of a pair of
+        entries have the same slope.
+        """
+        of_coef, of_covariance = np.zeros_like(coef), np.zeros_like(covariance)
+        for k, b in enumerate(coef):
+            for g, members in enumerate(self.groups):
+                mask = np.isin(np.arange(self.n_outcomes), members)
+                precision = _embedded_inverse(covariance[k], mask)
+                xr, xx = sums.xr[k][g], sums.xx[k][g]
+                of_coef[k] += precision @ (xr - b @ xx)
+                cross = b @ xr.T
+                residual = sums.rr[k][g] - cross - cross.T + b @ xx @ b.T
+                square = precision @ residual @ precision
+                of_covariance[k] += 0.5 * (square - sums.weight[k][g] * precision)
+        return of_coef, of_covariance
 
     def _regress(self, covariance, xx, xr, masks) -> np.ndarray:
         """Generalised least squares over the groups; ordinary when there is one group."""

@@ -8,9 +8,10 @@ import jax
 import numpy as np
 
 from avem.errors import AvemError
-from avem.inference.avem import IMPOSSIBLE, AnchoredEM, State
+from avem.inference.em import EM, IMPOSSIBLE, State
 from avem.inference.fit_hmm import make_em
 from avem.inference.modes import search_modes
+from avem.models.emissions import by_subject
 from avem.models.hmm_model import Encoded, HMMModel
 from avem.models.params import Params
 from avem.numerics.precision import in_float64
@@ -44,6 +45,24 @@ def state_probabilities(model: HMMModel, data: Encoded, theta: Params, effects: 
     else:
         raise AvemError(IMPOSSIBLE)
     return data.layout.gather([np.asarray(state) for state, _ in passes])
+
+
+@partial(jax.jit, static_argnames=("kernel", "form"))
+def _path_entropy(kernel, theta, f, chunk, form):
+    posterior = kernel.path_posterior(theta, f, chunk, form)
+    return by_subject(posterior.loglik, chunk) - kernel.expected_complete(
+        theta, f, posterior, chunk
+    )
+
+
+@in_float64
+def path_entropy(model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray) -> np.ndarray:
+    """(subjects,) entropy of p(U | D_i, f_i), with every subject at its effect (d, subjects)."""
+    found = make_em(model, data).each_chunk(
+        lambda chunk, f: _path_entropy(data.kernel, theta, f, chunk, "log"),
+        list(data.layout.split(effects)),
+    )
+    return data.layout.join([np.asarray(part) for part in found])
 
 
 @in_float64
@@ -80,7 +99,7 @@ def infer_effects(
     )
 
 
-def _settle(em: AnchoredEM, state: State) -> State:
+def _settle(em: EM, state: State) -> State:
     """Repeat E-steps until no anchor moves."""
     for _ in range(_MAX_STEPS):
         anchors = tuple(np.asarray(p.mean) for p in em.e_step(state))

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
-from avem.errors import AvemError
 from avem.families import Custom, Gaussian
-from avem.inference.avem import NOISE_FLOOR, AnchoredEM, State, Step
+from avem.inference.adaptive import Adaptive
+from avem.inference.anchored import TO_THE_END, Anchored
+from avem.inference.diagnose import anchoring_fails, diffuse_effects
+from avem.inference.em import EM, NOISE_FLOOR, State
 from avem.inference.initialise import Rows, make_start
 from avem.inference.loop import Rules, Run, iterate
-from avem.inference.methods import Integration, make_nodes
+from avem.inference.methods import Integration, make_method
 from avem.inference.minibatch import iterate_batches
 from avem.inference.modes import search_modes
 from avem.inference.passes import Pass
-from avem.inference.theta import find_matches, pack_theta, reorder
+from avem.inference.refine import begin
+from avem.inference.starts import after, best_start
+from avem.inference.stop import Stop
+from avem.inference.theta import find_matches, reorder
 from avem.inference.watch import Watch
 from avem.models.hmm_model import Encoded, HMMModel
 from avem.models.params import (
@@ -32,17 +37,10 @@ from avem.models.params import (
 from avem.numerics.covariance import floor_eigenvalues
 from avem.numerics.precision import in_float64
 
-_START_CELLS = 100_000
-"""Starts are compared on about this many cells; more would not change which one wins."""
 _START_RULES = Rules(max_iter=60, tol=1e-3, settle=False, lenient=False)
+_NEAR = 1e-3
 _E_STEPS, _M_STEPS = 4, 1
 """Newton steps within an iteration: the next iteration goes on from there anyway."""
-_SAME = 0.1
-"""A start within this distance of where another one ended, in every parameter, ends there too."""
-_BETTER = 0.1
-"""A rise of the bound that makes another solution worth having."""
-_AGREE = 1.0
-"""Starts whose bounds are this close (in log likelihood units) found the same solution."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,10 +61,14 @@ class Fitted:
     effects_cov: np.ndarray
     """(d, d, subjects)."""
     subject_bound: np.ndarray
-    """(subjects,) anchored ELBO."""
+    """(subjects,) the method's objective."""
     collapsed: np.ndarray
     """(states, outcome columns) whose variance was kept from collapsing."""
     run: Run
+    how: Integration
+    """What was done, with the choices that were left to the fit."""
+    quality: np.ndarray | None
+    """(subjects,) effective number of nodes; 0 where the Laplace form stood in."""
     starts: tuple[Run, ...]
     """The run of each start on the cells used to compare them; empty when init was given."""
     seconds: float
@@ -76,9 +78,10 @@ class Fitted:
 class Options:
     """How the iteration goes about it."""
 
-    q_update: str = "laplace"
     anchor: str = "mean"
     integration: Integration = field(default_factory=Integration)
+    refine: str | None = None
+    """"adaptive"; "auto": where anchoring does not hold; None: never."""
     batches: bool = False
     """Update the parameters after each chunk instead of after all of them."""
     fixed: frozenset[str] = frozenset()
@@ -120,15 +123,12 @@ def fit_hmm(
     else:
         first = replace(_START_RULES, max_iter=min(_START_RULES.max_iter, rules.max_iter))
         states = [start(s) for s in range(n_starts)]
-        state, starts = _best_start(model, em, states, first, rng, watch)
+        state, starts = best_start(model, em, states, first, rng, watch)
     if not starts and not rules.plain:
         # Given parameters may be right while the anchors are not: these first.
         state = search_modes(em, state, rng).state
-    em = replace(em, nodes=make_nodes(options.integration, model.n_effects, rng))
-    watch.stage(options.integration.method)
-    go = iterate_batches if options.batches else iterate
-    run = go(em, state, rules, rng, watch)
-    run = _after(starts, run) if em.nodes is None else run
+    em, run, how = _run(em, state, options, rules, rng, watch)
+    run = after(starts, run) if em.method.anchored else run
     theta, passes = run.state.theta, run.last.passes
     if not rules.plain:
         # A last E-step, so that the effects returned belong to the parameters returned.
@@ -143,14 +143,50 @@ def fit_hmm(
         **of_subjects,
         collapsed=_collapsed(model, data, theta),
         run=run,
+        how=how,
         starts=starts,
         seconds=time.perf_counter() - began,
     )
 
 
+def _run(
+    em: EM, state: State, options: Options, rules: Rules, rng: np.random.Generator, watch: Watch
+) -> tuple[EM, Run, Integration]:
+    """The method from its start to its end, refined where that is wanted; and what was done."""
+    how, n_effects = options.integration, em.kernel.n_effects
+    if how.method in ("adaptive", "partial") and not rules.plain and n_effects:
+        # These need good anchors to begin with, and no more.
+        state = iterate(em, state, replace(rules, tol=_NEAR), rng, watch).state
+    if how.method == "partial" and how.unanchored is None:
+        how = replace(how, unanchored=diffuse_effects(em, state))
+    watch.stage(how.method)
+    chosen = replace(em, method=make_method(how, n_effects, rng))
+    if isinstance(chosen.method, Adaptive):
+        return chosen, _adapted(chosen, state, rules, rng, watch), how
+    go = iterate_batches if options.batches else iterate
+    run = go(chosen, state, rules, rng, watch)
+    if not n_effects or run.stop is Stop.INTERRUPTED:
+        return chosen, run, how
+    if options.refine == "adaptive" or (
+        options.refine == "auto" and anchoring_fails(em, run.state)
+    ):
+        watch.stage("refine")
+        how = replace(how, refined=True)
+        chosen = replace(em, method=make_method(replace(how, method="adaptive"), n_effects, rng))
+        finer = _adapted(chosen, run.state, rules, rng, watch)
+        run = replace(finer, moved=run.moved)
+    return chosen, run, how
+
+
+def _adapted(em: EM, state: State, rules: Rules, rng: np.random.Generator, watch: Watch) -> Run:
+    """The adaptive tier from an anchored solution."""
+    state = replace(state, around=())
+    return iterate(em, begin(em, state, rng), replace(rules, max_searches=1), rng, watch)
+
+
 def make_em(
     model: HMMModel, data: Encoded, options: Options | None = None, plain: bool = False
-) -> AnchoredEM:
+) -> EM:
     """The iteration for a model and a data set."""
     options = Options() if options is None else options
     held = set(options.fixed & {"initial", "transition", "effect_covariance"})
@@ -158,7 +194,7 @@ def make_em(
         if isinstance(piece.family, Gaussian):
             names = {"coef": "coef", piece.family.noise_name: "covariance"}
             held |= {piece.key + names[n] for n in names if piece.prefix + n in options.fixed}
-    made = AnchoredEM(
+    made = EM(
         kernel=data.kernel,
         chunks=data.chunks,
         structure=model.effect_covariance,
@@ -169,11 +205,11 @@ def make_em(
         free=free_coefs(model, options.fixed),
         limits=coef_limits(model),
         fixed=frozenset(held),
-        q_update=options.q_update,
+        method=Anchored(options.integration.q_update, TO_THE_END if plain else _E_STEPS),
         anchor=options.anchor,
         recentre=not plain and options.anchor != "fixed",
     )
-    return made if plain else replace(made, newton_steps=_E_STEPS, coef_steps=_M_STEPS)
+    return made if plain else replace(made, coef_steps=_M_STEPS)
 
 
 def effect_scale(model: HMMModel, data: Encoded) -> np.ndarray:
@@ -186,125 +222,13 @@ def effect_scale(model: HMMModel, data: Encoded) -> np.ndarray:
     return scale
 
 
-def _best_start(
-    model: HMMModel,
-    em: AnchoredEM,
-    starts: list[State],
-    rules: Rules,
-    rng: np.random.Generator,
-    watch: Watch,
-) -> tuple[State, tuple[Run, ...]]:
-    """Run all starts for a while on some of the data; the best one's state, and all runs."""
-    cells = np.array([chunk.valid.size for chunk in em.chunks])
-    order = rng.permutation(len(cells))
-    enough = np.searchsorted(np.cumsum(cells[order]), _START_CELLS) + 1
-    chosen = np.sort(order[:enough]).tolist()
-    part = em.on(chosen)
-    runs: list[tuple[State, Run]] = []
-    reached: list[_Reached] = []
-    failure: AvemError | None = None
-    for number, start in enumerate(starts):
-        watch.stage(f"start {number + 1}/{len(starts)}")
-        cut = replace(start, anchors=tuple(start.anchors[c] for c in chosen))
-        try:
-            runs.append((start, _run_start(model, part, cut, rules, rng, watch, reached)))
-        except AvemError as error:  # one bad start is no reason to give up
-            failure = error
-        if watch.interrupted and runs:
-            break
-    if not runs:
-        assert failure is not None
-        raise failure
-    start, run = max(runs, key=lambda pair: pair[1].last.bound)
-    if em.kernel.n_effects and not watch.interrupted:
-        # The same parameters with every anchor at 0 sometimes lead to a better solution.
-        blank = State(run.state.theta, tuple(np.zeros_like(a) for a in run.state.anchors))
-        second = iterate(part, blank, replace(rules, max_searches=0), rng, watch)
-        if second.last.bound > run.last.bound + _BETTER:
-            run = _joined(run, second)
-            runs.append((start, run))
-    anchors = list(start.anchors)
-    for c, anchor in zip(chosen, run.state.anchors, strict=True):
-        anchors[c] = anchor
-    return State(run.state.theta, tuple(anchors)), tuple(run for _, run in runs)
-
-
-class _Reached(NamedTuple):
-    """Where a start got before it looked for better modes, and after."""
-
-    place: np.ndarray
-    run: Run
-
-
-def _run_start(
-    model: HMMModel,
-    em: AnchoredEM,
-    start: State,
-    rules: Rules,
-    rng: np.random.Generator,
-    watch: Watch,
-    reached: list[_Reached],
-) -> Run:
-    """One start to where it can be compared; one that comes to where another was stops there."""
-
-    def place(theta: Params) -> np.ndarray:
-        first = model.structure.pieces[0].key + "coef"
-        level = theta[first].reshape(model.n_states, -1)[:, 0]
-        return pack_theta(reorder(model, theta, np.argsort(level, kind="stable"))[0])
-
-    def known(step: Step) -> list[Run]:
-        here = place(step.state.theta)
-        return [other.run for other in reached if np.abs(other.place - here).max() < _SAME]
-
-    quick = replace(rules, max_searches=0)
-    run = iterate(em, start, quick, rng, watch, enough=lambda step: bool(known(step)))
-    before = known(run.last)
-    if before:
-        return replace(before[0], bounds=run.bounds, logliks=run.logliks)
-    searched = run
-    if not watch.interrupted:
-        searched = _joined(run, iterate(em, run.state, rules, rng, watch))
-    reached.append(_Reached(place(run.state.theta), searched))
-    return searched
-
-
-def _after(starts: tuple[Run, ...], run: Run) -> Run:
-    """The run with its own start's history in front, where that is on the same data."""
-    if not starts:
-        return run
-    first = max(starts, key=lambda start: start.last.bound)
-    if len(first.state.anchors) < len(run.state.anchors):
-        return run
-    return _joined(first, run)
-
-
-def _joined(first: Run, then: Run) -> Run:
-    """The second run with the history of the first in front."""
-    return replace(
-        then,
-        bounds=np.concatenate([first.bounds, then.bounds]),
-        logliks=np.concatenate([first.logliks, then.logliks]),
-        moved=first.moved + then.moved,
-    )
-
-
-def start_gaps(starts: tuple[Run, ...]) -> tuple[float, ...]:
-    """How far below the best start's bound each one ended."""
-    bounds = [run.last.bound for run in starts]
-    return tuple(max(bounds) - bound for bound in bounds)
-
-
-def starts_agreeing(starts: tuple[Run, ...]) -> int:
-    """How many starts found the best one's solution."""
-    return sum(gap < _AGREE for gap in start_gaps(starts))
-
-
-def _subjects(data: Encoded, passes: tuple[Pass, ...]) -> dict[str, np.ndarray]:
+def _subjects(data: Encoded, passes: tuple[Pass, ...]) -> dict[str, Any]:
     join = data.layout.join
     return {
         "effects_mean": join([np.asarray(p.mean) for p in passes]),
         "effects_cov": join([np.asarray(p.covariance) for p in passes]),
         "subject_bound": join([np.asarray(p.bound) for p in passes]),
+        "quality": None if passes[0].quality is None else join([p.quality for p in passes]),
     }
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from avem.inference.accelerate import Anderson
-from avem.inference.avem import AnchoredEM, State, Step
-from avem.inference.modes import search_modes
+from avem.inference.adaptive import Adaptive
+from avem.inference.em import EM, State, Step
+from avem.inference.modes import Search, search_modes
+from avem.inference.prior_nodes import PriorNodes
+from avem.inference.refine import renew
 from avem.inference.stop import Stop
 
 _NEGLIGIBLE = 1e-7
@@ -22,6 +25,7 @@ _CATCH_UP = 0.1
 """How far the anchors may lag behind, as a share of the last move of the parameters."""
 _HARMLESS_FALL = 0.5
 """Where states overlap, the solution lies a little below the highest bound on the way to it."""
+_NOISY_BLOCK = 10
 _PATIENCE = 25
 """Iterations in a row that may be further below the best bound before the fit gives up."""
 
@@ -41,6 +45,16 @@ class Run:
     stop: Stop
     moved: int
     """How many times a subject was moved to a better mode of its effect."""
+
+
+def joined(first: Run, then: Run) -> Run:
+    """The second run with the history of the first in front."""
+    return replace(
+        then,
+        bounds=np.concatenate([first.bounds, then.bounds]),
+        logliks=np.concatenate([first.logliks, then.logliks]),
+        moved=first.moved + then.moved,
+    )
 
 
 @dataclass(frozen=True)
@@ -69,7 +83,7 @@ returns whether the user wants to stop."""
 
 
 def iterate(
-    em: AnchoredEM,
+    em: EM,
     start: State,
     rules: Rules,
     rng: np.random.Generator,
@@ -77,12 +91,14 @@ def iterate(
     enough: Callable[[Step], bool] = lambda step: False,
 ) -> Run:
     """Iterate from `start` until converged, out of steps, interrupted, or `enough` says so."""
+    if isinstance(em.method, PriorNodes) and em.method.redraw is not None:
+        return _noisy(em, em.method, start, rules, watch)
     if rules.plain:
         return _plain(em, start, rules, watch)
     return _fast(em, start, rules, rng, watch, enough)
 
 
-def _plain(em: AnchoredEM, start: State, rules: Rules, watch: Watcher) -> Run:
+def _plain(em: EM, start: State, rules: Rules, watch: Watcher) -> Run:
     record, stop = _Record(), Stop.OUT_OF_STEPS
     step = em.step(start)
     for number in range(1, rules.max_iter + 1):
@@ -99,7 +115,7 @@ def _plain(em: AnchoredEM, start: State, rules: Rules, watch: Watcher) -> Run:
 
 
 def _fast(
-    em: AnchoredEM,
+    em: EM,
     start: State,
     rules: Rules,
     rng: np.random.Generator,
@@ -139,18 +155,18 @@ def _fast(
         if since_best > _PATIENCE:
             return ended(Stop.BOUND_FELL, best, best.state)
         if change < tol:
-            if searches == rules.max_searches:
-                return ended(Stop.CONVERGED, step, step.state)
-            searches += 1
-            found = search_modes(em, step.state, rng)
-            moved += found.moved
-            if found.rise > _NEGLIGIBLE * abs(step.bound):
-                anderson.forget()
-                trial = fallback = found.state
-                level = -np.inf
-                continue
+            state = step.state
+            if searches < rules.max_searches:
+                searches += 1
+                found = _search(em, state, rng)
+                state, moved = found.state, moved + found.moved
+                if found.rise > _NEGLIGIBLE * abs(step.bound):
+                    anderson.forget()
+                    trial = fallback = state
+                    level = -np.inf
+                    continue
             if tol == rules.tol:
-                return ended(Stop.CONVERGED, step, found.state)
+                return ended(Stop.CONVERGED, step, state)
             tol = rules.tol
         fallback = step.state
         # Anchors that do not follow by themselves are extrapolated with the parameters.
@@ -159,6 +175,36 @@ def _fast(
         trial = fallback if proposal is image else em.unpack(proposal, fallback)
     assert best is not None  # the first step is never taken back
     return ended(Stop.OUT_OF_STEPS, best, best.state)
+
+
+def _search(em: EM, state: State, rng: np.random.Generator) -> Search:
+    """Better places to look at every subject from."""
+    look = renew if isinstance(em.method, Adaptive) else search_modes
+    return look(em, state, rng)
+
+
+def _noisy(em: EM, method: PriorNodes, start: State, rules: Rules, watch: Watcher) -> Run:
+    """Fresh draws in every iteration: it ends when the noise hides any further rise.
+
+    The last iterations are compared with those before them, as many again.
+    """
+    assert method.redraw is not None
+    record, stop, state, step = _Record(), Stop.OUT_OF_STEPS, start, None
+    for number in range(1, rules.max_iter + 1):
+        step = replace(em, method=replace(method, points=method.redraw())).step(state)
+        state = step.state
+        change = record.add(step)
+        if watch(number, step.bound, change):
+            stop = Stop.INTERRUPTED
+            break
+        if number >= 2 * _NOISY_BLOCK:
+            recent = record.bounds()[-2 * _NOISY_BLOCK :].reshape(2, -1)
+            rise = recent[1].mean() - recent[0].mean()
+            if rise < np.sqrt(recent.var(axis=1, ddof=1).sum() / _NOISY_BLOCK):
+                stop = Stop.CONVERGED
+                break
+    assert step is not None
+    return Run(state, step, record.bounds(), record.logliks(), stop, moved=0)
 
 
 class _Record:

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from avem.families.gaussian import Sums
-from avem.inference.avem import AnchoredEM, State, add_up, shifted_second
+from avem.inference.em import EM, State, add_up, shifted_second
 from avem.inference.loop import Rules, Run, Watcher, iterate
 from avem.inference.newton import newton_step
 from avem.inference.passes import Pass, Totals
@@ -50,7 +50,7 @@ class _Share(NamedTuple):
 
 
 def iterate_batches(
-    em: AnchoredEM, start: State, rules: Rules, rng: np.random.Generator, watch: Watcher
+    em: EM, start: State, rules: Rules, rng: np.random.Generator, watch: Watcher
 ) -> Run:
     """Rounds through the chunks until the parameters move little, then all chunks at once."""
     n_chunks, n_threads = len(em.chunks), cpu_count() or 1
@@ -88,7 +88,7 @@ def iterate_batches(
     )
 
 
-def _share(em: AnchoredEM, theta: dict[str, np.ndarray], p: Pass, chunk: int) -> _Share:
+def _share(em: EM, theta: dict[str, np.ndarray], p: Pass, chunk: int) -> _Share:
     terms = jax.tree.map(np.asarray, p.terms)
     pulls, curvatures = [], []
     for key, part in zip(em.kernel.newton_keys, terms, strict=True):
@@ -101,7 +101,7 @@ def _share(em: AnchoredEM, theta: dict[str, np.ndarray], p: Pass, chunk: int) ->
 
 
 def _m_step(
-    em: AnchoredEM, theta: dict[str, np.ndarray], shares: Sequence[_Share]
+    em: EM, theta: dict[str, np.ndarray], shares: Sequence[_Share]
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Parameters from the sum of all contributions, and the shift of the effects' means."""
     total: _Share = add_up(shares)
@@ -115,7 +115,7 @@ def _m_step(
 
 
 def _shifted(
-    em: AnchoredEM, theta: dict[str, np.ndarray], share: _Share | None, shift: np.ndarray
+    em: EM, theta: dict[str, np.ndarray], share: _Share | None, shift: np.ndarray
 ) -> _Share | None:
     """A contribution as if the effects' means had been moved into the coefficients before it."""
     if share is None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from avem.effects.prior import log_joint
-from avem.inference.avem import AnchoredEM, State
+from avem.inference.em import EM, State
 
 _MAX_SHIFTS = 12
 _SAME_SHIFT = 0.5
@@ -37,9 +37,9 @@ class Search(NamedTuple):
     """By how much sum_i log p(D_i, f_i) rose."""
 
 
-def search_modes(em: AnchoredEM, state: State, rng: np.random.Generator) -> Search:
+def search_modes(em: EM, state: State, rng: np.random.Generator) -> Search:
     """Look for better modes of every subject's effect."""
-    if em.kernel.n_effects == 0 or em.anchor == "fixed" or em.nodes is not None:
+    if em.kernel.n_effects == 0 or em.anchor == "fixed" or not em.method.anchored:
         return Search(state, 0, 0.0)
     real = [np.asarray(chunk.real) for chunk in em.chunks]
     pairs = zip(state.anchors, real, strict=True)
@@ -48,7 +48,7 @@ def search_modes(em: AnchoredEM, state: State, rng: np.random.Generator) -> Sear
     anchors, best = list(state.anchors), [level + _RISE for level in height]
     rise = 0.0
     moved = [np.zeros_like(is_real) for is_real in real]
-    for move in _moves(em, state.theta, everyone, rng):
+    for move in moves(em, state.theta, everyone, rng):
         there, height = _climb(em, state.theta, tuple(move(anchor) for anchor in own))
         for c, is_real in enumerate(real):
             better = (height[c] > best[c]) & is_real
@@ -63,8 +63,8 @@ def search_modes(em: AnchoredEM, state: State, rng: np.random.Generator) -> Sear
     )
 
 
-def _moves(
-    em: AnchoredEM, theta: dict[str, np.ndarray], everyone: np.ndarray, rng: np.random.Generator
+def moves(
+    em: EM, theta: dict[str, np.ndarray], everyone: np.ndarray, rng: np.random.Generator
 ) -> Iterator[Callable[[np.ndarray], np.ndarray]]:
     """Where else to look: a relabelling of the states away, at 0, at other subjects' effects."""
     for shift in label_shifts(em, theta):
@@ -75,7 +75,7 @@ def _moves(
 
 
 def _climb(
-    em: AnchoredEM, theta: dict[str, np.ndarray], anchors: tuple[np.ndarray, ...]
+    em: EM, theta: dict[str, np.ndarray], anchors: tuple[np.ndarray, ...]
 ) -> tuple[tuple[np.ndarray, ...], list[np.ndarray]]:
     """The effects after one q-update from the anchors, and log p(D_i, f) there."""
     there = tuple(np.asarray(p.mean) for p in em.try_e_step(State(theta, anchors)))
@@ -85,7 +85,7 @@ def _climb(
     return there, [log_joint(p.loglik, sigma, f) for p, f in pairs]  # type: ignore[arg-type]
 
 
-def label_shifts(em: AnchoredEM, theta: dict[str, np.ndarray]) -> np.ndarray:
+def label_shifts(em: EM, theta: dict[str, np.ndarray]) -> np.ndarray:
     """(shift, d): the moves of an effect that a relabelling of the states would undo."""
     d, n_states = em.kernel.n_effects, em.kernel.n_states
     noise = np.ones(d)

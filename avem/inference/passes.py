@@ -1,4 +1,8 @@
-"""What the compiled code does with one chunk of subjects: E-step, and terms of the M-step."""
+"""What an E-step leaves of one chunk of subjects, whatever the method, and the M-step's terms.
+
+Every method runs the local pass at some places: one anchor per subject, or several nodes. Here is
+what they share: passes at many nodes, and the sums over subjects (and nodes) that the M-step needs.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,16 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+import numpy as np
+from jax import Array, lax
 
 from avem.data._layout import Chunk
-from avem.effects.posterior import (
-    GaussianQ,
-    expected_quadratic_gain,
-    update_by_newton,
-    update_from_quadratic,
-)
 from avem.models.emissions import GaussianBlock, Theta
 from avem.models.general import CoefTerms
 from avem.models.hmm_kernel import HMMKernel, Local
 
-TO_THE_END = 60
-"""Newton steps that always suffice."""
+_LANES_AT_ONCE = 2048
+"""Lanes that a sweep over time takes about as long for as for one."""
 
 
 class Totals(NamedTuple):
@@ -35,6 +34,16 @@ class Totals(NamedTuple):
     effect_second: Any
 
 
+class Spread(NamedTuple):
+    """The covariance of q_i, where the next E-step reads more of q_i than its mean."""
+
+    covariance: Array
+
+    def shifted(self, shift: Array) -> Spread:
+        """The same when `shift` moves from the effects into the coefficients."""
+        return self
+
+
 class Kept(Protocol):
     """What an E-step keeps on the device for the M-step by Newton."""
 
@@ -43,102 +52,127 @@ class Kept(Protocol):
         ...
 
 
-class KeptAnchored(NamedTuple):
-    """q, and what the blocks without a closed form collected; None for the others."""
-
-    mean: Array
-    covariance: Array
-    local: Local
-
-    def coef_terms(self, kernel: HMMKernel, key: str, coef: Array, chunk: Chunk) -> CoefTerms:
-        return kernel.coef_terms(key, coef, self.mean, self.covariance, self.local, chunk)
-
-
 class Pass(NamedTuple):
-    """One chunk after the E-step."""
+    """One chunk after the E-step. JAX arrays; NumPy's once Python looks at them."""
 
-    mean: Array
-    covariance: Array
-    loglik: Array
-    """log p(D_i | anchor) of each subject."""
-    bound: Array
-    """The anchored ELBO of each subject at (anchor, new q_i, theta)."""
+    mean: Any
+    """Of every subject's effects."""
+    covariance: Any
+    loglik: Any
+    """log p(D_i | anchor) of each subject, or log p(D_i) where the effects are integrated."""
+    bound: Any
+    """The method's objective for each subject."""
+    around: Any
+    """What the next E-step needs beside the mean: None, a `Spread`, or a method's own."""
+    quality: Any
+    """Effective number of nodes of each subject; None with one anchor."""
     totals: Totals
     kept: Kept
     terms: tuple[CoefTerms, ...]
     """The first Newton step's, for each of the kernel's `newton_keys`."""
 
 
-@partial(jax.jit, static_argnames=("kernel", "form", "q_update"))
-def anchored_pass(
-    kernel: HMMKernel,
-    theta: Theta,
-    anchor: Array,
-    chunk: Chunk,
-    form: str,
-    q_update: str = "laplace",
-    newton_steps: int = TO_THE_END,
-) -> Pass:
-    """E-step of the subjects of one chunk."""
-    local = kernel.local(theta, anchor, chunk, form)
-    q, gain = update_q(kernel, theta, anchor, local, chunk, q_update, newton_steps)
-    second = q.second_moment()
-    emissions = list(zip(kernel.blocks, local.emissions, strict=True))
-    totals = Totals(
-        first=local.chain[0].sum(-1),
-        pair=local.chain[1].sum((0, -1)),
+class Nodes(NamedTuple):
+    """Values of the effects at which the local pass was run, and what came back."""
+
+    at: Array
+    """(node, d, subject)."""
+    covariance: Array | None
+    """(d, d, subject) of what is left uncertain at a node; None: nothing is."""
+    share: Array
+    """(node, subject) posterior weights, which sum to 1."""
+    weighed: Local
+    """Local passes (leading axis: node) times their shares."""
+
+    def coef_terms(self, kernel: HMMKernel, key: str, coef: Array, chunk: Chunk) -> CoefTerms:
+        """A sum over nodes."""
+        each = over_nodes(
+            lambda part, f: kernel.coef_terms(key, coef, f, self.covariance, part, chunk),
+            (self.weighed, self.at),
+            chunk,
+        )
+        return jax.tree.map(lambda part: part.sum(0), each)
+
+    def moments(self) -> tuple[Array, Array]:
+        """Posterior mean (d, subject) and second moment (d, d, subject)."""
+        mean = (self.share[:, None] * self.at).sum(0)
+        second = (self.share[:, None, None] * self.at[:, :, None] * self.at[:, None]).sum(0)
+        return mean, second if self.covariance is None else second + self.covariance
+
+    def quality(self) -> Array:
+        """Effective number of nodes."""
+        return 1.0 / (self.share**2).sum(0)
+
+
+def over_nodes(function, stacked, chunk: Chunk):
+    """`function` at every node (leading axis), as many at a time as pays."""
+    n_lanes, n_nodes = chunk.valid.shape[-1], jax.tree.leaves(stacked)[0].shape[0]
+    n_rounds = -(-n_nodes * n_lanes // _LANES_AT_ONCE)
+    at_once = -(-n_nodes // n_rounds)
+    # Whole rounds only: a smaller last one would be compiled on its own.
+    order = np.minimum(np.arange(n_rounds * at_once), n_nodes - 1).reshape(n_rounds, at_once)
+    rounds = jax.tree.map(lambda leaf: leaf[order], stacked)
+    found = lax.map(lambda parts: jax.vmap(function)(*parts), rounds)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:n_nodes], found)
+
+
+def local_at_nodes(kernel: HMMKernel, theta: Theta, at: Array, chunk: Chunk, form: str) -> Local:
+    """The local pass at every node."""
+    return over_nodes(lambda f: kernel.local(theta, f, chunk, form), (at,), chunk)
+
+
+def weigh(kernel: HMMKernel, local: Local, share: Array, chunk: Chunk) -> Local:
+    """Local passes at nodes times the nodes' shares."""
+    return jax.vmap(lambda part, s: kernel.weigh(part, s, chunk))(local, share)
+
+
+def sums_at_nodes(kernel: HMMKernel, nodes: Nodes, chunk: Chunk) -> Totals:
+    """The M-step's sums over subjects and nodes."""
+    n_nodes, d, n = nodes.at.shape
+    # Every node of every subject counts like a subject of its own.
+    flat = jnp.moveaxis(nodes.at, 0, 1).reshape(d, n_nodes * n)
+    square = flat[:, None] * flat[None]
+    if nodes.covariance is not None:
+        square += jnp.tile(nodes.covariance, (1, 1, n_nodes))
+
+    def of_block(block: GaussianBlock, moments: Array) -> Any:
+        moved = jnp.moveaxis(moments, 0, -2)
+        return block.totals(moved.reshape(*moved.shape[:-2], n_nodes * n), flat, square)
+
+    mean, second = nodes.moments()
+    return Totals(
+        first=nodes.weighed.chain[0].sum((0, -1)),
+        pair=nodes.weighed.chain[1].sum((0, 1, -1)),
         emissions=tuple(
-            block.totals(part, q.mean, second) if isinstance(block, GaussianBlock) else None
-            for block, part in emissions
+            of_block(block, part) if isinstance(block, GaussianBlock) else None
+            for block, part in zip(kernel.blocks, nodes.weighed.emissions, strict=True)
         ),
-        effect_mean=jnp.where(chunk.real, q.mean, 0.0).sum(-1),
+        effect_mean=jnp.where(chunk.real, mean, 0.0).sum(-1),
         effect_second=jnp.where(chunk.real, second, 0.0).sum(-1),
     )
-    closed_chain = kernel.chain.moves is None and kernel.chain.start is None
-    needed: Any = Local(
-        loglik=None,  # type: ignore[arg-type]
-        emissions=tuple(None if block.closed_form else part for block, part in emissions),
-        chain=None if closed_chain else local.chain,  # type: ignore[arg-type]
+
+
+def pass_at_nodes(
+    kernel: HMMKernel, theta: Theta, nodes: Nodes, loglik: Array, bound: Array, chunk: Chunk
+) -> Pass:
+    """The E-step by weighed nodes."""
+    mean, second = nodes.moments()
+    return Pass(
+        mean=mean,
+        covariance=second - mean[:, None] * mean[None],
+        loglik=jnp.where(chunk.real, loglik, 0.0),
+        bound=jnp.where(chunk.real, bound, 0.0),
+        around=None,
+        quality=nodes.quality(),
+        totals=sums_at_nodes(kernel, nodes, chunk),
+        kept=nodes,
+        terms=first_terms(kernel, theta, nodes, chunk),
     )
-    kept = KeptAnchored(q.mean, q.covariance, needed)
-    bound = jnp.where(chunk.real, local.loglik + gain - q.divergence, 0.0)
-    terms = first_terms(kernel, theta, kept, chunk)
-    return Pass(q.mean, q.covariance, local.loglik, bound, totals, kept, terms)
 
 
 def first_terms(kernel: HMMKernel, theta: Theta, kept: Kept, chunk: Chunk) -> tuple[CoefTerms, ...]:
     """The terms of the first Newton step, for each of the kernel's `newton_keys`."""
     return tuple(kept.coef_terms(kernel, key, theta[key], chunk) for key in kernel.newton_keys)
-
-
-def update_q(
-    kernel: HMMKernel,
-    theta: Theta,
-    anchor: Array,
-    local: Local,
-    chunk: Chunk,
-    q_update: str,
-    newton_steps: int,
-) -> tuple[GaussianQ, Array]:
-    """The new q_i, and E_q Q_i(f; anchor) - Q_i(anchor; anchor)."""
-    if kernel.n_effects == 0:
-        zero = jnp.zeros_like(local.loglik)
-        return GaussianQ(anchor, jnp.zeros((0, 0, anchor.shape[1])), zero), zero
-    sigma = theta["effect_covariance"]
-    quadratic = kernel.quadratic(theta, local)
-    if kernel.closed_form:
-        q = update_from_quadratic(sigma, *quadratic)
-        return q, expected_quadratic_gain(*quadratic, q, anchor)
-    q = update_by_newton(
-        sigma,
-        lambda mean, cov: kernel.effect_terms(theta, mean, cov, local, quadratic, chunk),
-        anchor,
-        concave=kernel.concave,
-        quadrature=q_update == "quadrature",
-        max_steps=newton_steps,
-    )
-    there = kernel.value(theta, q.mean, q.covariance, local, quadratic, chunk)
-    return q, there - kernel.value(theta, anchor, None, local, quadratic, chunk)
 
 
 @partial(jax.jit, static_argnames=("kernel", "key"))
@@ -151,14 +185,3 @@ def coef_pass(kernel: HMMKernel, key: str, coef: Array, kept: Kept, chunk: Chunk
 def coef_height(kernel: HMMKernel, key: str, coef: Array, kept: Kept, chunk: Chunk) -> Array:
     """The value alone of `coef_pass`."""
     return kept.coef_terms(kernel, key, coef, chunk).value
-
-
-@partial(jax.jit, static_argnames=("kernel", "form"))
-def bound_at(
-    kernel: HMMKernel, theta: Theta, anchor: Array, mean: Array, cov: Array, chunk: Chunk, form: str
-) -> Array:
-    """The part of the anchored ELBO that depends on the anchor, at a given q_i (Lemma 2)."""
-    local = kernel.local(theta, anchor, chunk, form)
-    quadratic = kernel.quadratic(theta, local)
-    there = kernel.value(theta, mean, cov, local, quadratic, chunk)
-    return local.loglik + there - kernel.value(theta, anchor, None, local, quadratic, chunk)

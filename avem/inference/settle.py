@@ -5,7 +5,8 @@ overlap, some subjects' steps are short: following every change of the parameter
 would take hundreds of iterations, or stop halfway. Here every subject extrapolates its own last two
 steps, and goes on from a new place only if its own log p(D_i, f) is not lower there.
 
-`best_anchors` looks for the anchors of Lemma 2 instead, near the means of q.
+`settle_q` does the same for methods whose q_i is more than an anchor. `best_anchors` looks for the
+anchors of Lemma 2, near the means of q.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from avem.effects.prior import log_joint
-from avem.inference.passes import Pass, bound_at
+from avem.inference.anchored import bound_at
+from avem.inference.passes import Pass
 
 if TYPE_CHECKING:
-    from avem.inference.avem import AnchoredEM, State
+    from avem.inference.em import EM, State
 
 _MOST_PASSES = 8
 _FURTHEST = 8.0
@@ -35,9 +37,7 @@ class _Place(NamedTuple):
     height: np.ndarray
 
 
-def settle(
-    em: AnchoredEM, state: State, passes: list[Pass], still: float
-) -> tuple[State, list[Pass]]:
+def settle(em: EM, state: State, passes: list[Pass], still: float) -> tuple[State, list[Pass]]:
     """Anchors whose next step is at most `still` (root mean square), and the passes at them."""
     sigma = state.theta["effect_covariance"]
 
@@ -85,8 +85,51 @@ def _extrapolated(old: _Place, new: _Place) -> np.ndarray:
     return new.at + np.where(onward, step, now)
 
 
+def settle_q(em: EM, state: State, passes: list[Pass], still: float) -> tuple[State, list[Pass]]:
+    """The q_i whose next step moves the means by at most `still`, and the passes at them.
+
+    A subject whose own bound falls stays where it was and tries a step of half the length.
+    """
+    real = [np.asarray(chunk.real) for chunk in em.chunks]
+    stride = [np.ones(len(is_real)) for is_real in real]
+    for _ in range(_MOST_PASSES):
+        moves = [(p.mean - a)[:, r] for p, a, r in zip(passes, state.anchors, real, strict=True)]
+        if np.sqrt(np.mean(np.concatenate(moves, axis=1) ** 2)) <= still:
+            break
+        tried = _stepped(state, passes, stride)
+        there = em.try_e_step(tried)
+        fine = [
+            (new.bound >= old.bound - 1e-9) | ~r
+            for new, old, r in zip(there, passes, real, strict=True)
+        ]
+        if all(f.all() for f in fine):
+            state, passes = tried, there
+        else:
+            stride = [np.where(f, s, 0.5 * s) for f, s in zip(fine, stride, strict=True)]
+            state = _stepped(
+                state, passes, [np.where(f, s, 0.0) for f, s in zip(fine, stride, strict=True)]
+            )
+            passes = em.try_e_step(state)
+    return state, passes
+
+
+def _stepped(state: State, passes: Sequence[Pass], stride: Sequence[np.ndarray]) -> State:
+    """Every q_i part of the way to where its E-step would put it."""
+    anchors, around = [], []
+    old_around = state.around or [None] * len(passes)
+    for old, spread, p, s in zip(state.anchors, old_around, passes, stride, strict=True):
+        anchors.append(old + s * (p.mean - old))
+        if spread is None:
+            around.append(p.around)
+        else:
+            pairs = zip(p.around, spread, strict=True)
+            parts = [was + s * (np.asarray(new) - was) for new, was in pairs]
+            around.append(type(spread)(*parts))
+    return replace(state, anchors=tuple(anchors), around=tuple(around))
+
+
 def best_anchors(
-    em: AnchoredEM,
+    em: EM,
     theta: dict[str, np.ndarray],
     means: tuple[np.ndarray, ...],
     passes: Sequence[Pass],

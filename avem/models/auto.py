@@ -26,7 +26,7 @@ Term = Callable[[Array, Array], Array]
 
 def expected_value(term: Term, coef: Array, mean: Array, cov: Array | None, effects) -> Array:
     """(lane,) E_q of the term; at the point `mean` when `cov` is None."""
-    return _average(lambda f: term(coef, f).sum(0), mean, cov, effects)
+    return average(lambda f: term(coef, f).sum(0), mean, cov, effects)
 
 
 def effect_terms(
@@ -38,11 +38,11 @@ def effect_terms(
         return jax.grad(lambda g: term(coef, g).sum())(f)
 
     value = expected_value(term, coef, mean, cov, effects)
-    gradient = _average(slope, mean, cov, effects)
+    gradient = average(slope, mean, cov, effects)
     curvature = jnp.zeros((len(mean), *mean.shape), mean.dtype)
     for j in effects:
         unit = jnp.zeros_like(mean).at[j].set(1.0)
-        column = _average(lambda f, unit=unit: jax.jvp(slope, (f,), (unit,))[1], mean, cov, effects)
+        column = average(lambda f, unit=unit: jax.jvp(slope, (f,), (unit,))[1], mean, cov, effects)
         curvature = curvature.at[:, j].set(-column)
     # Diagonal dominance: never negative, and at least the curvature.
     dominating = jnp.abs(curvature).sum(1)
@@ -56,7 +56,7 @@ def coef_terms(
     """E_q of the term and of its derivatives in the coefficients, summed over lanes."""
 
     def total(b: Array) -> Array:
-        return _average(lambda f: term(b, f), mean, cov, effects).sum(-1)
+        return average(lambda f: term(b, f), mean, cov, effects).sum(-1)
 
     def slope(b: Array) -> Array:
         return jax.grad(lambda c: total(c).sum())(b)
@@ -68,8 +68,8 @@ def coef_terms(
     return CoefTerms(total(coef), slope(coef), -jnp.stack(columns, axis=2))
 
 
-def _average(function, mean: Array, cov: Array | None, effects: tuple[int, ...]) -> Array:
-    """E over q of a function of f, with nodes in the effects that matter."""
+def average(function, mean: Array, cov: Array | None, effects: tuple[int, ...]) -> Array:
+    """E over q of a function of f; with nodes in the effects that matter."""
     if cov is None or not effects:
         return function(mean)
     points, weights = small_rule(len(effects))

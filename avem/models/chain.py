@@ -13,7 +13,7 @@ from functools import cached_property
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, nn
+from jax import Array
 
 from avem.data._layout import Chunk
 from avem.local import hmm
@@ -47,35 +47,47 @@ class Chain:
 
     # --- tables for the local pass --------------------------------------------------------------
 
-    def tables(self, theta: Theta, f: Array, chunk: Chunk) -> tuple[Array, Array]:
-        """Initial and transition probabilities as `local.hmm` takes them."""
-        transition = self._transition(theta, f, chunk)
+    def tables(self, theta: Theta, f: Array, chunk: Chunk, cov=None) -> tuple[Array, Array]:
+        """Initial and transition probabilities as `local.hmm` takes them.
+
+        With `cov`, the exponentials of the expected log probabilities under q.
+        """
+        transition = self._transition(theta, f, cov, chunk)
         if self.stationary:
-            first = transition[0] if transition.ndim == 4 else transition
-            return stationary(first), transition
+            if cov is None or not self.move_effects:
+                first = transition[0] if transition.ndim == 4 else transition
+                return stationary(first), transition
+            coef, a = theta["moves.coef"], chunk.a[:1]
+            log_start = auto.average(
+                lambda g: jnp.log(stationary(self._probabilities(coef, g, None, a)[0])),
+                *q_on_lanes(f, cov, chunk),
+                self.move_effects,
+            )
+            return jnp.exp(log_start), transition
         if self.start is None:
             return theta["initial"], transition
-        etas = self.start.etas(theta["start.coef"], to_lanes(f, chunk), chunk.a[:1])
-        return _chances(etas, chunk.valid.shape[-1])[0, 0], transition
+        on_lanes = to_lanes(f, chunk)
+        start = self.start.log_chances(theta["start.coef"], on_lanes, None, chunk.a[:1])
+        return jnp.exp(start[0, 0]), transition
 
-    def _transition(self, theta: Theta, f: Array, chunk: Chunk) -> Array:
+    def _transition(self, theta: Theta, f: Array, cov: Array | None, chunk: Chunk) -> Array:
         if self.moves is None:
             return theta["transition"]
         coef = theta["moves.coef"]
         if self.n_cells == 0:
-            return self._probabilities(coef, to_lanes(f, chunk), chunk.a)
+            return self._probabilities(coef, *q_on_lanes(f, cov, chunk), chunk.a)
         a = chunk.patterns[self.pattern].a[:, :, None]
-        cells = to_lanes(self._probabilities(coef, f, a), chunk)
+        cells = to_lanes(self._probabilities(coef, f, cov, a), chunk)
         if self.n_cells == 1:
             return cells[0]
         # Rows without a step into them have no cell of their own; any will do.
         index = jnp.minimum(chunk.patterns[self.pattern].index, self.n_cells - 1)
         return from_cells(cells, index)
 
-    def _probabilities(self, coef: Array, f: Array, a: Array) -> Array:
+    def _probabilities(self, coef: Array, f: Array, cov: Array | None, a: Array) -> Array:
         """(cell, from, to, lane)."""
         assert self.moves is not None
-        return self._unturn(_chances(self.moves.etas(coef, f, a), f.shape[-1]))
+        return self._unturn(jnp.exp(self.moves.log_chances(coef, f, cov, a)))
 
     def _unturn(self, by_distance: Array) -> Array:
         """From (..., from, how many states on, lane) to (..., from, to, lane)."""
@@ -118,7 +130,7 @@ class Chain:
 
         def term(coef: Array, f: Array) -> Array:
             by_state = coef.reshape(self.n_states, -1)
-            chance = stationary(self._probabilities(by_state, f, a)[0])
+            chance = stationary(self._probabilities(by_state, f, None, a)[0])
             return (first * jnp.log(chance)).sum(0)[None]
 
         return term
@@ -179,14 +191,6 @@ class Chain:
         return self.start.coef_terms(
             coef, to_lanes(mean, chunk), None, Cells(counts, chunk.a[:1], None)
         )
-
-
-def _chances(etas: list[Array], n_lanes: int) -> Array:
-    """(cell, state, level, lane) probabilities; the first level is the reference."""
-    shape = np.broadcast_shapes(*(eta.shape for eta in etas))
-    shape = (*shape[:-1], n_lanes)
-    logits = jnp.stack([jnp.zeros(shape)] + [jnp.broadcast_to(eta, shape) for eta in etas], axis=2)
-    return nn.softmax(logits, axis=2)
 
 
 def stationary(transition: Array) -> Array:

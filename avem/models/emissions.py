@@ -2,7 +2,7 @@
 
 A block reads its columns of a chunk and offers, for every subject of it:
 
-- `table`: log density of each row in each state, at given effects;
+- `table`: log density of each row in each state, at given effects, or expected under q;
 - `collect`: what the local posterior leaves behind for the later steps, and `weigh`: the same
   times a share of each subject;
 - `value` and `effect_terms`: the expected log likelihood Q(f), for q;
@@ -93,8 +93,9 @@ class GaussianBlock:
     def _theta(self, theta: Theta) -> tuple[Array, Array]:
         return theta[self.key + "coef"], theta[self.key + "covariance"]
 
-    def table(self, theta: Theta, f: Array, chunk: Chunk) -> Array:
-        return self.kernel.table(*self._theta(theta), to_lanes(f, chunk), self._view(chunk))
+    def table(self, theta: Theta, f: Array, chunk: Chunk, cov: Array | None = None) -> Array:
+        on_lanes, spread = q_on_lanes(f, cov, chunk)
+        return self.kernel.table(*self._theta(theta), on_lanes, self._view(chunk), spread)
 
     def collect(self, state: Array, chunk: Chunk) -> Array:
         return by_subject(self.kernel.moments(state, self._view(chunk)), chunk)
@@ -144,17 +145,17 @@ class GeneralBlock:
         cells = chunk.patterns[self.pattern]
         return tuple(cells.y[:, c][:, None, None] for c in self.y_cols), cells.a[:, :, None]
 
-    def table(self, theta: Theta, f: Array, chunk: Chunk) -> Array:
+    def table(self, theta: Theta, f: Array, chunk: Chunk, cov: Array | None = None) -> Array:
         coef, n_states = theta[self.key + "coef"], self.kernel.n_states
         if self.pattern < 0:
             seen = chunk.seen[:, self.seen_col]
             y = self._possible([chunk.y[:, c] for c in self.y_cols], seen)
             columns = tuple(column[:, None] for column in y)
-            table = self.kernel.table(coef, to_lanes(f, chunk), columns, chunk.a)
+            table = self.kernel.table(coef, *q_on_lanes(f, cov, chunk), columns, chunk.a)
             table = jnp.where(seen[:, None], table, 0.0)
             return jnp.broadcast_to(table, (len(chunk.y), n_states, chunk.y.shape[-1]))
         y, a = self._data(chunk)
-        table = self.kernel.table(coef, f, y, a)
+        table = self.kernel.table(coef, f, cov, y, a)
         table = jnp.broadcast_to(table, (len(a), n_states, f.shape[1]))
         return from_cells(to_lanes(table, chunk), chunk.patterns[self.pattern].index)
 
@@ -278,8 +279,9 @@ class CustomBlock:
         )
         return lax.scan(step, start, rows)[1]
 
-    def table(self, theta: Theta, f: Array, chunk: Chunk) -> Array:
-        return self._table(theta[self.key + "coef"], to_lanes(f, chunk), chunk)
+    def table(self, theta: Theta, f: Array, chunk: Chunk, cov: Array | None = None) -> Array:
+        coef, q = theta[self.key + "coef"], q_on_lanes(f, cov, chunk)
+        return auto.average(lambda g: self._table(coef, g, chunk), *q, self._places)
 
     def collect(self, state: Array, chunk: Chunk) -> Array:
         return jnp.where(chunk.seen[:, self.seen_col][:, None], state, 0.0)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, nn
 from jaxtyping import Float
 
 from avem.numerics.nodes import normal_rule
@@ -179,9 +179,23 @@ class GeneralKernel:
 
     # --- sums over cells ------------------------------------------------------------------------
 
-    def table(self, coef: Array, f: Array, y: tuple[Array, ...], a: Array) -> Array:
-        """Log density of each cell in every state at the effects f."""
-        return self.density.log_density(y, tuple(self.etas(coef, f, a)))
+    def table(
+        self, coef: Array, mean: Array, cov: Array | None, y: tuple[Array, ...], a: Array
+    ) -> Array:
+        """E_q of the log density of each cell in every state."""
+        etas, weights = self._at_nodes(coef, mean, cov, a)
+        return _average(weights, self.density.log_density(y, etas))
+
+    def log_chances(self, coef: Array, mean: Array, cov: Array | None, a: Array) -> Array:
+        """(cell, state, level, lane) E_q of log probabilities, where the predictors are log odds.
+
+        The first level is the reference.
+        """
+        etas, weights = self._at_nodes(coef, mean, cov, a)
+        shape = np.broadcast_shapes(*(eta.shape for eta in etas))
+        shape = (*shape[:-1], mean.shape[-1])
+        logits = [jnp.zeros(shape), *(jnp.broadcast_to(eta, shape) for eta in etas)]
+        return _average(weights, nn.log_softmax(jnp.stack(logits, axis=3), axis=3))
 
     def value(self, coef: Array, mean: Array, cov: Array | None, cells: Cells) -> Array:
         """E_q Q(f) of each lane; at the point `mean` when `cov` is None."""

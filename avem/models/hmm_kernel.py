@@ -58,14 +58,21 @@ class HMMKernel:
 
     # --- the local pass -------------------------------------------------------------------------
 
-    def table(self, theta: Theta, f: Float[Array, "d subject"], chunk: Chunk) -> Array:
-        """Log density table (time, state, lane) with every lane at its subject's effect."""
-        parts = [block.table(theta, f, chunk) for block in self.blocks]
+    def table(
+        self, theta: Theta, f: Float[Array, "d subject"], chunk: Chunk, cov: Array | None = None
+    ) -> Array:
+        """Log density table (time, state, lane) with every lane at its subject's effect.
+
+        With `cov`, its expectation under q, here and in the local pass: blocked mean field.
+        """
+        parts = [block.table(theta, f, chunk, cov) for block in self.blocks]
         return sum(parts[1:], parts[0])
 
-    def local(self, theta: Theta, f: Array, chunk: Chunk, form: str) -> Local:
+    def local(
+        self, theta: Theta, f: Array, chunk: Chunk, form: str, cov: Array | None = None
+    ) -> Local:
         """Forward-backward of every subject at its effect `f`, reduced to what is needed later."""
-        posterior = self.posterior(theta, f, chunk, form)
+        posterior = self.posterior(theta, f, chunk, form, cov)
         return Local(
             loglik=by_subject(posterior.loglik, chunk),
             emissions=tuple(block.collect(posterior.state, chunk) for block in self.blocks),
@@ -81,9 +88,11 @@ class HMMKernel:
             chain=self.chain.weigh(local.chain, share, chunk),
         )
 
-    def posterior(self, theta: Theta, f: Array, chunk: Chunk, form: str) -> hmm.Posterior:
+    def posterior(
+        self, theta: Theta, f: Array, chunk: Chunk, form: str, cov: Array | None = None
+    ) -> hmm.Posterior:
         """State probabilities of every lane at its subject's effect."""
-        tables = (*self.chain.tables(theta, f, chunk), self.table(theta, f, chunk))
+        tables = (*self.chain.tables(theta, f, chunk, cov), self.table(theta, f, chunk, cov))
         return hmm.smooth(*tables, chunk.valid, form, self.chain.steps(chunk))
 
     def viterbi(
@@ -158,18 +167,37 @@ class HMMKernel:
         assert not isinstance(block, GaussianBlock)
         return block.coef_terms(coef, mean, cov, local.emissions[number], chunk)
 
-    # --- the definition, for tests --------------------------------------------------------------
+    # --- the definition -------------------------------------------------------------------------
+
+    def path_posterior(self, theta: Theta, f: Array, chunk: Chunk, form: str) -> hmm.Posterior:
+        """The posterior with the pairs of every step apart, where the transitions differ."""
+        initial, transition = self.chain.tables(theta, f, chunk)
+        steps = hmm.Steps(None, 0) if transition.ndim == 4 else hmm.Steps()
+        return hmm.smooth(
+            initial, transition, self.table(theta, f, chunk), chunk.valid, form, steps
+        )
 
     def expected_complete(
         self, theta: Theta, f: Array, posterior: hmm.Posterior, chunk: Chunk
     ) -> Float[Array, " subject"]:
         """E over p(U | D, f0) of log p(D, U | f; theta): the function that AVEM maximises.
 
-        With one transition matrix for all; closed forms and Newton steps must agree with it.
+        ``posterior`` is a `path_posterior`. Closed forms and Newton steps agree with this.
         """
+        initial, transition = self.chain.tables(theta, f, chunk)
         emission = (posterior.state * self.table(theta, f, chunk)).sum((0, 1))
-        start = jnp.where(posterior.state[0] > 0, jnp.log(theta["initial"])[:, None], 0.0)
-        pair = posterior.pair.sum(0)
-        move = jnp.where(pair > 0, jnp.log(theta["transition"])[:, :, None], 0.0)
-        chain = (posterior.state[0] * start).sum(0) + (pair * move).sum((0, 1))
+        start = posterior.state[0] * _safe_log(_with_lanes(initial, 1))
+        pair = posterior.pair if transition.ndim == 4 else posterior.pair.sum(0)
+        move = pair * _safe_log(_with_lanes(transition, 2))
+        chain = start.sum(0) + move.sum(tuple(range(move.ndim - 1)))
         return by_subject(emission + chain, chunk)
+
+
+def _with_lanes(chances: Array, n_axes: int) -> Array:
+    return chances[..., None] if chances.ndim == n_axes else chances
+
+
+def _safe_log(chances: Array) -> Array:
+    """The logarithm, and 0 for what never happens."""
+    possible = chances > 0
+    return jnp.where(possible, jnp.log(jnp.where(possible, chances, 1.0)), 0.0)

@@ -104,9 +104,9 @@ class Scaling:
                     matrix[np.ix_(places, places)] = change
         return matrix
 
-    def log_jacobian(self, observed: np.ndarray) -> float:
-        """What to add to an internal log density to have it in the user's units."""
-        return float(-(observed.sum(0) * np.log(self.scale)).sum())
+    def log_jacobian(self, observed: np.ndarray) -> np.ndarray:
+        """(rows,) what to add to an internal log density to have it in the user's units."""
+        return -(observed * np.log(self.scale)).sum(1)
 
     def to_json(self) -> dict[str, Any]:
         """The numbers that `from_json` needs."""

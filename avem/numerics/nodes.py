@@ -14,6 +14,8 @@ _N_DRAWS = 64
 
 def gauss_hermite(n_dims: int, per_dimension: int) -> tuple[np.ndarray, np.ndarray]:
     """Points (J, dims) and weights (J,) of the product Gauss-Hermite rule for N(0, I)."""
+    if n_dims == 0:
+        return np.zeros((1, 0)), np.ones(1)
     x, w = np.polynomial.hermite_e.hermegauss(per_dimension)
     grids = np.meshgrid(*[x] * n_dims, indexing="ij")
     weights = np.meshgrid(*[w / w.sum()] * n_dims, indexing="ij")

@@ -14,14 +14,26 @@ from scipy.special import ndtri
 
 from avem.data import Panel
 from avem.errors import DataError, ModelError
-from avem.inference.apply import infer_effects, state_probabilities, viterbi
+from avem.inference.apply import infer_effects, path_entropy, state_probabilities, viterbi
+from avem.inference.marginal import Marginal, anchoring, marginal, uncertainty
+from avem.inference.methods import MARGINAL
+from avem.inference.score import Curvature
 from avem.inference.stop import Stop
+from avem.models.free import count_free
 from avem.models.hmm_model import Encoded, HMMModel
 from avem.models.params import check_seed, effects_in, effects_out, params_in
 from avem.models.simulate import Simulation, simulate
 from avem.results import tables
+from avem.results.diagnosis import Diagnosis, diagnose
+from avem.results.likelihood import LogLik, aic, bic
 from avem.results.plots import Plots
 from avem.results.tables import Summary
+from avem.results.uncertainty import standard_errors
+
+
+def _check_level(level: Any) -> None:
+    if not (isinstance(level, int | float) and 0 < level < 1):
+        raise ModelError(f"level is {level!r}; a number between 0 and 1 is wanted: 0.95, say.")
 
 
 @dataclass(frozen=True)
@@ -29,8 +41,17 @@ class FitInfo:
     """How the fit went: for people, not for further computing."""
 
     method: str
+    refined: bool
+    """The adaptive tier went on from the method's solution."""
     q_update: str
     anchor: str
+    unanchored: tuple[str, ...]
+    """The effects that partial anchoring integrated."""
+    n_nodes: int | None
+    n_draws: int | None
+    fresh_draws: bool
+    fixed: tuple[str, ...]
+    """Parameters that were held."""
     plain: bool
     seed: int
     n_rows: int
@@ -88,8 +109,9 @@ class HMMFit:
 
     @property
     def bound_name(self) -> str:
-        """What `bound` is: the anchored ELBO, or the log likelihood by integration."""
-        return "bound" if self.info.method == "avem" else "log likelihood"
+        """What `bound` is: a variational bound, or the log likelihood by integration."""
+        marginal = self.info.refined or self.info.method in MARGINAL
+        return "log likelihood" if marginal else "bound"
 
     # --- words and tables -----------------------------------------------------------------------
 
@@ -108,15 +130,24 @@ class HMMFit:
         """Every parameter as a row: what it is, and the estimate."""
         return tables.parameter_table(self)
 
-    def effects(self, level: float = 0.95) -> pd.DataFrame:
-        """Per subject and effect: mean, sd and interval under q_i."""
-        return self._effects_table(self.subjects, self.effects_mean, self.effects_cov, level)
+    def effects(self, level: float = 0.95, posterior: str = "fit") -> pd.DataFrame:
+        """Per subject and effect: mean, sd and interval.
+
+        ``posterior="fit"``: as the fit's own method has them; after plain anchoring the intervals
+        are too short where states are hard to tell apart. ``"adaptive"``: from the posterior with
+        the states integrated out.
+        """
+        if posterior not in ("fit", "adaptive"):
+            raise ModelError(f"posterior is {posterior!r}; choose 'fit' or 'adaptive'.")
+        mean, cov = self.effects_mean, self.effects_cov
+        if posterior == "adaptive":
+            mean, cov = effects_out(self.model, self._marginal.mean, self._marginal.cov)
+        return self._effects_table(self.subjects, mean, cov, level)
 
     def _effects_table(
         self, subjects: np.ndarray, mean: np.ndarray, cov: np.ndarray, level: float
     ) -> pd.DataFrame:
-        if not (isinstance(level, int | float) and 0 < level < 1):
-            raise ModelError(f"level is {level!r}; a number between 0 and 1 is wanted: 0.95, say.")
+        _check_level(level)
         n, d = mean.shape
         centre = mean.ravel()
         sd = np.sqrt(np.diagonal(cov, axis1=1, axis2=2)).ravel()
@@ -131,6 +162,61 @@ class HMMFit:
                 "upper": centre + half,
             }
         )
+
+    # --- how likely, how certain ----------------------------------------------------------------
+
+    def loglik(self, data: Any = None) -> LogLik:
+        """The marginal log likelihood of the fit, the effects integrated out, with its error.
+
+        With `data`: of other data under the fitted parameters, every subject taken as new.
+        """
+        found, encoded = self._marginal, self._own_data
+        if data is not None:
+            encoded = self._encode(data)
+            start, _ = infer_effects(self.model, encoded, self.theta)
+            found = marginal(self.model, encoded, self.theta, start)
+        return LogLik(
+            found.loglik + self._jacobian(encoded), found.error, int((found.quality == 0).sum())
+        )
+
+    @property
+    def n_params(self) -> int:
+        """How many parameters were estimated."""
+        return count_free(self.model, self.theta, self.info.fixed)
+
+    def aic(self) -> float:
+        """Akaike's criterion, from the marginal log likelihood."""
+        return aic(self.loglik(), self.n_params)
+
+    def bic(self) -> float:
+        """Schwarz's criterion, from the marginal log likelihood; n is the number of subjects."""
+        return bic(self.loglik(), self.n_params, len(self.subjects))
+
+    def icl(self) -> float:
+        """The integrated completed likelihood: BIC plus twice the entropy of the state paths.
+
+        Lower is better; states that cannot be told apart cost.
+        """
+        encoded = self._own_data
+        entropy = path_entropy(self.model, encoded, self.theta, self._effects_for(encoded))
+        return self.bic() + 2.0 * float(entropy.sum())
+
+    def standard_errors(self, kind: str = "observed", level: float = 0.95) -> pd.DataFrame:
+        """`table` with standard errors and intervals for every parameter.
+
+        From the curvature of the marginal log likelihood at the estimates: ``"observed"``
+        information, or the ``"sandwich"``, which holds when the model is not quite right. Intervals
+        of probabilities and variances are made on the scale of log odds and logarithms. Where there
+        is no standard error, `note` says why.
+        """
+        _check_level(level)
+        return standard_errors(self, self._curvature, kind, level)
+
+    def diagnose(self) -> Diagnosis:
+        """Whether one anchor per subject is enough here: gaps, information lost, advice."""
+        effects = effects_in(self.model, self.effects_mean)
+        found = anchoring(self.model, self._own_data, self.theta, effects)
+        return diagnose(self, found)
 
     # --- states ---------------------------------------------------------------------------------
 
@@ -231,6 +317,25 @@ class HMMFit:
 
     def _encode(self, data: Any) -> Encoded:
         return self._own_data if data is None else self.model.encode(self._panel(data))
+
+    @cached_property
+    def _marginal(self) -> Marginal:
+        effects = effects_in(self.model, self.effects_mean)
+        return marginal(self.model, self._own_data, self.theta, effects)
+
+    @cached_property
+    def _curvature(self) -> Curvature:
+        return uncertainty(self.model, self._own_data, self._marginal, self.info.fixed)
+
+    def _jacobian(self, data: Encoded) -> np.ndarray:
+        """(subjects,) from log densities on the scale of the fit to those of the user's units."""
+        of_row = self.model.scaling.log_jacobian(~np.isnan(data.y))
+        return np.bincount(data.panel.row_subject, of_row, minlength=data.panel.n_subjects)
+
+    @property
+    def subject_jacobian(self) -> np.ndarray:
+        """The same for the data of the fit."""
+        return self._jacobian(self._own_data)
 
     def _positions(self, panel: Panel) -> np.ndarray:
         """(panel subjects,) place of each in `subjects`, or -1."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from avem.families import Gaussian
-from avem.inference.fit_hmm import Fitted, effect_scale, starts_agreeing
+from avem.inference.fit_hmm import Fitted, effect_scale
+from avem.inference.starts import starts_agreeing
 from avem.inference.stop import Stop
 from avem.models.hmm_model import Encoded, HMMModel
 

@@ -26,7 +26,7 @@ from avem.results._labels import label_in, label_out
 from avem.results._model_json import model_in, model_out
 from avem.results.hmm_fit import FitInfo, HMMFit
 
-FORMAT, VERSION = "avem fit", 2
+FORMAT, VERSION = "avem fit", 3
 _JSON, _LABELS = "fit.json", "subjects.npy"
 _MAX_JSON = 1 << 28
 _LABEL_DTYPES = "biufMmU"  # labels of other dtypes are Python objects and go into the JSON

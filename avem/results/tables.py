@@ -43,21 +43,30 @@ def parameter_table(fit: HMMFit) -> pd.DataFrame:
 
     ``other`` is the second effect or outcome of a covariance.
     """
-    model = fit.model
+    rows = [
+        {"parameter": name, **where, "estimate": estimate}
+        for name, where, estimate in parameter_rows(fit.model, fit.params)
+    ]
+    frame = pd.DataFrame(rows, columns=list(_COLUMNS))
+    for column in _TEXTS:
+        frame[column] = frame[column].astype(object).where(frame[column].notna(), None)
+    return frame.astype({"state": "Int64", "to_state": "Int64", "estimate": float})
+
+
+def parameter_rows(
+    model: HMMModel, params: dict[str, np.ndarray]
+) -> Iterator[tuple[str, dict[str, Any], float]]:
+    """Name, place and value of every single parameter."""
     emissions = {
         pieces[0].prefix + name: pieces
         for pieces in by_spec(model)
         for name in emission_names(pieces)
     }
-    rows: list[dict[str, Any]] = []
-    for name, value in fit.params.items():
+    for name, value in params.items():
         pieces = emissions.get(name)
         found = _chain_rows(model, name, value) if pieces is None else _rows(pieces, name, value)
-        rows += [{"parameter": name, **where, "estimate": estimate} for where, estimate in found]
-    frame = pd.DataFrame(rows, columns=list(_COLUMNS))
-    for column in _TEXTS:
-        frame[column] = frame[column].astype(object).where(frame[column].notna(), None)
-    return frame.astype({"state": "Int64", "to_state": "Int64", "estimate": float})
+        for where, estimate in found:
+            yield name, where, estimate
 
 
 def _chain_rows(model: HMMModel, name: str, value: np.ndarray) -> Iterator[tuple[dict, float]]:

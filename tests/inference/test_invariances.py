@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import avem
-from avem.inference.passes import anchored_pass
+from avem.inference.anchored import anchored_pass
 from tests.panels import random_params
 
 K3 = {

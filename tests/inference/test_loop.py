@@ -9,7 +9,7 @@ import pytest
 
 import avem
 from avem.inference.accelerate import Anderson
-from avem.inference.avem import AnchoredEM
+from avem.inference.em import EM
 from avem.inference.watch import Watch
 
 PARAMS = {
@@ -67,7 +67,7 @@ def test_out_of_steps_is_said(frame):
 @pytest.mark.parametrize("given", [None, fast_start()])
 def test_ctrl_c_keeps_the_best_so_far(frame, monkeypatch, plain, given):
     """The signal arrives in the middle of an iteration, which finishes first."""
-    finish, calls = AnchoredEM._finish, []
+    finish, calls = EM._finish, []
 
     def interrupted(self, state, passes):
         calls.append(state)
@@ -75,7 +75,7 @@ def test_ctrl_c_keeps_the_best_so_far(frame, monkeypatch, plain, given):
             signal.raise_signal(signal.SIGINT)
         return finish(self, state, passes)
 
-    monkeypatch.setattr(AnchoredEM, "_finish", interrupted)
+    monkeypatch.setattr(EM, "_finish", interrupted)
     handler = signal.getsignal(signal.SIGINT)
     with pytest.warns(avem.AvemWarning, match="Interrupted"):
         fit = MODEL.fit(frame, time="time", init=given, plain=plain, tol=0.0)
@@ -91,7 +91,7 @@ def test_a_second_ctrl_c_stops_at_once(frame, monkeypatch):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(AnchoredEM, "step", step)
+    monkeypatch.setattr(EM, "step", step)
     with pytest.raises(KeyboardInterrupt):
         MODEL.fit(frame, time="time", init=fast_start())
 
@@ -134,7 +134,7 @@ def test_starts_are_reported(frame):
 
 def test_large_panels_compare_starts_on_a_part_of_the_data(frame, monkeypatch):
     monkeypatch.setattr("avem.models.hmm_model._LANES_ON_CPU", 8)
-    monkeypatch.setattr("avem.inference.fit_hmm._START_CELLS", 200)
+    monkeypatch.setattr("avem.inference.starts._START_CELLS", 200)
     part = MODEL.fit(frame, time="time")
     whole = MODEL.fit(frame, time="time", init=part)
     assert len(part.bound_history) < 60  # the starts' history, on fewer rows, is not in front

@@ -130,9 +130,9 @@ def test_without_variance_every_method_is_plain_em():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"method": "guess"}, "available: avem, quadrature, monte_carlo"),
+        ({"method": "guess"}, "available: avem, partial, mean_field"),
         ({"n_nodes": 5}, "n_nodes is for method='quadrature'"),
-        ({"method": "quadrature", "n_draws": 5}, "n_draws is for method='monte_carlo'"),
+        ({"method": "quadrature", "n_draws": 5}, "n_draws is for the methods monte_carlo"),
         ({"method": "quadrature", "n_nodes": 0}, "n_nodes is 0"),
         ({"method": "quadrature", "n_nodes": 30_000}, "local passes per subject"),
         ({"method": "quadrature", "batch_size": 5}, "batch_size goes with method='avem'"),

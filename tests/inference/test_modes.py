@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import avem
-from avem.inference.avem import State
+from avem.inference.em import State
 from avem.inference.fit_hmm import make_em
 from avem.inference.modes import label_shifts, search_modes
 from avem.models.params import effects_in

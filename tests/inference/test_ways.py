@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import avem
-from avem.inference.avem import State
+from avem.inference.em import State
 from avem.inference.settle import best_anchors, settle
 from avem.models.params import params_in
 from avem.numerics.precision import in_float64
@@ -38,7 +38,7 @@ def test_the_optimal_anchor_raises_the_bound_at_the_same_q(frame):
     assert np.abs(best[0] - means[0]).max() > 1e-3  # it is another place
 
     def height(anchors):
-        from avem.inference.passes import bound_at
+        from avem.inference.anchored import bound_at
 
         p = passes[0]
         return np.asarray(

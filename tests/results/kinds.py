@@ -168,6 +168,11 @@ def model_of(hmm, panel):
     return model.scaled_to(model.read(panel))
 
 
+def seen_rows(fit):
+    """The rows of the fit's data with an outcome: those that averages are taken over."""
+    return fit.panel.table.dropna(subset=list(fit.model.outcomes), how="all")
+
+
 @cache
 def fit_of(kind):
     """The fit of one kind: the truth as its estimates, the first outcome missing in a few rows."""
@@ -180,7 +185,13 @@ def fit_of(kind):
     n_effects = drawn.effects.shape[1]
     info = FitInfo(
         method="avem",
+        refined=False,
         q_update="laplace",
+        unanchored=(),
+        n_nodes=None,
+        n_draws=None,
+        fresh_draws=False,
+        fixed=(),
         anchor="mean",
         plain=False,
         seed=0,

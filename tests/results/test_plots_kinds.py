@@ -11,7 +11,7 @@ from scipy.stats import binom, gamma, norm, poisson, vonmises
 import avem
 from avem.results._figures import png, state_colors
 from avem.results._predict import average_moves, occupancy
-from tests.results.kinds import KINDS, fit_of
+from tests.results.kinds import KINDS, fit_of, seen_rows
 
 
 def lines(ax):
@@ -56,7 +56,8 @@ def test_two_levels_are_bars_with_their_names():
     assert ax.get_xlabel() == "choice at effect 0 and average covariates"
     seen = table["choice"].dropna()
     np.testing.assert_allclose(bars(ax, "data"), [(seen == v).mean() for v in ("right", "left")])
-    at = np.array([1.0, table["x"].mean(), (table["kind"] == "b").mean()])
+    rows = seen_rows(fit)
+    at = np.array([1.0, rows["x"].mean(), (rows["kind"] == "b").mean()])
     p = expit(fit.params["coef"][:, 0] @ at)
     for k, color in enumerate(state_colors(2)):
         weight = occupancy(fit)[k]
@@ -81,7 +82,7 @@ def test_several_levels_sum_to_the_occupancy():
 def test_counts_are_bars_at_whole_numbers():
     fit = fit_of("counts")
     (ax,) = fit.plot.emissions().axes
-    rate = np.exp(fit.params["coef"][:, 0] @ [1.0, fit.panel.table["x"].mean()])
+    rate = np.exp(fit.params["coef"][:, 0] @ [1.0, seen_rows(fit)["x"].mean()])
     for k in range(2):
         x, y = lines(ax)[f"state {k}"].get_data()
         assert (np.diff(x) == 1).all()
@@ -121,7 +122,7 @@ def test_trials_that_differ_are_averaged_over():
 def test_positive_numbers_and_angles():
     fit = fit_of("movement")
     step, angle = fit.plot.emissions().axes
-    weight, x_mean = occupancy(fit), fit.panel.table["x"].mean()
+    weight, x_mean = occupancy(fit), seen_rows(fit)["x"].mean()
     assert step.get_xlabel() == "step at effect 0 and average covariates"
     assert angle.get_xlabel() == "angle"
     assert step.get_xlim()[0] == 0
@@ -236,7 +237,7 @@ def test_every_state_has_its_own_effect_in_the_line():
     fit = fit_of("by_state")
     (ax,) = fit.plot.states("s4").axes
     table, state = of_subject(fit, 4)
-    every = fit.panel.table["x"]
+    every = seen_rows(fit)["x"]
     z = (table["x"] - every.mean()) / every.std(ddof=0)
     coef = fit.params["coef"][state, 0]
     wanted = coef[:, 0] + coef[:, 1] * z + fit.effects_mean[4, state]
@@ -253,7 +254,7 @@ def test_transitions_with_covariates_are_at_their_averages():
     fit = fit_of("moving")
     (ax,) = fit.plot.transitions().axes
     np.testing.assert_array_equal(ax.images[0].get_array(), average_moves(fit))
-    coef, x = fit.params["transition_coef"], fit.panel.table["x"].mean()
+    coef, x = fit.params["transition_coef"], seen_rows(fit)["x"].mean()
     assert logit(ax.images[0].get_array()[0, 1]) == pytest.approx(coef[0, 1] @ [1, x])
     assert "at effect 0 and average covariates" in ax.get_title()
     (ax,) = fit_of("counts").plot.transitions().axes

@@ -10,7 +10,7 @@ from scipy.special import expit, softmax
 import avem
 from avem.results._predict import average_moves, average_start
 from avem.results._sections import frames
-from tests.results.kinds import KINDS, fit_of
+from tests.results.kinds import KINDS, fit_of, seen_rows
 
 
 def section(fit, start):
@@ -59,7 +59,7 @@ def test_rows_say_what_they_are():
 
 def test_transitions_at_the_average():
     fit = fit_of("moving")
-    x = fit.panel.table["x"].mean()
+    x = seen_rows(fit)["x"].mean()
     coef = fit.params["transition_coef"]
     wanted = softmax(coef[:, :, 0] + coef[:, :, 1] * x, axis=1)
     np.testing.assert_allclose(average_moves(fit), wanted, rtol=1e-12)
@@ -75,7 +75,7 @@ def test_transitions_at_the_average():
 
 def test_the_first_state_at_the_average():
     fit = fit_of("by_state")
-    share = (fit.panel.table["kind"] == "b").mean()
+    share = (seen_rows(fit)["kind"] == "b").mean()
     wanted = softmax([0.0, 0.5 - 0.5 * share])
     np.testing.assert_allclose(average_start(fit), wanted, rtol=1e-12)
     frame = section(fit, "First state").frame
@@ -85,7 +85,7 @@ def test_the_first_state_at_the_average():
 
 def test_natural_scales():
     fit = fit_of("choice")
-    table = fit.panel.table
+    table = seen_rows(fit)
     at = np.array([1.0, table["x"].mean(), (table["kind"] == "b").mean()])
     found = section(fit, "Probabilities at effect 0 and average covariates")
     np.testing.assert_allclose(
@@ -98,7 +98,7 @@ def test_natural_scales():
     np.testing.assert_allclose(found.iloc[:3].sum(), 1)
     movement = fit_of("movement")
     found = section(movement, "step: shape at average covariates").frame.loc["step"]
-    x = movement.panel.table["x"].mean()
+    x = seen_rows(movement)["x"].mean()
     np.testing.assert_allclose(found, np.exp([1 + 0.2 * x, 1.5 + 0.1 * x]))
     np.testing.assert_allclose(
         section(movement, "step: mean at effect 0").frame.loc["step"], [1, np.e**2]

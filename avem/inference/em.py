@@ -1,9 +1,10 @@
-"""Anchored variational EM (the paper's Algorithm 1), and EM by integration with the same M-step.
+"""One iteration of EM, whatever the method: E-step chunk by chunk, then the M-step.
 
-One iteration: run forward-backward once per subject at its anchor, the mean of its q_i; update
-every q_i; update theta. The first two happen chunk by chunk in compiled code (`passes.py`).
-What has a closed form comes back as a handful of sums, and the M-step on them is plain NumPy; the
-rest is a few Newton steps whose terms are again sums over chunks.
+AVEM (the paper's Algorithm 1) runs forward-backward once per subject at its anchor, the mean of its
+q_i; updates every q_i; updates theta. Other methods differ in where the local passes are run and in
+how they are weighed, which is the business of a `Method`. The E-step is compiled code. What has a
+closed form comes back from it as a handful of sums, and the M-step on them is plain NumPy; the rest
+is a few Newton steps whose terms are again sums over chunks.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import cpu_count
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -21,17 +22,10 @@ import numpy as np
 from avem.data._layout import Chunk
 from avem.effects.prior import project_covariance
 from avem.errors import AvemError
+from avem.inference.anchored import TO_THE_END, Anchored
 from avem.inference.newton import climb
-from avem.inference.nodes_pass import node_pass
-from avem.inference.passes import (
-    TO_THE_END,
-    Pass,
-    Totals,
-    anchored_pass,
-    coef_height,
-    coef_pass,
-)
-from avem.inference.settle import best_anchors, settle
+from avem.inference.passes import Pass, Totals, coef_height, coef_pass
+from avem.inference.settle import best_anchors, settle, settle_q
 from avem.inference.theta import Match, absorb, pack_theta, unpack_theta
 from avem.models.emissions import GaussianBlock
 from avem.models.general import CoefTerms
@@ -46,8 +40,25 @@ IMPOSSIBLE = (
 )
 NOISE_FLOOR, EFFECT_FLOOR = 1e-6, 1e-8
 """Smallest variance of a state and of an effect, in units of the outcome's overall variance."""
+_TRAVELS = 0.02
+"""A change of theta, on the scale of the fit, after which nodes are put in new places."""
 Q_UPDATES = ("laplace", "quadrature")
 ANCHORS = ("mean", "optimal", "fixed")
+
+
+class Method(Protocol):
+    """Where the local passes are run, and what becomes of them."""
+
+    anchored: bool
+    """One anchor per subject: it climbs to a mode, and better modes are searched for."""
+    has_q: bool
+    """A Gaussian q_i that takes several E-steps to settle."""
+
+    def e_step(
+        self, kernel: HMMKernel, theta: Any, anchor: Any, around: Any, chunk: Chunk, form: str
+    ) -> Pass:
+        """The E-step of a chunk; `around` is what the last one left in `Pass.around`, or None."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -56,16 +67,8 @@ class State:
 
     theta: dict[str, np.ndarray]
     anchors: tuple[np.ndarray, ...]
-
-
-@dataclass(frozen=True)
-class Nodes:
-    """Where the effects are integrated: around the prior, for every subject alike."""
-
-    points: np.ndarray
-    """(nodes, d) as if the distribution were standard normal."""
-    log_weights: np.ndarray
-    """(nodes,)."""
+    around: tuple[Any, ...] = ()
+    """What the method keeps of each chunk beside the anchors; empty: nothing yet."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,7 @@ class Step:
     state: State
     """The state after the iteration."""
     bound: float
-    """The anchored ELBO at the state before it, after the q-update; with nodes, the log likelihood.
-    """
+    """The method's objective at the state before it: for AVEM the ELBO after the q-update."""
     loglik: float
     """sum_i log p(D_i | anchor) at the state before it."""
     passes: tuple[Pass, ...]
@@ -87,8 +89,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class AnchoredEM:
-    """AVEM on the chunks of one data set."""
+class EM:
+    """The iteration on the chunks of one data set."""
 
     kernel: HMMKernel
     chunks: tuple[Chunk, ...]
@@ -109,11 +111,8 @@ class AnchoredEM:
     """For each, the lowest and highest value of its columns, where a density would collapse."""
     fixed: frozenset[str] = frozenset()
     """Names of entries of theta that are held."""
-    q_update: str = "laplace"
+    method: Method = field(default_factory=Anchored)
     anchor: str = "mean"
-    nodes: Nodes | None = None
-    """Integrate over these instead of anchoring."""
-    newton_steps: int = TO_THE_END
     coef_steps: int = TO_THE_END
     recentre: bool = True
     form: list[str] = field(default_factory=lambda: ["scaled"])
@@ -124,7 +123,7 @@ class AnchoredEM:
         """Number of real subjects."""
         return sum(int(np.asarray(chunk.real).sum()) for chunk in self.chunks)
 
-    def on(self, chunks: Sequence[int]) -> AnchoredEM:
+    def on(self, chunks: Sequence[int]) -> EM:
         """The same on some of the chunks."""
         return replace(self, chunks=tuple(self.chunks[c] for c in chunks))
 
@@ -147,11 +146,11 @@ class AnchoredEM:
         return self._finish(state, passes) if _finite(passes) else None
 
     def _settled(self, state: State, passes: list[Pass], still: float) -> tuple[State, list[Pass]]:
-        if still == np.inf or self.nodes is not None or self.anchor != "mean":
+        if still == np.inf or self.anchor != "mean" or not self.kernel.n_effects:
             return state, passes
-        if not self.kernel.n_effects:
-            return state, passes
-        return settle(self, state, passes, still)
+        if self.method.anchored:
+            return settle(self, state, passes, still)
+        return settle_q(self, state, passes, still) if self.method.has_q else (state, passes)
 
     def _finish(self, state: State, passes: Sequence[Pass]) -> Step:
         theta, shift, sharpness = self.m_step(state.theta, passes)
@@ -161,14 +160,31 @@ class AnchoredEM:
             anchors = tuple(np.asarray(p.mean) - shift[:, None] for p in passes)
         if self.anchor == "optimal":
             anchors = best_anchors(self, theta, anchors, passes)
+        around = self._around(state, theta, passes, shift)
         return Step(
             before=state,
-            state=State(theta, anchors),
+            state=State(theta, anchors, around),
             bound=float(sum(np.sum(p.bound) for p in passes)),
             loglik=float(sum(np.sum(p.loglik) for p in passes)),
             passes=tuple(passes),
             sharpness=sharpness,
         )
+
+    def _around(
+        self,
+        state: State,
+        theta: dict[str, np.ndarray],
+        passes: Sequence[Pass],
+        shift: np.ndarray,
+    ) -> tuple[Any, ...]:
+        """What the method keeps beside the anchors for the next iteration."""
+        found = [p.around for p in passes]
+        if state.around and not self.method.has_q:
+            # Nodes follow the posteriors as long as the parameters travel; then they stay, and the
+            # objective is one and the same function to the end.
+            move = np.abs(pack_theta(theta) - pack_theta(state.theta)).max(initial=0.0)
+            found = found if move > _TRAVELS else state.around
+        return tuple(None if kept is None else kept.shifted(shift) for kept in found)
 
     def e_step(self, state: State) -> list[Pass]:
         """Forward-backward at the anchors and the new q_i, chunk by chunk."""
@@ -182,31 +198,13 @@ class AnchoredEM:
 
     def try_e_step(self, state: State) -> list[Pass]:
         """The same, whether or not the result is finite."""
-        if self.nodes is None:
-            passes = self.each_chunk(
-                lambda chunk, anchor: anchored_pass(
-                    self.kernel,
-                    state.theta,
-                    anchor,
-                    chunk,
-                    self.form[0],
-                    self.q_update,
-                    self.newton_steps,
-                ),
-                state.anchors,
-            )
-        else:
-            nodes = self.nodes
-            passes = self.each_chunk(
-                lambda chunk: node_pass(
-                    self.kernel,
-                    state.theta,
-                    nodes.points,
-                    nodes.log_weights,
-                    chunk,
-                    self.form[0],
-                )
-            )
+        passes = self.each_chunk(
+            lambda chunk, anchor, around: self.method.e_step(
+                self.kernel, state.theta, anchor, around, chunk, self.form[0]
+            ),
+            state.anchors,
+            state.around or [None] * len(self.chunks),
+        )
         # All that Python looks at leaves the device here, once.
         return [
             Pass(*jax.tree.map(np.asarray, p._replace(kept=None)))._replace(kept=p.kept)
@@ -333,11 +331,11 @@ class AnchoredEM:
         size = sum(value.size for value in like.theta.values())
         theta = unpack_theta(vector[:size] / np.sqrt(self.n_subjects), like.theta)
         if len(vector) == size:
-            return State(theta, like.anchors)
+            return replace(like, theta=theta)
         cuts = np.cumsum([anchor.size for anchor in like.anchors])[:-1]
         pairs = zip(np.split(vector[size:], cuts), like.anchors, strict=True)
         anchors = tuple(part.reshape(anchor.shape) for part, anchor in pairs)
-        return State(theta, anchors)
+        return replace(like, theta=theta, anchors=anchors)
 
     def change(self, step: Step) -> float:
         """The largest move of a parameter that matters, on the scale of the fit."""
@@ -352,7 +350,8 @@ class AnchoredEM:
 
     def anchor_change(self, step: Step) -> float:
         """How far the iteration moved the anchors, root mean square."""
-        if not self.kernel.n_effects or self.anchor == "fixed" or self.nodes is not None:
+        follows = self.method.anchored or self.method.has_q
+        if not self.kernel.n_effects or self.anchor == "fixed" or not follows:
             return 0.0
         # The mean of q before recentring: settled anchors stay there, whatever is recentred.
         there = step.state.anchors if self.anchor == "optimal" else [p.mean for p in step.passes]

@@ -1,0 +1,175 @@
+"""Where the adaptive tier begins: the modes of every subject's posterior, and how wide they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from avem.data._layout import Chunk
+from avem.effects.prior import log_joint
+from avem.inference.adaptive import Centres
+from avem.inference.anchored import Anchored
+from avem.inference.em import EM, State
+from avem.inference.modes import moves
+from avem.models.emissions import Theta
+from avem.models.hmm_kernel import HMMKernel
+
+_CLIMB = 4
+"""Passes that bring a candidate near its mode."""
+_APART = 2.0
+"""Modes closer than this, in standard deviations, are one."""
+_NEGLIGIBLE = 7.0
+"""A mode whose mass is smaller than the best one's by this many log units is left out."""
+_MOST = 4
+_APPROACH = 0.02
+"""Distance of the points between which slopes are compared, in prior standard deviations."""
+_SMALL = 20_000
+"""Cells of a chunk for which a few more passes cost less than compiling."""
+_ADAPT = 2
+"""Passes in which the centres find their places and widths."""
+
+
+@partial(jax.jit, static_argnames=("kernel", "form"))
+def score_pass(
+    kernel: HMMKernel, theta: Theta, f: Array, chunk: Chunk, form: str
+) -> tuple[Array, Array]:
+    """Derivative of log p(D_i | f) in f, by Fisher's identity, and the complete-data information.
+
+    (d, subject), and (d, d, subject): what would be known of f if the states were seen.
+    """
+    local = kernel.local(theta, f, chunk, form)
+    terms = kernel.effect_terms(theta, f, None, local, kernel.quadratic(theta, local), chunk)
+    return terms.gradient, terms.curvature
+
+
+def information(
+    em: EM, theta: dict[str, np.ndarray], at: tuple[np.ndarray, ...], step: np.ndarray
+) -> list[np.ndarray]:
+    """Per chunk (d, d, subject): minus the second derivative of log p(D_i | f), observed.
+
+    Central differences of the exact score, `step` (d,) apart.
+    """
+    d = em.kernel.n_effects
+
+    def scores(f: list[np.ndarray]) -> list[np.ndarray]:
+        found = em.each_chunk(
+            lambda chunk, g: score_pass(em.kernel, theta, g, chunk, em.form[0])[0], f
+        )
+        return [np.asarray(s) for s in found]
+
+    out = [np.zeros((d, d, f.shape[1])) for f in at]
+    for e in range(d):
+        unit = (np.arange(d) == e)[:, None] * step[e]
+        up, down = scores([f + unit for f in at]), scores([f - unit for f in at])
+        for c in range(len(at)):
+            out[c][:, e] = -(up[c] - down[c]) / (2 * step[e])
+    return [0.5 * (info + np.swapaxes(info, 0, 1)) for info in out]
+
+
+def find_centres(em: EM, state: State, rng: np.random.Generator) -> State:
+    """The state with centres at the modes of every subject's posterior, settled by a few passes."""
+    if em.kernel.n_effects == 0:
+        return state
+    theta, anchored = state.theta, replace(em, method=Anchored("laplace", _CLIMB))
+    found = _candidates(anchored, state, rng)
+    best = [c.height.argmax(0) for c in found]
+    at_best = [c.at[b, :, np.arange(len(b))].T for c, b in zip(found, best, strict=True)]
+    width = _widths(anchored, theta, at_best)
+    chosen = [
+        _choose(candidates, own, np.asarray(chunk.real), _at_least(em, chunk))
+        for candidates, own, chunk in zip(found, width, em.chunks, strict=True)
+    ]
+    slots = max(len(at) for _, at in chosen)
+    # Chunks with fewer centres repeat their last one, for which there is no need to look again.
+    by_slot = [
+        _widths(anchored, theta, [at[min(slot, len(at) - 1)] for _, at in chosen])
+        for slot in range(1, slots)
+    ]
+    around = [
+        Centres(log_share, at, np.stack([width[c], *(w[c] for w in by_slot)][: len(at)]))
+        for c, (log_share, at) in enumerate(chosen)
+    ]
+    state = replace(state, around=tuple(around))
+    for _ in range(_ADAPT):
+        passes = em.try_e_step(state)
+        state = replace(state, around=tuple(p.around for p in passes))
+    return state
+
+
+def _at_least(em: EM, chunk: Chunk) -> int:
+    """Centres per subject: where they are cheap, always as many, so that one shape is compiled."""
+    return _MOST if em.kernel.n_states > 1 and chunk.valid.size <= _SMALL else 1
+
+
+class _Candidates(NamedTuple):
+    """Places near modes, for the subjects of a chunk."""
+
+    at: np.ndarray
+    """(candidate, d, subject)."""
+    height: np.ndarray
+    """(candidate, subject) log p(D_i, f)."""
+
+
+def _candidates(em: EM, state: State, rng: np.random.Generator) -> list[_Candidates]:
+    """Where a few climbing steps lead from all the places worth trying."""
+    real = [np.asarray(chunk.real) for chunk in em.chunks]
+    pairs = zip(state.anchors, real, strict=True)
+    everyone = np.concatenate([anchor[:, r] for anchor, r in pairs], axis=1)
+    sigma = state.theta["effect_covariance"]
+    found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in em.chunks]
+    for move in [lambda anchor: anchor, *moves(em, state.theta, everyone, rng)]:
+        at = tuple(move(anchor) for anchor in state.anchors)
+        for _ in range(_CLIMB):
+            passes = em.try_e_step(State(state.theta, at))
+            last, at = at, tuple(np.where(np.isfinite(p.mean), p.mean, 0.0) for p in passes)
+        for c, p in enumerate(passes):
+            found[c].append((last[c], log_joint(np.asarray(p.loglik), sigma, last[c])))
+    return [_Candidates(*map(np.stack, zip(*of_chunk, strict=True))) for of_chunk in found]
+
+
+def _choose(
+    found: _Candidates, width: np.ndarray, real: np.ndarray, at_least: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The highest modes that are apart: log shares (centre, subject) and places."""
+    n = found.at.shape[-1]
+    precision = np.linalg.inv(np.moveaxis(width, -1, 0))
+    order = np.argsort(-found.height, axis=0, kind="stable")
+    who, count, kept = np.arange(n), np.zeros(n, int), np.full((_MOST, n), -1)
+    top = found.height[order[0], who]
+    for number in order:
+        at = found.at[number, :, who].T
+        new = ((found.height[number, who] > top - _NEGLIGIBLE) & real) | (count == 0)
+        for slot in range(_MOST):
+            away = at - found.at[np.maximum(kept[slot], 0), :, who].T
+            distance = np.einsum("an,nab,bn->n", away, precision, away)
+            new &= (kept[slot] < 0) | (distance > _APART**2)
+        new &= count < _MOST
+        kept[count[new], who[new]] = number[new]
+        count += new
+    n_centres = at_least
+    while n_centres < count[real].max(initial=1):
+        n_centres *= 2
+    kept, used = kept[:n_centres], kept[:n_centres] >= 0
+    pick = np.where(used, kept, kept[0])
+    log_share = np.where(used, found.height[pick, who], -np.inf)
+    log_share -= np.logaddexp.reduce(log_share, axis=0)
+    return log_share, np.moveaxis(found.at[pick, :, who], -1, 1)
+
+
+def _widths(em: EM, theta: dict[str, np.ndarray], at: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Per chunk (d, d, subject): the inverse curvature of log p(D_i, f), bounded by the prior's."""
+    sigma = theta["effect_covariance"]
+    prior = np.linalg.inv(sigma)
+    out = []
+    for info in information(em, theta, tuple(at), _APPROACH * np.sqrt(np.diagonal(sigma))):
+        precision = np.moveaxis(info, -1, 0) + prior
+        values, vectors = np.linalg.eigh(np.where(np.isfinite(precision), precision, prior))
+        values = np.maximum(values, 0.25 * np.linalg.eigvalsh(prior)[0])
+        out.append(np.moveaxis((vectors / values[:, None]) @ np.swapaxes(vectors, 1, 2), 0, -1))
+    return out

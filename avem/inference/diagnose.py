@@ -1,0 +1,107 @@
+"""Does anchoring hold here? What is lost, per subject and per effect, by one anchor.
+
+The marginal likelihood exceeds the anchored bound by two parts, neither of them negative:
+
+    log p(D_i) - ELBO_i = anchoring gap + Gaussian gap.
+
+The anchoring gap is what the bound gains when the states' posterior may follow the effect (the
+structured factorisation, Lemma 1, at the same q_i); the Gaussian gap is KL(q_i || p(f | D_i)).
+Seen through information: q_i is as narrow as if the states were known, and the share of that
+information which the data do not have is lost. Then variances between subjects come out too small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from avem.inference.adaptive import Adaptive
+from avem.inference.centres import find_centres, information, score_pass
+from avem.inference.em import EM, State
+from avem.inference.passes import Pass, Spread
+from avem.inference.structured import Structured
+
+_DIFFUSE = 0.15
+"""Information lost, as a share, above which partial anchoring integrates an effect."""
+_MOST_INTEGRATED = 2
+FAILS = 0.15
+"""Information lost, as a share, above which refinement is advised."""
+_FINER = {1: 15, 2: 9, 3: 7}
+"""Gauss-Hermite nodes per effect under q_i."""
+
+
+class Gaps(NamedTuple):
+    """Per chunk and subject: the bound, and what it lacks."""
+
+    bound: list[np.ndarray]
+    structured: list[np.ndarray]
+    """The bound with the states' posterior free to follow the effect, at the same q_i."""
+    marginal: list[Pass]
+    """The adaptive tier's E-step; its `bound` is log p(D_i)."""
+
+
+class Information(NamedTuple):
+    """Per chunk (d, d, subject): of the effects, without the prior's."""
+
+    complete: list[np.ndarray]
+    """If the states were seen."""
+    observed: list[np.ndarray]
+
+    def lost(self, real: list[np.ndarray]) -> np.ndarray:
+        """(d,) share of the complete information that the data do not have, over all subjects."""
+        whole = sum(
+            np.diagonal(i[:, :, r].sum(-1)) for i, r in zip(self.complete, real, strict=True)
+        )
+        seen = sum(
+            np.diagonal(i[:, :, r].sum(-1)) for i, r in zip(self.observed, real, strict=True)
+        )
+        return 1.0 - np.asarray(seen) / np.maximum(whole, 1e-300)
+
+
+def effect_information(em: EM, state: State) -> Information:
+    """At the anchors."""
+    sigma = state.theta["effect_covariance"]
+    complete = em.each_chunk(
+        lambda chunk, f: score_pass(em.kernel, state.theta, f, chunk, em.form[0])[1], state.anchors
+    )
+    step = 0.02 * np.sqrt(np.diagonal(sigma))
+    observed = information(em, state.theta, state.anchors, step)
+    return Information([np.asarray(part) for part in complete], observed)
+
+
+def lost_information(em: EM, state: State) -> np.ndarray:
+    """(d,) the share of information lost by not seeing the states."""
+    real = [np.asarray(chunk.real) for chunk in em.chunks]
+    return effect_information(em, state).lost(real)
+
+
+def anchoring_fails(em: EM, state: State) -> bool:
+    """Whether so much is lost that variances between subjects will be too small."""
+    return bool(em.kernel.n_effects) and bool((lost_information(em, state) > FAILS).any())
+
+
+def diffuse_effects(em: EM, state: State) -> tuple[int, ...]:
+    """The effects that partial anchoring should integrate: those of which most is lost."""
+    lost = lost_information(em, state)
+    worst = np.argsort(-lost, kind="stable")[:_MOST_INTEGRATED]
+    return tuple(sorted(int(e) for e in worst if lost[e] > _DIFFUSE))
+
+
+def gaps(em: EM, state: State, rng: np.random.Generator) -> Gaps:
+    """The parts of log p(D_i) - ELBO_i at settled anchors."""
+    passes = em.e_step(state)
+    q = replace(
+        state,
+        anchors=tuple(np.asarray(p.mean) for p in passes),
+        around=tuple(Spread(p.covariance) for p in passes),
+    )
+    d = em.kernel.n_effects
+    free = replace(em, method=Structured.make(d, _FINER.get(d)))
+    integrated = replace(em, method=Adaptive.make(d))
+    return Gaps(
+        bound=[np.asarray(p.bound) for p in passes],
+        structured=[np.asarray(p.bound) for p in free.e_step(q)],
+        marginal=integrated.e_step(find_centres(integrated, state, rng)),
+    )

@@ -1,0 +1,114 @@
+"""The marginal likelihood of a model on a data set: its value, its error, and what follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from avem.inference.adaptive import Adaptive
+from avem.inference.centres import find_centres
+from avem.inference.diagnose import effect_information, gaps
+from avem.inference.em import EM, State
+from avem.inference.fit_hmm import effect_scale, make_em
+from avem.inference.score import Curvature, curvature
+from avem.models.free import find_free
+from avem.models.hmm_model import Encoded, HMMModel
+from avem.models.params import Params
+from avem.numerics.precision import in_float64
+
+_FINER = {1: 31, 2: 13, 3: 9}
+"""Nodes per effect that tell how good the usual number is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Marginal:
+    """A model on a data set, every subject's effects integrated."""
+
+    em: EM
+    state: State
+    loglik: np.ndarray
+    """(subjects,) log p(D_i)."""
+    error: np.ndarray
+    """(subjects,) how far it may be off."""
+    mean: np.ndarray
+    """(d, subjects) of the posterior of the effects."""
+    cov: np.ndarray
+    """(d, d, subjects)."""
+    quality: np.ndarray
+    """(subjects,) effective number of nodes; 0 where the Laplace form stood in."""
+
+
+@dataclass(frozen=True, eq=False)
+class Anchoring:
+    """What one anchor per subject loses."""
+
+    bound: np.ndarray
+    """(subjects,) the anchored ELBO."""
+    structured: np.ndarray
+    """(subjects,) the bound with the states free to follow the effect."""
+    loglik: np.ndarray
+    quality: np.ndarray
+    complete: np.ndarray
+    """(d, subjects) information on each effect if the states were seen."""
+    observed: np.ndarray
+    """(d, subjects) information that there is."""
+
+
+@in_float64
+def marginal(
+    model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray, seed: int = 0
+) -> Marginal:
+    """Log p(D_i) of every subject; `effects` (d, subjects) are where to look first."""
+    em = make_em(model, data)
+    d, join = model.n_effects, data.layout.join
+    state = State(theta, tuple(data.layout.split(effects)))
+    em = replace(em, method=Adaptive.make(d, seed=seed))
+    state = find_centres(em, state, np.random.default_rng(seed))
+    passes = em.e_step(state)
+    again = Adaptive.make(d, _FINER.get(d), seed=seed + 1)
+    finer = replace(em, method=again).e_step(state)
+    coarse, fine = join([p.bound for p in passes]), join([p.bound for p in finer])
+    by_draws = again.tail < np.inf
+    return Marginal(
+        em,
+        state,
+        # Two sets of draws are as good as each other; more nodes are better than fewer.
+        loglik=0.5 * (coarse + fine) if by_draws else fine,
+        error=np.abs(fine - coarse) * (0.5 if by_draws else 1.0),
+        mean=join([p.mean for p in passes]),
+        cov=join([p.covariance for p in passes]),
+        quality=join([p.quality for p in passes]),
+    )
+
+
+@in_float64
+def uncertainty(model: HMMModel, data: Encoded, at: Marginal, fixed: tuple[str, ...]) -> Curvature:
+    """The curvature of the log likelihood in the free parameters."""
+    theta = at.state.theta
+    free = find_free(model, theta, fixed, data.spread, effect_scale(model, data))
+    return curvature(at.em, at.state, free)
+
+
+@in_float64
+def anchoring(
+    model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray, seed: int = 0
+) -> Anchoring:
+    """The gaps and the information at settled anchors."""
+    em, join = make_em(model, data), data.layout.join
+    start = State(theta, tuple(data.layout.split(effects)))
+    state, _ = em.settled_e_step(start, 1e-9)
+    found = gaps(em, state, np.random.default_rng(seed))
+    info = effect_information(em, state)
+
+    def diagonals(parts: list[np.ndarray]) -> np.ndarray:
+        return join([np.diagonal(part).T for part in parts])
+
+    return Anchoring(
+        bound=join(found.bound),
+        structured=join(found.structured),
+        loglik=join([p.bound for p in found.marginal]),
+        quality=join([p.quality for p in found.marginal]),
+        complete=diagonals(info.complete),
+        observed=diagonals(info.observed),
+    )

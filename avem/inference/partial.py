@@ -1,0 +1,200 @@
+"""Partial anchoring (the paper's Section 7): some effects anchored, the others integrated.
+
+The effects are split into f = (a, b). Every subject has one anchor for a, and nodes for b around
+its prior given that anchor, weighed by p(D_i | a0, b_j); q_i(a) is then updated as in AVEM, with
+the expected log likelihood averaged over the nodes. With nothing integrated this is AVEM, with
+everything integrated it is quadrature EM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.special import logsumexp
+
+from avem.data._layout import Chunk
+from avem.effects.posterior import GaussianQ, update_by_newton, update_from_quadratic
+from avem.inference.anchored import TO_THE_END
+from avem.inference.passes import Nodes, Pass, local_at_nodes, over_nodes, pass_at_nodes, weigh
+from avem.models.emissions import Theta
+from avem.models.general import EffectTerms
+from avem.models.hmm_kernel import HMMKernel, Local
+from avem.numerics.linalg import inverse_and_logdet
+
+_LOG_2PI = float(np.log(2 * np.pi))
+
+
+@dataclass(frozen=True, eq=False)
+class Partial:
+    """Anchor all effects but the `unanchored` ones."""
+
+    unanchored: tuple[int, ...]
+    points: np.ndarray
+    """(nodes, unanchored effects) as if their prior were standard normal."""
+    log_weights: np.ndarray
+    q_update: str = "laplace"
+    newton_steps: int = TO_THE_END
+
+    anchored = False
+    has_q = True
+
+    def e_step(self, kernel, theta, anchor, around, chunk, form) -> Pass:
+        """Local passes at the anchor and all nodes, and the new q_i of the anchored effects."""
+        return _pass(
+            kernel,
+            theta,
+            anchor,
+            self.points,
+            self.log_weights,
+            chunk,
+            form,
+            self.unanchored,
+            self.q_update,
+            self.newton_steps,
+        )
+
+
+@partial(jax.jit, static_argnames=("kernel", "form", "b", "q_update"))
+def _pass(
+    kernel: HMMKernel,
+    theta: Theta,
+    anchor: Array,
+    points: Array,
+    log_weights: Array,
+    chunk: Chunk,
+    form: str,
+    b: tuple[int, ...],
+    q_update: str,
+    newton_steps: int,
+) -> Pass:
+    split = _Split(tuple(e for e in range(len(anchor)) if e not in b), b)
+    prior = jnp.linalg.inv(theta["effect_covariance"])
+    at_b = split.prior_nodes(prior, anchor, points)
+    local = local_at_nodes(kernel, theta, split.joined(anchor[split.a_at], at_b), chunk, form)
+    height = log_weights[:, None] + local.loglik
+    mass = logsumexp(height, axis=0)
+    share = jnp.exp(height - mass)
+    weighed = weigh(kernel, local, share, chunk)
+    if not split.a:
+        nodes = Nodes(at_b, None, share, weighed)
+        return pass_at_nodes(kernel, theta, nodes, mass, mass, chunk)
+    averaged = _Averaged(kernel, theta, split, at_b, weighed, chunk)
+    q, gain = averaged.update(prior, anchor, share, q_update, newton_steps)
+    cov = split.embedded(q.covariance)
+    nodes = Nodes(split.joined(q.mean, at_b), cov, share, weighed)
+    bound = mass + gain + _prior_gain(split, prior, anchor, q, at_b, share)
+    return pass_at_nodes(kernel, theta, nodes, mass, bound, chunk)
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Which effects are anchored (a) and which are integrated (b)."""
+
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+
+    @property
+    def a_at(self) -> np.ndarray:
+        return np.array(self.a, int)
+
+    @property
+    def b_at(self) -> np.ndarray:
+        return np.array(self.b, int)
+
+    def prior_nodes(self, prior: Array, anchor: Array, points: Array) -> Array:
+        """(node, b, subject) nodes of p(b | a0)."""
+        factor = jnp.linalg.cholesky(prior[np.ix_(self.b_at, self.b_at)])
+        spread = jnp.linalg.solve(factor.T, points.T).T  # covariance: the inverse precision
+        return self.prior_mean(prior, anchor)[None] + spread[:, :, None]
+
+    def prior_mean(self, prior: Array, anchor: Array) -> Array:
+        """(b, subject) E[b | a0]."""
+        pull = prior[np.ix_(self.b_at, self.a_at)] @ anchor[self.a_at]
+        return -jnp.linalg.solve(prior[np.ix_(self.b_at, self.b_at)], pull)
+
+    def joined(self, a: Array, at_b: Array) -> Array:
+        """(node, d, subject) effects from a (a, subject) and the nodes of b."""
+        whole = jnp.zeros((len(at_b), len(self.a) + len(self.b), at_b.shape[-1]), at_b.dtype)
+        return whole.at[:, self.a_at].set(a[None]).at[:, self.b_at].set(at_b)
+
+    def embedded(self, cov: Array) -> Array:
+        """(d, d, subject) the covariance of a, and next to none of b."""
+        d = len(self.a) + len(self.b)
+        # Not exactly 0: it may be factored.
+        whole = jnp.zeros((d, d, cov.shape[-1])) + 1e-14 * jnp.eye(d)[:, :, None]
+        return whole.at[self.a_at[:, None], self.a_at].set(cov)
+
+
+@dataclass(frozen=True, eq=False)
+class _Averaged:
+    """The expected log likelihood as a function of a, averaged over the nodes of b."""
+
+    kernel: HMMKernel
+    theta: Theta
+    split: _Split
+    at_b: Array
+    weighed: Local
+    chunk: Chunk
+
+    def update(self, prior, anchor, share, q_update, newton_steps) -> tuple[GaussianQ, Array]:
+        """q_i(a), and the gain of its expected log likelihood over that at the anchor."""
+        a, b = self.split.a_at, self.split.b_at
+        sigma = jnp.linalg.inv(prior[np.ix_(a, a)])
+        # The prior of a given b, with b at its posterior mean.
+        pull = prior[np.ix_(a, b)] @ (share[:, None] * self.at_b).sum(0)
+        quadratic = jax.vmap(lambda part: self.kernel.quadratic(self.theta, part))(self.weighed)
+        if self.kernel.closed_form:
+            precision, linear = quadratic
+            cross = (precision[:, a[:, None], b] * self.at_b[:, None]).sum(2)
+            linear = (linear[:, a] - cross).sum(0) - pull
+            q = update_from_quadratic(sigma, precision.sum(0)[a[:, None], a], linear)
+        else:
+
+            def terms(mean: Array, cov: Array | None) -> EffectTerms:
+                own = self._sum(self.kernel.effect_terms, mean, cov, quadratic)
+                return EffectTerms(
+                    own.value - (pull * mean).sum(0),
+                    own.gradient[a] - pull,
+                    own.curvature[a[:, None], a],
+                    own.majorant[a[:, None], a],
+                )
+
+            q = update_by_newton(
+                sigma,
+                terms,
+                anchor[a],
+                concave=self.kernel.concave,
+                quadrature=q_update == "quadrature",
+                max_steps=newton_steps,
+            )
+        there = self._sum(self.kernel.value, q.mean, q.covariance, quadratic)
+        return q, there - self._sum(self.kernel.value, anchor[a], None, quadratic)
+
+    def _sum(self, function, mean: Array, cov: Array | None, quadratic):
+        whole = None if cov is None else self.split.embedded(cov)
+        each = over_nodes(
+            lambda part, f, quad: function(self.theta, f, whole, part, quad, self.chunk),
+            (self.weighed, self.split.joined(mean, self.at_b), quadratic),
+            self.chunk,
+        )
+        return jax.tree.map(lambda part: part.sum(0), each)
+
+
+def _prior_gain(split: _Split, prior, anchor, q: GaussianQ, at_b, share) -> Array:
+    """E_q of log p(a, b) - log p(b | a0), and the entropy of q(a)."""
+    a, b = split.a_at, split.b_at
+    of_b = prior[np.ix_(b, b)]
+    square = (prior[np.ix_(a, a)][:, :, None] * q.second_moment()).sum((0, 1))
+    cross = 2.0 * q.mean * jnp.einsum("ab,jbn->jan", prior[np.ix_(a, b)], at_b)
+    own = jnp.einsum("jan,ab,jbn->jn", at_b, of_b, at_b)
+    away = at_b - split.prior_mean(prior, anchor)
+    given = jnp.einsum("jan,ab,jbn->jn", away, of_b, away)
+    expected = (share * (square[None] + cross.sum(1) + own - given)).sum(0)
+    logdet = jnp.linalg.slogdet(prior)[1] - jnp.linalg.slogdet(of_b)[1]
+    _, spread_logdet = inverse_and_logdet(q.covariance)
+    return 0.5 * (len(a) + logdet + spread_logdet - expected)

@@ -1,0 +1,73 @@
+"""From an anchored solution to the maximum of the marginal likelihood: where the tier begins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from avem.inference.anchored import Anchored
+from avem.inference.centres import find_centres, information, score_pass
+from avem.inference.em import EM, State
+from avem.inference.modes import Search
+
+_COLLAPSED = 2.0
+"""A variance is lifted when the slopes of the likelihood ask for one this many times as large."""
+
+
+def begin(em: EM, state: State, rng: np.random.Generator) -> State:
+    """The state with centres, and with variances out of the corner where EM would creep.
+
+    `em` is the adaptive iteration, `state` an anchored solution.
+    """
+    found = find_centres(em, state, rng)
+    lifted = _lifted(em, state)
+    if lifted is None:
+        return found
+    other = find_centres(em, lifted, rng)
+    return max(found, other, key=lambda s: loglik(em, s))
+
+
+def loglik(em: EM, state: State) -> float:
+    """The objective at a state; -inf where it is not finite."""
+    total = float(sum(np.sum(p.bound) for p in em.try_e_step(state)))
+    return total if np.isfinite(total) else -np.inf
+
+
+def renew(em: EM, state: State, rng: np.random.Generator) -> Search:
+    """New centres at the same parameters; the change of the objective counts as its rise."""
+    found = find_centres(em, state, rng)
+    return Search(found, 0, abs(loglik(em, found) - loglik(em, state)))
+
+
+def _lifted(em: EM, state: State) -> State | None:
+    """Larger effect variances, where the likelihood's slopes at effects of 0 speak for them.
+
+    With s_i the slope and I_i the information of subject i in one effect, the log likelihood rises
+    with its variance at rate sum(s_i^2 - I_i) / 2, and the variance that this points to is
+    sum(s_i^2 - I_i) / sum(I_i^2).
+    """
+    if "effect_covariance" in em.fixed:
+        return None
+    sigma = state.theta["effect_covariance"]
+    anchored = replace(em, method=Anchored())
+    nowhere = tuple(np.zeros_like(anchor) for anchor in state.anchors)
+    slopes = em.each_chunk(
+        lambda chunk, f: score_pass(em.kernel, state.theta, f, chunk, em.form[0])[0], nowhere
+    )
+    infos = information(anchored, state.theta, nowhere, 0.05 * np.sqrt(np.diagonal(sigma)))
+    real = [np.asarray(chunk.real) for chunk in em.chunks]
+    slope = np.concatenate([np.asarray(s)[:, r] for s, r in zip(slopes, real, strict=True)], axis=1)
+    info = np.concatenate(
+        [np.diagonal(i[:, :, r]).T for i, r in zip(infos, real, strict=True)], axis=1
+    )
+    if not np.isfinite(slope).all() or not np.isfinite(info).all():
+        return None
+    hint = (slope**2 - info).sum(1) / np.maximum((info**2).sum(1), 1e-300)
+    factor = np.sqrt(np.maximum(hint / np.diagonal(sigma), 1.0))
+    if factor.max() ** 2 < _COLLAPSED:
+        return None
+    if em.structure == "isotropic":
+        factor[:] = np.sqrt(np.mean(factor**2))
+    theta = {**state.theta, "effect_covariance": sigma * np.outer(factor, factor)}
+    return replace(state, theta=theta)

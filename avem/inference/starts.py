@@ -1,0 +1,128 @@
+"""Several starting points, run for a while on some of the data; the best one goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from avem.errors import AvemError
+from avem.inference.em import EM, State, Step
+from avem.inference.loop import Rules, Run, iterate, joined
+from avem.inference.theta import pack_theta, reorder
+from avem.inference.watch import Watch
+from avem.models.hmm_model import HMMModel
+from avem.models.params import Params
+
+_START_CELLS = 100_000
+"""Starts are compared on about this many cells; more would not change which one wins."""
+_SAME = 0.1
+"""A start within this distance of where another one ended, in every parameter, ends there too."""
+_BETTER = 0.1
+"""A rise of the bound that makes another solution worth having."""
+_AGREE = 1.0
+"""Starts whose bounds are this close (in log likelihood units) found the same solution."""
+
+
+def best_start(
+    model: HMMModel,
+    em: EM,
+    starts: list[State],
+    rules: Rules,
+    rng: np.random.Generator,
+    watch: Watch,
+) -> tuple[State, tuple[Run, ...]]:
+    """Run all starts for a while on some of the data; the best one's state, and all runs."""
+    cells = np.array([chunk.valid.size for chunk in em.chunks])
+    order = rng.permutation(len(cells))
+    enough = np.searchsorted(np.cumsum(cells[order]), _START_CELLS) + 1
+    chosen = np.sort(order[:enough]).tolist()
+    part = em.on(chosen)
+    runs: list[tuple[State, Run]] = []
+    reached: list[_Reached] = []
+    failure: AvemError | None = None
+    for number, start in enumerate(starts):
+        watch.stage(f"start {number + 1}/{len(starts)}")
+        cut = replace(start, anchors=tuple(start.anchors[c] for c in chosen))
+        try:
+            runs.append((start, _run_start(model, part, cut, rules, rng, watch, reached)))
+        except AvemError as error:  # one bad start is no reason to give up
+            failure = error
+        if watch.interrupted and runs:
+            break
+    if not runs:
+        assert failure is not None
+        raise failure
+    start, run = max(runs, key=lambda pair: pair[1].last.bound)
+    if em.kernel.n_effects and not watch.interrupted:
+        # The same parameters with every anchor at 0 sometimes lead to a better solution.
+        blank = State(run.state.theta, tuple(np.zeros_like(a) for a in run.state.anchors))
+        second = iterate(part, blank, replace(rules, max_searches=0), rng, watch)
+        if second.last.bound > run.last.bound + _BETTER:
+            run = joined(run, second)
+            runs.append((start, run))
+    anchors = list(start.anchors)
+    for c, anchor in zip(chosen, run.state.anchors, strict=True):
+        anchors[c] = anchor
+    return State(run.state.theta, tuple(anchors)), tuple(run for _, run in runs)
+
+
+class _Reached(NamedTuple):
+    """Where a start got before it looked for better modes, and after."""
+
+    place: np.ndarray
+    run: Run
+
+
+def _run_start(
+    model: HMMModel,
+    em: EM,
+    start: State,
+    rules: Rules,
+    rng: np.random.Generator,
+    watch: Watch,
+    reached: list[_Reached],
+) -> Run:
+    """One start to where it can be compared; one that comes to where another was stops there."""
+
+    def place(theta: Params) -> np.ndarray:
+        first = model.structure.pieces[0].key + "coef"
+        level = theta[first].reshape(model.n_states, -1)[:, 0]
+        return pack_theta(reorder(model, theta, np.argsort(level, kind="stable"))[0])
+
+    def known(step: Step) -> list[Run]:
+        here = place(step.state.theta)
+        return [other.run for other in reached if np.abs(other.place - here).max() < _SAME]
+
+    quick = replace(rules, max_searches=0)
+    run = iterate(em, start, quick, rng, watch, enough=lambda step: bool(known(step)))
+    before = known(run.last)
+    if before:
+        return replace(before[0], bounds=run.bounds, logliks=run.logliks)
+    searched = run
+    if not watch.interrupted:
+        searched = joined(run, iterate(em, run.state, rules, rng, watch))
+    reached.append(_Reached(place(run.state.theta), searched))
+    return searched
+
+
+def after(starts: tuple[Run, ...], run: Run) -> Run:
+    """The run with its own start's history in front, where that is on the same data."""
+    if not starts:
+        return run
+    first = max(starts, key=lambda start: start.last.bound)
+    if len(first.state.anchors) < len(run.state.anchors):
+        return run
+    return joined(first, run)
+
+
+def start_gaps(starts: tuple[Run, ...]) -> tuple[float, ...]:
+    """How far below the best start's bound each one ended."""
+    bounds = [run.last.bound for run in starts]
+    return tuple(max(bounds) - bound for bound in bounds)
+
+
+def starts_agreeing(starts: tuple[Run, ...]) -> int:
+    """How many starts found the best one's solution."""
+    return sum(gap < _AGREE for gap in start_gaps(starts))

@@ -34,8 +34,12 @@ if TYPE_CHECKING:
     from avem.mixed_hmm import MixedHMM
     from avem.models.outcome import outcome
     from avem.models.simulate import Simulation
+    from avem.resampling.bootstrap import bootstrap
+    from avem.results.bootstrap_table import Bootstrap
+    from avem.results.comparison import likelihood_ratio_test
     from avem.results.hmm_fit import HMMFit
     from avem.results.saving import load
+    from avem.selection import cross_validate, select
 
 __version__ = "0.1.0"
 
@@ -45,6 +49,7 @@ __all__ = [
     "Bernoulli",
     "Beta",
     "Binomial",
+    "Bootstrap",
     "Categorical",
     "Custom",
     "DataError",
@@ -67,9 +72,13 @@ __all__ = [
     "ZeroAugmentedGamma",
     "ZeroInflatedNegativeBinomial",
     "ZeroInflatedPoisson",
+    "bootstrap",
+    "cross_validate",
+    "likelihood_ratio_test",
     "load",
     "load_affect",
     "outcome",
+    "select",
 ]
 
 _HOMES = {
@@ -99,8 +108,12 @@ _HOMES = {
     "avem.mixed_hmm": ("MixedHMM",),
     "avem.models.outcome": ("outcome",),
     "avem.models.simulate": ("Simulation",),
+    "avem.resampling.bootstrap": ("bootstrap",),
+    "avem.results.bootstrap_table": ("Bootstrap",),
+    "avem.results.comparison": ("likelihood_ratio_test",),
     "avem.results.hmm_fit": ("HMMFit",),
     "avem.results.saving": ("load",),
+    "avem.selection": ("cross_validate", "select"),
 }
 
 

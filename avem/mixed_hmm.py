@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -102,12 +103,30 @@ class MixedHMM:
         self.spec = Specification(
             int(n_states), outcomes, _one_sided(transition, "transition"), start, effect_covariance
         )
+        self._learned: HMMModel | None = None
         self._groups = {group for formula in self.spec.formulas for _, group in formula.groups}
         if len(self._groups) > 1:
             raise ModelError(
                 f"The formulas group by {', '.join(sorted(self._groups))}; all group terms must "
                 "name the same column, the subject."
             )
+
+    @classmethod
+    def from_spec(cls, spec: Specification, learned: HMMModel | None = None) -> MixedHMM:
+        """The model with this specification, such as that of a fit, ``fit.model.spec``.
+
+        With `learned`, the levels and columns are that model's, whatever levels occur in the data:
+        parameters then mean the same as there.
+        """
+        made = cls(
+            spec.outcomes,
+            spec.n_states,
+            transition=spec.transition.text,
+            initial="stationary" if spec.initial is None else spec.initial.text,
+            effect_covariance=spec.effect_covariance,
+        )
+        made._learned = None if learned is None else learned.in_user_units()
+        return made
 
     def __repr__(self) -> str:
         families = [repr(spec.family) for spec in self.spec.outcomes]
@@ -117,6 +136,13 @@ class MixedHMM:
             words += f", transition={self.spec.transition.text!r}"
         return words + ")"
 
+    def with_states(self, n_states: int) -> MixedHMM:
+        """The same model with another number of states."""
+        check_count("n_states", n_states)
+        other = copy(self)
+        other.spec = self.spec._replace(n_states=int(n_states))
+        return other
+
     def fit(
         self,
         data: Any,
@@ -125,7 +151,7 @@ class MixedHMM:
         sequence: str | None = None,
         *,
         method: str = "avem",
-        refine: str | None = None,
+        refine: str | None = "auto",
         unanchored: str | Sequence[str] = "auto",
         n_nodes: int | None = None,
         n_draws: int | None = None,
@@ -160,7 +186,9 @@ class MixedHMM:
             which long sequences need many), ``"mean_field"`` (states and effects independent in
             the posterior), ``"structured"`` (a Gaussian posterior of the effects, exact given it).
         refine
-            ``"adaptive"``: go on from the solution to the maximum of the marginal likelihood.
+            ``"adaptive"``: go on from AVEM's solution to the maximum of the marginal likelihood.
+            ``"auto"`` (the default): do so where anchoring does not hold (`fit.diagnose()`), and
+            never with `plain`. None: never.
         unanchored
             For ``"partial"``: names of effects (as in `fit.effects()`), or ``"auto"``.
         n_nodes, n_draws, fresh_draws
@@ -230,8 +258,10 @@ class MixedHMM:
                         n_draws=n_draws,
                         fresh_draws=fresh_draws,
                         unanchored=_effect_numbers(model, unanchored, method),
+                        follow=not plain,
                     ),
-                    refine,
+                    None if plain and refine == "auto" else refine,
+                    isinstance(init, HMMFit) and init.info.refined and method == "avem",
                     batch_size is not None,
                     frozen,
                 ),
@@ -245,6 +275,7 @@ class MixedHMM:
         how = {
             "method": method,
             "refined": done.refined,
+            "lost": done.lost,
             "q_update": q_update,
             "anchor": anchor,
             "unanchored": tuple(model.effect_names[e] for e in done.unanchored or ()),
@@ -331,7 +362,10 @@ class MixedHMM:
         return Panel.from_frame(data, group, time=time, sequence=sequence)
 
     def _model(self, panel: Panel, plain: bool) -> tuple[HMMModel, HMMData]:
-        model = HMMModel.learn(self.spec, panel)
+        if self._learned is None:
+            model = HMMModel.learn(self.spec, panel)
+        else:
+            model = replace(self._learned, spec=self.spec)
         data = model.read(panel)
         check_data(model, panel, data)
         return (model.averaged_over(data) if plain else model.scaled_to(data)), data

@@ -10,6 +10,7 @@ HERE = Path(__file__).parent
 PARTS = (
     "iteration.py",
     "bernoulli.py",
+    "methods.py",
     "minibatch.py",
     "cold_start.py",
     "memory.py",

@@ -36,3 +36,20 @@ def gaussian_table(y, mean, covariance):
             part = covariance[k][np.ix_(seen, seen)]
             out[t, k] = multivariate_normal.logpdf(y[t, seen], mean[t, k, seen], part)
     return out
+
+
+def forward(initial, transition, tables):
+    """log p(D | f) for many f at once, from their (f, time, state) tables; a plain forward pass."""
+    height, before = np.zeros(len(tables)), np.asarray(initial)[None]
+    for t in range(tables.shape[1]):
+        joint = np.log(before) + tables[:, t]
+        top = joint.max(1)
+        mass = np.exp(joint - top[:, None]).sum(1)
+        height += top + np.log(mass)
+        before = (np.exp(joint - top[:, None]) / mass[:, None]) @ np.asarray(transition)
+    return height
+
+
+def integrate(heights, log_prior, cell):
+    """log of the integral of exp(heights) x prior, by a sum over a grid of equal cells."""
+    return log_sum(heights + log_prior) + np.log(cell)

@@ -257,6 +257,7 @@ def movement(tmp_path_factory):
 def several(movement, tmp_path_factory):
     out = tmp_path_factory.mktemp("several")
     command = ["fit", movement, "--states", 2, "--time", "t", "--starts", 1, "--transition", "~ x"]
+    command += ["--refine", "never"]
     command += ["--outcome", "gamma: step ~ 1 + (1 | id)", "--outcome", "von_mises: angle ~ 1"]
     return out, run(*command, "--no-plots", "--out", out)
 

@@ -270,7 +270,7 @@ class Fitted(NamedTuple):
 def fitted(request):
     case = CASES[request.param]
     drawn = draw(case)
-    return Fitted(case, drawn, case.model.fit(drawn.frame, time="time", n_starts=2))
+    return Fitted(case, drawn, case.model.fit(drawn.frame, time="time", n_starts=2, refine=None))
 
 
 def test_a_fit_finds_the_truth(fitted):
@@ -290,7 +290,9 @@ def test_a_fit_finds_the_truth(fitted):
         "effect_covariance": 0.1 * truth["effect_covariance"],
     }
     with pytest.warns(avem.AvemWarning, match="iteration limit"):
-        start = case.model.fit(drawn.frame, time="time", init=poor, n_starts=1, max_iter=1)
+        start = case.model.fit(
+            drawn.frame, time="time", init=poor, n_starts=1, max_iter=1, refine=None
+        )
     assert missed(case, start, drawn) >= {"coef", "transition"}
     assert start.bound < fit.bound
 
@@ -367,7 +369,7 @@ def test_three_families_with_covariate_and_effects_on_the_transitions():
         "effect_covariance": root @ root.T,
     }
     drawn = model.simulate(truth, data=rows_of(50, 120), time="time", seed=0)
-    fit = model.fit(drawn.frame, time="time", n_starts=2)
+    fit = model.fit(drawn.frame, time="time", n_starts=2, refine=None)
     assert fit.stop is avem.Stop.CONVERGED
     on_moves = np.array(truth["transition_coef"], float)
     on_moves[[0, 1], [1, 0], 0] += drawn.effects.mean(0)[1:]
@@ -398,7 +400,7 @@ def test_effects_of_each_state_have_their_own_variances():
         "effect_covariance": [[0.3**2, 0], [0, 0.7**2]],
     }
     drawn = model.simulate(truth, 50, 60, seed=0)
-    fit = model.fit(drawn.frame, time="time", n_starts=2)
+    fit = model.fit(drawn.frame, time="time", n_starts=2, refine=None)
     sd = np.sqrt(np.diagonal(fit.params["effect_covariance"]))
     np.testing.assert_allclose(sd, drawn.effects.std(0), atol=0.08)
     assert sd[1] > sd[0] + 0.2
@@ -420,7 +422,7 @@ def test_outcomes_that_depend_on_the_one_before():
     drawn = model.simulate(truth, data=rows_of(30, 80).assign(y=0.0), time="time", seed=0)
     frame = drawn.frame.copy()
     frame["y"] = frame["y"].mask(np.random.default_rng(0).random(len(frame)) < 0.05)
-    fit = model.fit(frame, time="time", n_starts=2)
+    fit = model.fit(frame, time="time", n_starts=2, refine=None)
     coef = np.array(truth["coef"], float)
     coef[:, 0, 0] += drawn.effects.mean()
     np.testing.assert_allclose(fit.params["coef"], coef, atol=0.15)

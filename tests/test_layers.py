@@ -21,6 +21,7 @@ LAYERS = [
     ("inference",),
     ("results",),
     ("mixed_hmm",),  # what the user types: calls every layer
+    ("selection", "resampling"),  # many fits of one model
     ("cli", "__main__"),
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

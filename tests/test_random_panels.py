@@ -165,7 +165,9 @@ def check(case: Case) -> None:
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", avem.AvemWarning)
         try:
-            fit = model.fit(frame, "who", time="time", sequence="session", n_starts=2, max_iter=30)
+            fit = model.fit(
+                frame, "who", time="time", sequence="session", n_starts=2, max_iter=30, refine=None
+            )
         except avem.AvemError:
             return
         coherent(fit, frame, case)

@@ -28,7 +28,7 @@ from avem.cli._files import (
     with_data,
     with_keys,
 )
-from avem.cli._outcomes import Defaults, read_outcomes
+from avem.cli._outcomes import Defaults, read_outcomes, read_states
 from avem.cli._process import plain_warnings, set_up_jax
 from avem.errors import AvemError, DataError, ModelError
 
@@ -167,9 +167,27 @@ def fit(
     effects_by_state: Annotated[
         bool, typer.Option("--effects-by-state", help="Every state has effects of its own.")
     ] = False,
+    method: Annotated[
+        str,
+        typer.Option(
+            help="avem, adaptive (maximum likelihood), partial, mean_field, structured, quadrature "
+            "or monte_carlo."
+        ),
+    ] = "avem",
+    refine: Annotated[
+        str,
+        typer.Option(
+            help="Go on from AVEM's solution to maximum likelihood: auto (where anchoring does not "
+            "hold), adaptive (always) or never."
+        ),
+    ] = "auto",
     q_update: Annotated[
         str, typer.Option(help="Effects without a closed form: laplace or quadrature.")
     ] = "laplace",
+    standard_errors: Annotated[
+        bool,
+        typer.Option("--standard-errors", help="Also in parameters.csv: errors and intervals."),
+    ] = False,
     starts: Annotated[int, typer.Option(help="Starting points to try.")] = 8,
     seed: Annotated[int, typer.Option(help="For the starting points.")] = 0,
     max_iter: Annotated[int, typer.Option(help="Most iterations.")] = 500,
@@ -205,13 +223,67 @@ def fit(
         subject,
         time,
         sequence,
+        method=method,
+        refine=None if refine == "never" else refine,
         q_update=q_update,
         n_starts=starts,
         max_iter=max_iter,
         seed=seed,
         plain=plain,
     )
-    finish(fitted, data, out, plots=not no_plots)
+    finish(fitted, data, out, plots=not no_plots, standard_errors=standard_errors)
+
+
+@app.command()
+def select(
+    file: DataFile,
+    formula: Annotated[str, typer.Argument(metavar="FORMULA", help="As for fit.")],
+    out: Annotated[Path, typer.Option(help="Table to write: a row per number of states.")],
+    states: Annotated[str, typer.Option(metavar="A-B", help="Numbers of states to try.")] = "1-5",
+    family: Annotated[str, typer.Option(help="Of the outcomes.")] = "gaussian",
+    transition: Annotated[str, typer.Option(help="Formula of the transitions.")] = "~ 1",
+    criterion: Annotated[str, typer.Option(help="bic, aic, icl or held_out.")] = "bic",
+    folds: Annotated[
+        int | None, typer.Option(help="Also cross-validate, with so many folds.")
+    ] = None,
+    by: Annotated[str, typer.Option(help="What is held out: subjects or time.")] = "subjects",
+    time: Annotated[str | None, typer.Option(help="Column to sort the rows by.")] = None,
+    sequence: Annotated[
+        str | None, typer.Option(help="Column (session, day) that restarts the chain.")
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option(help="Subject column, if the formula names none.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For starting points and folds.")] = 0,
+    missing_code: MissingCodes = None,
+    force: Force = False,
+    no_cache: NoCache = False,
+) -> None:
+    """Fit models with several numbers of states and compare them."""
+    from avem.data.files import read_table, write_table
+
+    refuse_existing([out], force)
+    set_up_jax(no_cache)
+    import avem
+
+    model = avem.MixedHMM(formula, 2, family, transition=transition)
+    groups = (group for part in model.spec.formulas for _, group in part.groups)
+    columns = {"subject": next(groups, subject), "time": time, "sequence": sequence}
+    data = read_table(file, columns, missing_code or ())
+    found = avem.select(
+        model,
+        data,
+        read_states(states),
+        criterion=criterion,
+        cv=None if folds is None else {"folds": folds, "by": by, "seed": seed},
+        subject=subject,
+        time=time,
+        sequence=sequence,
+        seed=seed,
+    )
+    typer.echo(repr(found))
+    write_table(found.table, out)
+    typer.echo(f"\n{out}")
 
 
 @app.command()

@@ -25,7 +25,9 @@ _FILES = ("fit.avem", "summary.txt", "parameters.csv", "effects.csv", "states.cs
 # --- what a fit leaves behind ------------------------------------------------------------------
 
 
-def finish(fitted: HMMFit, data: pd.DataFrame, out: Path, plots: bool) -> None:
+def finish(
+    fitted: HMMFit, data: pd.DataFrame, out: Path, plots: bool, standard_errors: bool = False
+) -> None:
     """Write all files, print the summary, and end with the fit's exit code."""
     from avem import Stop
     from avem.data.files import write_table
@@ -36,7 +38,8 @@ def finish(fitted: HMMFit, data: pd.DataFrame, out: Path, plots: bool) -> None:
     text = str(fitted.summary())
     typer.echo(text)
     (out / "summary.txt").write_text(text + "\n", encoding="utf-8")
-    write_table(fitted.table(), out / "parameters.csv")
+    table = fitted.standard_errors() if standard_errors else fitted.table()
+    write_table(table, out / "parameters.csv")
     write_table(fitted.effects(), out / "effects.csv")
     states = with_keys(fitted, data, fitted.decode(), fitted.state_probabilities())
     write_table(states, out / "states.csv")

@@ -239,15 +239,16 @@ def _following(
 
 
 def _by_newton(found: Centres, before: Centres, theta: Theta, score: Array, bad: Array) -> Centres:
-    """Subjects without trusted weights: the first centre takes a Newton step, no other moves."""
+    """Subjects without trusted weights keep their first centre, which takes a Newton step."""
     prior = jnp.linalg.inv(theta["effect_covariance"])
     cov = before.covariance[0]
     step = (cov * (score - prior @ before.mean[0])[None]).sum(1)
     length = jnp.sqrt((step**2 / jnp.diagonal(cov).T).sum(0))
     step = step / jnp.maximum(1.0, length)
     mean = before.mean.at[0].add(jnp.nan_to_num(step))
+    alone = jnp.where(jnp.arange(len(before.mean))[:, None] == 0, 0.0, -jnp.inf)
     return Centres(
-        jnp.where(bad, before.log_share, found.log_share),
+        jnp.where(bad, alone, found.log_share),
         jnp.where(bad, mean, found.mean),
         jnp.where(bad, before.covariance, found.covariance),
     )

@@ -13,7 +13,7 @@ from jax import Array
 
 from avem.data._layout import Chunk
 from avem.effects.prior import log_joint
-from avem.inference.adaptive import Centres
+from avem.inference.adaptive import Adaptive, Centres
 from avem.inference.anchored import Anchored
 from avem.inference.em import EM, State
 from avem.inference.modes import moves
@@ -26,11 +26,11 @@ _APART = 2.0
 """Modes closer than this, in standard deviations, are one."""
 _NEGLIGIBLE = 7.0
 """A mode whose mass is smaller than the best one's by this many log units is left out."""
-_MOST = 4
+_MOST, _MOST_WITH_DRAWS = 4, 2
 _APPROACH = 0.02
 """Distance of the points between which slopes are compared, in prior standard deviations."""
-_SMALL = 20_000
-"""Cells of a chunk for which a few more passes cost less than compiling."""
+_CHEAP = 1_000_000
+"""Cells of a chunk, at all nodes of a centre, that are passed faster than code is compiled."""
 _ADAPT = 2
 """Passes in which the centres find their places and widths."""
 
@@ -81,8 +81,10 @@ def find_centres(em: EM, state: State, rng: np.random.Generator) -> State:
     best = [c.height.argmax(0) for c in found]
     at_best = [c.at[b, :, np.arange(len(b))].T for c, b in zip(found, best, strict=True)]
     width = _widths(anchored, theta, at_best)
+    assert isinstance(em.method, Adaptive)
+    most = _MOST if em.method.tail == np.inf else _MOST_WITH_DRAWS
     chosen = [
-        _choose(candidates, own, np.asarray(chunk.real), _at_least(em, chunk))
+        _choose(candidates, own, np.asarray(chunk.real), _at_least(em, chunk), most)
         for candidates, own, chunk in zip(found, width, em.chunks, strict=True)
     ]
     slots = max(len(at) for _, at in chosen)
@@ -104,7 +106,10 @@ def find_centres(em: EM, state: State, rng: np.random.Generator) -> State:
 
 def _at_least(em: EM, chunk: Chunk) -> int:
     """Centres per subject: where they are cheap, always as many, so that one shape is compiled."""
-    return _MOST if em.kernel.n_states > 1 and chunk.valid.size <= _SMALL else 1
+    assert isinstance(em.method, Adaptive)
+    n_cells = chunk.valid.size * len(em.method.points)
+    cheap = em.kernel.n_states > 1 and n_cells <= _CHEAP
+    return _MOST if cheap else 1
 
 
 class _Candidates(NamedTuple):
@@ -119,12 +124,13 @@ class _Candidates(NamedTuple):
 def _candidates(em: EM, state: State, rng: np.random.Generator) -> list[_Candidates]:
     """Where a few climbing steps lead from all the places worth trying."""
     real = [np.asarray(chunk.real) for chunk in em.chunks]
-    pairs = zip(state.anchors, real, strict=True)
+    known = _known(state)
+    pairs = zip(known[0], real, strict=True)
     everyone = np.concatenate([anchor[:, r] for anchor, r in pairs], axis=1)
     sigma = state.theta["effect_covariance"]
     found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in em.chunks]
-    for move in [lambda anchor: anchor, *moves(em, state.theta, everyone, rng)]:
-        at = tuple(move(anchor) for anchor in state.anchors)
+    elsewhere = moves(em, state.theta, everyone, rng)
+    for at in [*known, *(tuple(move(anchor) for anchor in known[0]) for move in elsewhere)]:
         for _ in range(_CLIMB):
             passes = em.try_e_step(State(state.theta, at))
             last, at = at, tuple(np.where(np.isfinite(p.mean), p.mean, 0.0) for p in passes)
@@ -133,26 +139,38 @@ def _candidates(em: EM, state: State, rng: np.random.Generator) -> list[_Candida
     return [_Candidates(*map(np.stack, zip(*of_chunk, strict=True))) for of_chunk in found]
 
 
+def _known(state: State) -> list[tuple[np.ndarray, ...]]:
+    """The modes known so far, the heaviest first: centres, or else the anchors."""
+    if not state.around:
+        return [state.anchors]
+    ordered = []
+    for centres in state.around:
+        order = np.argsort(-np.asarray(centres.log_share), axis=0, kind="stable")
+        ordered.append(np.take_along_axis(np.asarray(centres.mean), order[:, None], axis=0))
+    slots = max(len(mean) for mean in ordered)
+    return [tuple(mean[min(slot, len(mean) - 1)] for mean in ordered) for slot in range(slots)]
+
+
 def _choose(
-    found: _Candidates, width: np.ndarray, real: np.ndarray, at_least: int
+    found: _Candidates, width: np.ndarray, real: np.ndarray, at_least: int, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The highest modes that are apart: log shares (centre, subject) and places."""
     n = found.at.shape[-1]
     precision = np.linalg.inv(np.moveaxis(width, -1, 0))
     order = np.argsort(-found.height, axis=0, kind="stable")
-    who, count, kept = np.arange(n), np.zeros(n, int), np.full((_MOST, n), -1)
+    who, count, kept = np.arange(n), np.zeros(n, int), np.full((most, n), -1)
     top = found.height[order[0], who]
     for number in order:
         at = found.at[number, :, who].T
         new = ((found.height[number, who] > top - _NEGLIGIBLE) & real) | (count == 0)
-        for slot in range(_MOST):
+        for slot in range(most):
             away = at - found.at[np.maximum(kept[slot], 0), :, who].T
             distance = np.einsum("an,nab,bn->n", away, precision, away)
             new &= (kept[slot] < 0) | (distance > _APART**2)
-        new &= count < _MOST
+        new &= count < most
         kept[count[new], who[new]] = number[new]
         count += new
-    n_centres = at_least
+    n_centres = min(at_least, most)
     while n_centres < count[real].max(initial=1):
         n_centres *= 2
     kept, used = kept[:n_centres], kept[:n_centres] >= 0

@@ -12,6 +12,7 @@ information which the data do not have is lost. Then variances between subjects 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -23,10 +24,11 @@ from avem.inference.em import EM, State
 from avem.inference.passes import Pass, Spread
 from avem.inference.structured import Structured
 
-_DIFFUSE = 0.15
-"""Information lost, as a share, above which partial anchoring integrates an effect."""
+_DIFFUSE = 0.2
+"""Share of a posterior's variance that q lacks, above which partial anchoring integrates an effect.
+"""
 _MOST_INTEGRATED = 2
-FAILS = 0.15
+FAILS = 0.1
 """Information lost, as a share, above which refinement is advised."""
 _FINER = {1: 15, 2: 9, 3: 7}
 """Gauss-Hermite nodes per effect under q_i."""
@@ -77,14 +79,26 @@ def lost_information(em: EM, state: State) -> np.ndarray:
     return effect_information(em, state).lost(real)
 
 
-def anchoring_fails(em: EM, state: State) -> bool:
-    """Whether so much is lost that variances between subjects will be too small."""
-    return bool(em.kernel.n_effects) and bool((lost_information(em, state) > FAILS).any())
+def anchoring_fails(lost: Sequence[float]) -> bool:
+    """Whether so much is lost of an effect that variances between subjects will be too small."""
+    return max(lost, default=0.0) > FAILS
 
 
 def diffuse_effects(em: EM, state: State) -> tuple[int, ...]:
-    """The effects that partial anchoring should integrate: those of which most is lost."""
-    lost = lost_information(em, state)
+    """The effects that partial anchoring should integrate: whose posterior is much wider than q."""
+    d, rng = em.kernel.n_effects, np.random.default_rng(0)
+    integrated = replace(em, method=Adaptive.make(d))
+    passes, exact = em.e_step(state), integrated.e_step(find_centres(integrated, state, rng))
+    real = [np.asarray(chunk.real) for chunk in em.chunks]
+
+    def variance(found: list[Pass]) -> np.ndarray:
+        parts = [
+            np.diagonal(p.covariance[:, :, r].sum(-1)) for p, r in zip(found, real, strict=True)
+        ]
+        return np.sum(parts, axis=0)
+
+    # Several modes, too, make a posterior wider than q.
+    lost = 1.0 - variance(passes) / np.maximum(variance(exact), 1e-300)
     worst = np.argsort(-lost, kind="stable")[:_MOST_INTEGRATED]
     return tuple(sorted(int(e) for e in worst if lost[e] > _DIFFUSE))
 

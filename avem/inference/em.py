@@ -24,7 +24,7 @@ from avem.effects.prior import project_covariance
 from avem.errors import AvemError
 from avem.inference.anchored import TO_THE_END, Anchored
 from avem.inference.newton import climb
-from avem.inference.passes import Pass, Totals, coef_height, coef_pass
+from avem.inference.passes import Pass, Spread, Totals, coef_height, coef_pass
 from avem.inference.settle import best_anchors, settle, settle_q
 from avem.inference.theta import Match, absorb, pack_theta, unpack_theta
 from avem.models.emissions import GaussianBlock
@@ -179,12 +179,12 @@ class EM:
     ) -> tuple[Any, ...]:
         """What the method keeps beside the anchors for the next iteration."""
         found = [p.around for p in passes]
-        if state.around and not self.method.has_q:
+        if state.around and not isinstance(found[0], Spread):
             # Nodes follow the posteriors as long as the parameters travel; then they stay, and the
             # objective is one and the same function to the end.
             move = np.abs(pack_theta(theta) - pack_theta(state.theta)).max(initial=0.0)
             found = found if move > _TRAVELS else state.around
-        return tuple(None if kept is None else kept.shifted(shift) for kept in found)
+        return tuple(kept.shifted(shift) for kept in found if kept is not None)
 
     def e_step(self, state: State) -> list[Pass]:
         """Forward-backward at the anchors and the new q_i, chunk by chunk."""

@@ -11,7 +11,7 @@ import numpy as np
 from avem.families import Custom, Gaussian
 from avem.inference.adaptive import Adaptive
 from avem.inference.anchored import TO_THE_END, Anchored
-from avem.inference.diagnose import anchoring_fails, diffuse_effects
+from avem.inference.diagnose import anchoring_fails, diffuse_effects, lost_information
 from avem.inference.em import EM, NOISE_FLOOR, State
 from avem.inference.initialise import Rows, make_start
 from avem.inference.loop import Rules, Run, iterate
@@ -19,7 +19,7 @@ from avem.inference.methods import Integration, make_method
 from avem.inference.minibatch import iterate_batches
 from avem.inference.modes import search_modes
 from avem.inference.passes import Pass
-from avem.inference.refine import begin
+from avem.inference.refine import begin, lifted
 from avem.inference.starts import after, best_start
 from avem.inference.stop import Stop
 from avem.inference.theta import find_matches, reorder
@@ -81,6 +81,8 @@ class Options:
     anchor: str = "mean"
     integration: Integration = field(default_factory=Integration)
     refine: str | None = None
+    resume: bool = False
+    """The start is a refined solution: go on from there without anchoring first."""
     """"adaptive"; "auto": where anchoring does not hold; None: never."""
     batches: bool = False
     """Update the parameters after each chunk instead of after all of them."""
@@ -161,21 +163,38 @@ def _run(
         how = replace(how, unanchored=diffuse_effects(em, state))
     watch.stage(how.method)
     chosen = replace(em, method=make_method(how, n_effects, rng))
+    if not chosen.method.anchored and not rules.plain:
+        # Near a variance of 0, where the anchored start may be, EM would creep.
+        state = lifted(em, state) or state
     if isinstance(chosen.method, Adaptive):
         return chosen, _adapted(chosen, state, rules, rng, watch), how
+    if options.resume and options.refine is not None:
+        return *_refined(em, how, state, rules, rng, watch), replace(how, refined=True)
     go = iterate_batches if options.batches else iterate
     run = go(chosen, state, rules, rng, watch)
     if not n_effects or run.stop is Stop.INTERRUPTED:
         return chosen, run, how
-    if options.refine == "adaptive" or (
-        options.refine == "auto" and anchoring_fails(em, run.state)
-    ):
-        watch.stage("refine")
-        how = replace(how, refined=True)
-        chosen = replace(em, method=make_method(replace(how, method="adaptive"), n_effects, rng))
-        finer = _adapted(chosen, run.state, rules, rng, watch)
-        run = replace(finer, moved=run.moved)
+    if chosen.method.anchored and em.anchor == "mean" and not rules.plain:
+        how = replace(how, lost=tuple(lost_information(em, run.state).tolist()))
+    if options.refine == "adaptive" or (options.refine == "auto" and anchoring_fails(how.lost)):
+        chosen, finer = _refined(em, how, run.state, rules, rng, watch)
+        run, how = replace(finer, moved=run.moved), replace(how, refined=True)
     return chosen, run, how
+
+
+def _refined(
+    em: EM,
+    how: Integration,
+    state: State,
+    rules: Rules,
+    rng: np.random.Generator,
+    watch: Watch,
+) -> tuple[EM, Run]:
+    """The adaptive tier in the place of another method."""
+    watch.stage("refine")
+    finer = make_method(replace(how, method="adaptive"), em.kernel.n_effects, rng)
+    em = replace(em, method=finer)
+    return em, _adapted(em, state, rules, rng, watch)
 
 
 def _adapted(em: EM, state: State, rules: Rules, rng: np.random.Generator, watch: Watch) -> Run:

@@ -45,6 +45,10 @@ class Integration:
     fresh_draws: bool = False
     unanchored: tuple[int, ...] | None = None
     """The effects that partial anchoring integrates; None: those of which most is lost."""
+    follow: bool = True
+    """The nodes of partial anchoring follow the posterior."""
+    lost: tuple[float, ...] = ()
+    """Share of the information on each effect that is lost by not seeing the states."""
     refined: bool = False
     """The adaptive tier went on from there."""
 
@@ -58,7 +62,9 @@ def make_method(how: Integration, n_effects: int, rng: np.random.Generator) -> M
     if how.method == "partial":
         assert how.unanchored is not None
         points, weights = _rule(len(how.unanchored), how.n_nodes or _PRIOR_NODES)
-        return Partial(how.unanchored, points, np.log(weights), how.q_update, how.newton_steps)
+        return Partial(
+            how.unanchored, points, np.log(weights), how.q_update, how.newton_steps, how.follow
+        )
     if how.method == "structured":
         return Structured.make(n_effects, how.n_nodes)
     if how.method == "adaptive":

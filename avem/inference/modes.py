@@ -82,7 +82,7 @@ def _climb(
     there = tuple(np.where(np.isfinite(f), f, 0.0) for f in there)
     passes = em.try_e_step(State(theta, there))
     sigma, pairs = theta["effect_covariance"], zip(passes, there, strict=True)
-    return there, [log_joint(p.loglik, sigma, f) for p, f in pairs]  # type: ignore[arg-type]
+    return there, [log_joint(p.loglik, sigma, f) for p, f in pairs]
 
 
 def label_shifts(em: EM, theta: dict[str, np.ndarray]) -> np.ndarray:

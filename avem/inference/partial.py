@@ -1,9 +1,10 @@
 """Partial anchoring (the paper's Section 7): some effects anchored, the others integrated.
 
-The effects are split into f = (a, b). Every subject has one anchor for a, and nodes for b around
-its prior given that anchor, weighed by p(D_i | a0, b_j); q_i(a) is then updated as in AVEM, with
-the expected log likelihood averaged over the nodes. With nothing integrated this is AVEM, with
-everything integrated it is quadrature EM.
+The effects are split into f = (a, b). Every subject has one anchor for a, and nodes for b that are
+weighed by p(D_i, b_j | a0); q_i(a) is then updated as in AVEM, with the expected log likelihood
+averaged over the nodes. The nodes are first those of the prior of b given the anchor, as in the
+paper, then those of a Gaussian with the posterior's moments, so that few are enough. With nothing
+integrated this is AVEM; with everything integrated it is EM on the marginal likelihood.
 """
 
 from __future__ import annotations
@@ -20,13 +21,21 @@ from jax.scipy.special import logsumexp
 from avem.data._layout import Chunk
 from avem.effects.posterior import GaussianQ, update_by_newton, update_from_quadratic
 from avem.inference.anchored import TO_THE_END
-from avem.inference.passes import Nodes, Pass, local_at_nodes, over_nodes, pass_at_nodes, weigh
+from avem.inference.passes import (
+    Centre,
+    Nodes,
+    Pass,
+    local_at_nodes,
+    over_nodes,
+    pass_at_nodes,
+    weigh,
+)
 from avem.models.emissions import Theta
 from avem.models.general import EffectTerms
 from avem.models.hmm_kernel import HMMKernel, Local
-from avem.numerics.linalg import inverse_and_logdet
+from avem.numerics.linalg import cholesky, inverse_and_logdet
 
-_LOG_2PI = float(np.log(2 * np.pi))
+_NARROW = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +48,8 @@ class Partial:
     log_weights: np.ndarray
     q_update: str = "laplace"
     newton_steps: int = TO_THE_END
+    follow: bool = True
+    """Nodes follow the posterior; otherwise they stay with the prior."""
 
     anchored = False
     has_q = True
@@ -49,6 +60,7 @@ class Partial:
             kernel,
             theta,
             anchor,
+            around if self.follow else None,
             self.points,
             self.log_weights,
             chunk,
@@ -64,6 +76,7 @@ def _pass(
     kernel: HMMKernel,
     theta: Theta,
     anchor: Array,
+    centre: Centre | None,
     points: Array,
     log_weights: Array,
     chunk: Chunk,
@@ -74,21 +87,22 @@ def _pass(
 ) -> Pass:
     split = _Split(tuple(e for e in range(len(anchor)) if e not in b), b)
     prior = jnp.linalg.inv(theta["effect_covariance"])
-    at_b = split.prior_nodes(prior, anchor, points)
+    at_b, correction = split.nodes(prior, anchor, centre, points)
     local = local_at_nodes(kernel, theta, split.joined(anchor[split.a_at], at_b), chunk, form)
-    height = log_weights[:, None] + local.loglik
+    height = log_weights[:, None] + local.loglik + correction
     mass = logsumexp(height, axis=0)
     share = jnp.exp(height - mass)
     weighed = weigh(kernel, local, share, chunk)
-    if not split.a:
-        nodes = Nodes(at_b, None, share, weighed)
-        return pass_at_nodes(kernel, theta, nodes, mass, mass, chunk)
     averaged = _Averaged(kernel, theta, split, at_b, weighed, chunk)
+    if not split.a:
+        found = pass_at_nodes(kernel, theta, Nodes(at_b, None, share, weighed), mass, mass, chunk)
+        return found._replace(around=averaged.centre(prior, anchor[:0], found))
     q, gain = averaged.update(prior, anchor, share, q_update, newton_steps)
     cov = split.embedded(q.covariance)
     nodes = Nodes(split.joined(q.mean, at_b), cov, share, weighed)
     bound = mass + gain + _prior_gain(split, prior, anchor, q, at_b, share)
-    return pass_at_nodes(kernel, theta, nodes, mass, bound, chunk)
+    found = pass_at_nodes(kernel, theta, nodes, mass, bound, chunk)
+    return found._replace(around=averaged.centre(prior, q.mean, found))
 
 
 @dataclass(frozen=True)
@@ -106,11 +120,21 @@ class _Split:
     def b_at(self) -> np.ndarray:
         return np.array(self.b, int)
 
-    def prior_nodes(self, prior: Array, anchor: Array, points: Array) -> Array:
-        """(node, b, subject) nodes of p(b | a0)."""
-        factor = jnp.linalg.cholesky(prior[np.ix_(self.b_at, self.b_at)])
-        spread = jnp.linalg.solve(factor.T, points.T).T  # covariance: the inverse precision
-        return self.prior_mean(prior, anchor)[None] + spread[:, :, None]
+    def nodes(
+        self, prior: Array, anchor: Array, centre: Centre | None, points: Array
+    ) -> tuple[Array, Array]:
+        """(node, b, subject) nodes, and log p(b | a0) less their own log density."""
+        of_b = prior[np.ix_(self.b_at, self.b_at)]
+        if centre is None or not self.b:  # those of p(b | a0) itself
+            low = jnp.linalg.cholesky(jnp.linalg.inv(of_b))
+            at = self.prior_mean(prior, anchor)[None] + (points @ low.T)[:, :, None]
+            return at, jnp.zeros((len(points), anchor.shape[1]))
+        low = cholesky(centre.covariance[self.b_at[:, None], self.b_at])
+        at = centre.mean[self.b_at][None] + jnp.einsum("abn,jb->jan", low, points)
+        away = at - self.prior_mean(prior, anchor)
+        square = jnp.einsum("jan,ab,jbn->jn", away, of_b, away)
+        volume = jnp.log(jnp.diagonal(low)).sum(-1) + 0.5 * jnp.linalg.slogdet(of_b)[1]
+        return at, volume - 0.5 * (square - (points**2).sum(1)[:, None])
 
     def prior_mean(self, prior: Array, anchor: Array) -> Array:
         """(b, subject) E[b | a0]."""
@@ -174,6 +198,19 @@ class _Averaged:
             )
         there = self._sum(self.kernel.value, q.mean, q.covariance, quadratic)
         return q, there - self._sum(self.kernel.value, anchor[a], None, quadratic)
+
+    def centre(self, prior: Array, mean_a: Array, found: Pass) -> Centre:
+        """Of the next nodes: the posterior's, and never as narrow as with the states known."""
+        if not self.split.b:
+            return Centre(found.mean, found.covariance)
+        b = self.split.b_at
+        quadratic = jax.vmap(lambda part: self.kernel.quadratic(self.theta, part))(self.weighed)
+        own = self._sum(self.kernel.effect_terms, mean_a, None, quadratic)
+        complete, logdet = inverse_and_logdet(
+            prior[np.ix_(b, b)][:, :, None] + own.majorant[b[:, None], b]
+        )
+        extra = jnp.where(jnp.isfinite(logdet), _NARROW * complete, 0.0)
+        return Centre(found.mean, found.covariance.at[b[:, None], b].add(extra))
 
     def _sum(self, function, mean: Array, cov: Array | None, quadratic):
         whole = None if cov is None else self.split.embedded(cov)

@@ -44,6 +44,17 @@ class Spread(NamedTuple):
         return self
 
 
+class Centre(NamedTuple):
+    """A Gaussian around which nodes are put; unlike a `Spread`, no part of q_i."""
+
+    mean: Array
+    covariance: Array
+
+    def shifted(self, shift: Array) -> Centre:
+        """The same when `shift` moves from the effects into the coefficients."""
+        return self._replace(mean=self.mean - shift[:, None])
+
+
 class Kept(Protocol):
     """What an E-step keeps on the device for the M-step by Newton."""
 
@@ -63,7 +74,7 @@ class Pass(NamedTuple):
     bound: Any
     """The method's objective for each subject."""
     around: Any
-    """What the next E-step needs beside the mean: None, a `Spread`, or a method's own."""
+    """What the next E-step needs beside the mean: None, a `Spread`, or where to put nodes."""
     quality: Any
     """Effective number of nodes of each subject; None with one anchor."""
     totals: Totals

@@ -21,10 +21,10 @@ def begin(em: EM, state: State, rng: np.random.Generator) -> State:
     `em` is the adaptive iteration, `state` an anchored solution.
     """
     found = find_centres(em, state, rng)
-    lifted = _lifted(em, state)
-    if lifted is None:
+    raised = lifted(em, state)
+    if raised is None:
         return found
-    other = find_centres(em, lifted, rng)
+    other = find_centres(em, raised, rng)
     return max(found, other, key=lambda s: loglik(em, s))
 
 
@@ -35,12 +35,13 @@ def loglik(em: EM, state: State) -> float:
 
 
 def renew(em: EM, state: State, rng: np.random.Generator) -> Search:
-    """New centres at the same parameters; the change of the objective counts as its rise."""
+    """New centres at the same parameters, if these find more of the likelihood than the old."""
     found = find_centres(em, state, rng)
-    return Search(found, 0, abs(loglik(em, found) - loglik(em, state)))
+    rise = loglik(em, found) - loglik(em, state)
+    return Search(found, 0, rise) if rise > 0 else Search(state, 0, 0.0)
 
 
-def _lifted(em: EM, state: State) -> State | None:
+def lifted(em: EM, state: State) -> State | None:
     """Larger effect variances, where the likelihood's slopes at effects of 0 speak for them.
 
     With s_i the slope and I_i the information of subject i in one effect, the log likelihood rises

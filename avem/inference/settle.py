@@ -19,7 +19,7 @@ import numpy as np
 
 from avem.effects.prior import log_joint
 from avem.inference.anchored import bound_at
-from avem.inference.passes import Pass
+from avem.inference.passes import Pass, Spread
 
 if TYPE_CHECKING:
     from avem.inference.em import EM, State
@@ -42,7 +42,7 @@ def settle(em: EM, state: State, passes: list[Pass], still: float) -> tuple[Stat
     sigma = state.theta["effect_covariance"]
 
     def look(anchor: np.ndarray, seen: Pass) -> _Place:
-        return _Place(anchor, seen.mean, log_joint(seen.loglik, sigma, anchor))  # type: ignore[arg-type]
+        return _Place(anchor, seen.mean, log_joint(seen.loglik, sigma, anchor))
 
     def run(chunks: list[int], anchors: dict[int, np.ndarray]) -> dict[int, Pass]:
         part = replace(state, anchors=tuple(anchors[c] for c in chunks))
@@ -121,6 +121,8 @@ def _stepped(state: State, passes: Sequence[Pass], stride: Sequence[np.ndarray])
         anchors.append(old + s * (p.mean - old))
         if spread is None:
             around.append(p.around)
+        elif not isinstance(spread, Spread):  # nodes stay where they are
+            around.append(spread)
         else:
             pairs = zip(p.around, spread, strict=True)
             parts = [was + s * (np.asarray(new) - was) for new, was in pairs]

@@ -43,6 +43,8 @@ class FitInfo:
     method: str
     refined: bool
     """The adaptive tier went on from the method's solution."""
+    lost: tuple[float, ...]
+    """Share of the information on each effect that is lost by not seeing the states; AVEM only."""
     q_update: str
     anchor: str
     unanchored: tuple[str, ...]
@@ -241,8 +243,7 @@ class HMMFit:
     def infer_effects(self, data: Any, level: float = 0.95) -> pd.DataFrame:
         """Effects of the subjects of new data, from those rows alone; columns as in `effects`."""
         encoded = self._encode(data)
-        found = infer_effects(self.model, encoded, self.theta)
-        mean, cov = effects_out(self.model, *found)
+        mean, cov = effects_out(self.model, *self._infer(encoded))
         return self._effects_table(encoded.panel.subjects, mean, cov, level)
 
     # --- simulation, pictures, files ------------------------------------------------------------
@@ -271,7 +272,7 @@ class HMMFit:
 
     @cached_property
     def plot(self) -> Plots:
-        """Pictures: `fit.plot.states()`, `effects`, `bound`, `emissions`, `transitions`."""
+        """Pictures: `fit.plot.states()`, `effects`, `bound`, `emissions`, `transitions`, `gap`."""
         return Plots(self)
 
     def report(self, path: str | PathLike[str]) -> None:
@@ -350,11 +351,19 @@ class HMMFit:
                 )
         return places
 
+    def _infer(self, data: Encoded) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (d, subjects) and covariance of the effects, by the fit's own kind of posterior."""
+        anchored = infer_effects(self.model, data, self.theta)
+        if self.bound_name == "bound" or not self.model.n_effects:
+            return anchored
+        found = marginal(self.model, data, self.theta, anchored[0])
+        return found.mean, found.cov
+
     def _effects_for(self, data: Encoded) -> np.ndarray:
         """(d, panel subjects) on the scale of the fit: fitted where known, inferred elsewhere."""
         known = self._positions(data.panel)
         effects = effects_in(self.model, self.effects_mean[known])
         if (known < 0).any() and self.model.n_effects:
-            inferred, _ = infer_effects(self.model, data, self.theta)
+            inferred, _ = self._infer(data)
             effects = np.where(known < 0, inferred, effects)
         return effects

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from avem.families import Gaussian
+from avem.inference.diagnose import FAILS, anchoring_fails
 from avem.inference.fit_hmm import Fitted, effect_scale
 from avem.inference.starts import starts_agreeing
 from avem.inference.stop import Stop
 from avem.models.hmm_model import Encoded, HMMModel
+from avem.models.params import params_out
 
 _NOTHING, _NOTHING_ON_A_LINK = 1e-7, 1e-3
 """An effect variance below this share of the outcome's own, or on the scale of a link, is none."""
@@ -59,8 +61,9 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
         names = [name for name, is_none in named if is_none]
         found.append(
             f"The variance of {', '.join(names)} between subjects went to (nearly) 0: they hardly "
-            "differ in it, or the states overlap too much for one anchor per subject to show it."
+            "differ in it."
         )
+    found += _anchoring(model, fitted)
     n_starts = len(fitted.starts)
     if n_starts > 3 and starts_agreeing(fitted.starts) == 1:
         found.append(
@@ -81,3 +84,24 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
             "steps in."
         )
     return found
+
+
+def _anchoring(model: HMMModel, fitted: Fitted) -> list[str]:
+    """Where anchoring does not hold: what was done about it, or could be."""
+    how = fitted.how
+    if not anchoring_fails(how.lost):
+        return []
+    pairs = zip(model.effect_names, how.lost, strict=True)
+    names = ", ".join(f"{name} ({lost:.0%})" for name, lost in pairs if lost > FAILS)
+    words = (
+        f"The states are hard to tell apart, and anchoring does not see the information lost by "
+        f"it: {names}."
+    )
+    if how.refined:
+        return [words + " So the fit was refined to maximum likelihood."]
+    sd = np.sqrt(np.diagonal(params_out(model, fitted.theta)["effect_covariance"]))
+    figures = ", ".join(f"{s:.3g}" for s in sd)
+    return [
+        words + f" The standard deviations between subjects ({figures}) are likely too small: "
+        "use refine='adaptive'."
+    ]

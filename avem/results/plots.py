@@ -24,6 +24,7 @@ from avem.results._figures import (
 )
 from avem.results._plot_effects import LABELLED, draw_effect
 from avem.results._plot_emissions import Emissions
+from avem.results._plot_gap import draw_gaps, draw_lost
 from avem.results._plot_states import choose_subjects, draw_track, label_levels, make_tracks
 from avem.results._predict import at_words, average_moves, levels_of, places
 
@@ -129,7 +130,8 @@ class Plots:
         figure, axes = panels(1 if ax is not None else 2, ax, figsize, (4.6, 3.4), 2)
         mark = "o-" if len(history) <= 40 else "-"
         axes[0].plot(iteration, history, mark, color=OKABE_ITO[0], ms=3.5)
-        axes[0].set(xlabel="iteration", ylabel="bound", title="Bound")
+        name = self._fit.bound_name
+        axes[0].set(xlabel="iteration", ylabel=name, title=name[0].upper() + name[1:])
         axes[0].ticklabel_format(axis="y", useOffset=False)
         if np.ptp(history) < 1:  # less than 1 is next to nothing, and must look so
             axes[0].set_ylim(history.mean() + np.array([-1, 1]))
@@ -137,11 +139,25 @@ class Plots:
             distance = max(history.max(), self._fit.bound) - history
             left = distance > 0
             later.plot(iteration[left], distance[left], mark, color=OKABE_ITO[1], ms=3.5)
-            later.set(xlabel="iteration", ylabel="distance", title="Distance to the best bound")
+            later.set(xlabel="iteration", ylabel="distance", title="Distance to the best")
             later.set_yscale("log" if left.any() else "linear")
         for panel in axes:
             panel.set_xlim(0.5, len(history) + 0.5)
             panel.xaxis.get_major_locator().set_params(integer=True)
+        return figure
+
+    def gap(self, *, figsize: Size | None = None) -> Figure:
+        """Does anchoring hold? Every subject's gap, and the information lost on each effect."""
+        if not self._fit.model.effect_names:
+            raise ModelError("No gap to draw: without effects nothing is anchored.")
+        found = self._fit.diagnose()
+        n, d = len(self._fit.subjects), len(found.effects)
+        height = max(2.6, 1.2 + 0.19 * n, 1.2 + 0.3 * d) if n <= LABELLED else 5.0
+        figure = new_figure(figsize or (10.0, height))
+        left, right = figure.subplots(1, 2)
+        draw_gaps(left, found)
+        draw_lost(right, found)
+        figure.suptitle(found.advice if len(found.advice) < 90 else found.advice.split(":")[0])
         return figure
 
     def emissions(

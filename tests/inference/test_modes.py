@@ -27,7 +27,7 @@ MODEL = avem.MixedHMM(
 @pytest.fixture(scope="module")
 def fitted():
     truth = MODEL.simulate(TRUTH, N, T, seed=5)
-    return truth, MODEL.fit(truth.frame, time="time")
+    return truth, MODEL.fit(truth.frame, time="time", refine=None)
 
 
 @in_float64

@@ -186,6 +186,7 @@ def fit_of(kind):
     info = FitInfo(
         method="avem",
         refined=False,
+        lost=(),
         q_update="laplace",
         unanchored=(),
         n_nodes=None,

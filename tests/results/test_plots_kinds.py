@@ -161,7 +161,9 @@ def test_effects_of_a_state_widen_its_own_gaussian():
     sd = np.sqrt(fit.params["variance"][:, 0] + np.diag(fit.params["effect_covariance"]))
     for k in range(2):
         x, y = lines(ax)[f"state {k}"].get_data()
-        mean = fit.params["coef"][k, 0, 0]  # the average of scale(x) is 0
+        every = fit.panel.table["x"]
+        z = (seen_rows(fit)["x"].mean() - every.mean()) / every.std(ddof=0)
+        mean = fit.params["coef"][k, 0] @ [1.0, z]
         np.testing.assert_allclose(y, occupancy(fit)[k] * norm.pdf(x, mean, sd[k]), rtol=1e-9)
 
 
@@ -237,7 +239,7 @@ def test_every_state_has_its_own_effect_in_the_line():
     fit = fit_of("by_state")
     (ax,) = fit.plot.states("s4").axes
     table, state = of_subject(fit, 4)
-    every = seen_rows(fit)["x"]
+    every = fit.panel.table["x"]
     z = (table["x"] - every.mean()) / every.std(ddof=0)
     coef = fit.params["coef"][state, 0]
     wanted = coef[:, 0] + coef[:, 1] * z + fit.effects_mean[4, state]

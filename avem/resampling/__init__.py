@@ -1,0 +1,1 @@
+"""What fits a model many times over: the parametric bootstrap."""

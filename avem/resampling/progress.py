@@ -1,0 +1,87 @@
+"""How far a bootstrap is, on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+_QUIET_SECONDS = 2.0
+_LOG_SECONDS = 5.0
+"""Between lines where there is no terminal to draw on."""
+
+
+class ReplicateProgress:
+    """Shows how many replicates are finished and the time left; call it after each.
+
+    Shows nothing for two seconds; `show` None means only where a person is looking (a terminal or
+    a notebook).
+    """
+
+    def __init__(self, show: bool | None, n: int) -> None:
+        self._console = Console(stderr=True)
+        self._drawable = self._console.is_terminal or self._console.is_jupyter
+        self._show = self._drawable if show is None else show
+        self._n = n
+        self._first: tuple[float, int] | None = None  # replicates before it wait for compilation
+        self._began = self._logged = time.perf_counter()
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> ReplicateProgress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: int, failed: int) -> None:
+        """So many replicates are finished, and so many of them have failed."""
+        now = time.perf_counter()
+        if self._first is None:
+            self._first = now, done
+        if not self._show or now - self._began < _QUIET_SECONDS:
+            return
+        words = f"{failed} failed" if failed else ""
+        if self._drawable:
+            self._draw(done, words)
+        elif now - self._logged >= _LOG_SECONDS:
+            self._logged = now
+            began, before = self._first
+            said = [f"bootstrap: {done}/{self._n}"]
+            if done > before:
+                seconds = (now - began) / (done - before) * (self._n - done)
+                said.append(f"about {seconds:.0f} s left")
+            said += [words] if words else []
+            print(", ".join(said), file=sys.stderr, flush=True)
+
+    def _draw(self, done: int, words: str) -> None:
+        if self._bar is None:
+            self._bar = Progress(
+                TextColumn("bootstrap"),
+                BarColumn(bar_width=20),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[words]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._task = self._bar.add_task("", total=self._n, completed=done, words=words)
+            self._bar.start()
+        self._bar.update(self._task, completed=done, words=words)

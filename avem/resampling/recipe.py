@@ -1,0 +1,141 @@
+"""One replicate of a bootstrap: a data set drawn from a fit, and the same model fitted to it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from avem.data import Panel
+from avem.errors import AvemWarning
+from avem.inference.stop import Stop
+from avem.mixed_hmm import MixedHMM
+from avem.models.hmm_model import HMMModel
+from avem.models.params import Params, effects_out, param_info
+from avem.models.simulate import simulate
+from avem.results.bootstrap_table import FAILED, Replicate
+from avem.results.hmm_fit import HMMFit
+
+_LIFT = 0.1
+"""Share of even chances mixed into the probabilities that a refit starts from."""
+_MORE_VARIANCE = 0.01
+"""Added to the variance of each effect there, beside a standardised outcome's 1: from much more,
+effects may end in a mode where they explain the states."""
+_MAX_ITER, _PLAIN_MAX_ITER = 500, 20_000
+_PLAIN_TOL = 1e-9
+"""The paper's rule ends where steps are small, so a start near the fit would end there at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """All that replicates are made from, and no more: other processes get a copy."""
+
+    model: HMMModel
+    params: Params
+    panel: Panel
+    settings: dict[str, Any]
+    """The options of `MixedHMM.fit`."""
+    fixed: tuple[str, ...]
+    seed: int
+
+    @classmethod
+    def of(cls, fit: HMMFit, panel: Panel, seed: int) -> Recipe:
+        """The recipe of a fit and its data."""
+        # The copies leave behind what the originals have computed and kept.
+        return cls(
+            replace(fit.model),
+            fit.params,
+            replace(panel),
+            _settings(fit),
+            fit.info.fixed,
+            int(seed),
+        )
+
+    def replicate(self, number: int) -> Replicate:
+        """The replicate of this number: the same in any order and in any process."""
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
+        drawn = simulate(self.model, self.params, self.panel, rng)
+        hmm = MixedHMM.from_spec(self.model.spec, learned=self.model)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", AvemWarning)
+                fit = hmm.fit(
+                    replace(self.panel, table=drawn.frame),
+                    init=self._start(),
+                    fixed={name: self.params[name] for name in self.fixed},
+                    seed=int(rng.integers(2**32)),
+                    progress=False,
+                    **self.settings,
+                )
+        except Exception as error:  # one bad data set is no reason to lose hours of good ones
+            return Replicate(number, FAILED, f"{type(error).__name__}: {error}")
+        reason = "" if fit.stop is Stop.CONVERGED else str(fit.stop)
+        return Replicate(number, fit.stop.name, reason, fit.bound, fit.params)
+
+    def _start(self) -> Params:
+        """The fit's parameters, off the boundary.
+
+        EM never leaves a probability or a variance of effects of 0, so that replicates which start
+        there would all repeat it. The subjects are new ones, so their effects start at 0.
+        """
+        start, d = dict(self.params), self.model.n_effects
+        _, units = effects_out(self.model, np.zeros((d, 1)), np.eye(d)[:, :, None])
+        start["effect_covariance"] = start["effect_covariance"] + _MORE_VARIANCE * units[0]
+        for name, info in param_info(self.model).items():
+            is_chance = info.link is not None and info.link.name == "logit"
+            if info.kind == "simplex" or is_chance:
+                even = 0.5 if is_chance else 1.0 / info.shape[-1]
+                start[name] = (1 - _LIFT) * self.params[name] + _LIFT * even
+        return start
+
+    def identity(self) -> dict[str, Any]:
+        """What tells this bootstrap from others, as JSON: some of it for people, and a hash."""
+        spec, panel = self.model.spec, self.panel
+        missing = [panel.table[name].isna().to_numpy() for name in self.model.outcomes]
+        contents = {
+            "formulas": [formula.text for formula in spec.formulas],
+            "families": [repr(outcome.family) for outcome in spec.outcomes],
+            "effects_by_state": [outcome.effects_by_state for outcome in spec.outcomes],
+            "effect_covariance": spec.effect_covariance,
+            "params": {name: value.tolist() for name, value in self.params.items()},
+            "fixed": self.fixed,
+            "settings": self.settings,
+            "missing": hashlib.sha256(np.packbits(missing).tobytes()).hexdigest(),
+            "shape": [panel.n_subjects, panel.n_lanes, panel.n_rows],
+            "n_states": spec.n_states,
+            "seed": self.seed,
+        }
+        text = json.dumps(contents, sort_keys=True, default=str)
+        return {
+            "model": spec.text,
+            "n_states": spec.n_states,
+            "n_rows": panel.n_rows,
+            "seed": self.seed,
+            "fit": hashlib.sha256(text.encode()).hexdigest(),
+        }
+
+
+def _settings(fit: HMMFit) -> dict[str, Any]:
+    """The options that made the fit, as far as it keeps them, with the choices left to it made."""
+    info = fit.info
+    adaptive = info.refined or info.method == "adaptive"
+    with_nodes = adaptive or info.method in ("quadrature", "partial", "structured")
+    with_draws = adaptive or info.method == "monte_carlo"
+    return {
+        "method": info.method,
+        "refine": "adaptive" if info.refined else None,
+        "unanchored": info.unanchored if info.method == "partial" else "auto",
+        "n_nodes": info.n_nodes if with_nodes else None,
+        "n_draws": info.n_draws if with_draws else None,
+        "fresh_draws": info.fresh_draws,
+        "q_update": info.q_update,
+        "anchor": info.anchor,
+        "plain": info.plain,
+        # A fit that took long shall not have replicates that stop early.
+        "max_iter": max(_PLAIN_MAX_ITER if info.plain else _MAX_ITER, 2 * fit.n_iter),
+        "tol": _PLAIN_TOL if info.plain else None,
+    }

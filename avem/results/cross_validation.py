@@ -1,0 +1,81 @@
+"""How well a model foretells what it was not fitted to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+_HOW = {
+    "subjects": "whole subjects held out",
+    "time": "a stretch of every sequence held out",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CrossValidation:
+    """Held-out log scores of a model, each from a fit that has not seen the values.
+
+    Attributes
+    ----------
+    table
+        Per fold: fold, n_subjects and n_values held out, loglik (their log predictive density),
+        per_value, and stop (how the fit of the fold ended).
+    by_subject
+        Per subject, over all folds: n_values held out and loglik. Two models cross-validated with
+        the same folds and seed can be compared subject by subject.
+    by
+        "subjects" or "time".
+    folds
+        How many there were to be; `table` has fewer after an interruption.
+    """
+
+    table: pd.DataFrame
+    by_subject: pd.DataFrame
+    by: str
+    folds: int
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user stopped it before the last fold."""
+        return len(self.table) < self.folds
+
+    @property
+    def loglik(self) -> float:
+        """The log score of all values held out."""
+        return float(self.table["loglik"].to_numpy().sum())
+
+    @property
+    def per_value(self) -> float:
+        """The mean log score of one held-out value; higher is better."""
+        return self.loglik / max(int(self.table["n_values"].to_numpy().sum()), 1)
+
+    @property
+    def se(self) -> float:
+        """The standard error of `per_value`, from its spread between subjects.
+
+        With one subject, from its spread between folds. What the fits of different folds have in
+        common is not in it.
+        """
+        for units in (self.by_subject, self.table):
+            loglik, values = (units[name].to_numpy(float) for name in ("loglik", "n_values"))
+            n = int((values > 0).sum())
+            if n > 1:
+                # Of a ratio of two sums: what each unit adds beyond its share of values.
+                beyond = loglik - self.per_value * values
+                return float(np.sqrt(n / (n - 1) * np.sum(beyond**2)) / values.sum())
+        return float("nan")
+
+    def __repr__(self) -> str:
+        lines = [
+            f"Cross-validation, {len(self.table)} folds, {_HOW[self.by]}",
+            self.table.to_string(index=False, float_format=lambda x: f"{x:.4f}"),
+            f"{self.per_value:.4f} (standard error {self.se:.4f}) per held-out value",
+        ]
+        if self.interrupted:
+            lines.append(f"Interrupted: {len(self.table)} of {self.folds} folds were done.")
+        unsettled = self.table.loc[self.table["stop"] != "CONVERGED", "fold"].tolist()
+        if unsettled:
+            lines.append(f"Not converged: fold {', '.join(map(str, unsettled))}.")
+        return "\n".join(lines)

@@ -1,0 +1,170 @@
+"""Cross-validation: fits to parts of the data, scored on the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from avem.data import Panel
+from avem.data.expressions import compile_side
+from avem.data.folds import subject_folds, time_folds, with_hidden, with_rows
+from avem.errors import ModelError
+from avem.families import Custom
+from avem.inference.rounds import Rounds, speaking_of
+from avem.inference.stop import Stop
+from avem.mixed_hmm import MixedHMM
+from avem.models.hmm_model import HMMModel, Specification
+from avem.models.params import check_count, check_seed
+from avem.results.cross_validation import CrossValidation
+
+_BY = ("subjects", "time")
+
+Score = tuple[Stop, np.ndarray, np.ndarray]
+"""How the fit of a fold ended; (subjects,) log scores and numbers of values held out."""
+
+
+def cross_validate(
+    model: MixedHMM,
+    data: Any,
+    *,
+    folds: int = 5,
+    by: str = "subjects",
+    subject: str | None = None,
+    time: str | None = None,
+    sequence: str | None = None,
+    seed: int = 0,
+    **fit_options: Any,
+) -> CrossValidation:
+    """Held-out log scores: how well the model foretells values that it was not fitted to.
+
+    Ctrl-C keeps the folds that are done.
+
+    Parameters
+    ----------
+    model, data, subject, time, sequence
+        As for `MixedHMM.fit`.
+    folds
+        How many parts the data are cut into; each is held out once.
+    by
+        ``"subjects"``: whole subjects are held out, and scored as new ones, their effects
+        integrated: log p(all their values). ``"time"``: one stretch of every sequence is held out
+        (its outcomes are missing for the fit), and scored given all the other values: log p(all) -
+        log p(all but the stretch), at the parameters fitted without it.
+    seed
+        For dealing out the subjects, and for the fits.
+    **fit_options
+        Further options of `MixedHMM.fit`.
+    """
+    panel = model._panel(data, subject, time, sequence)
+    done = run_folds(model, panel, folds=folds, by=by, seed=seed, **fit_options)
+    if not len(done.table):
+        raise KeyboardInterrupt("Interrupted before the first fold was done.")
+    return done
+
+
+def run_folds(
+    model: MixedHMM,
+    panel: Panel,
+    *,
+    folds: int = 5,
+    by: str = "subjects",
+    seed: int = 0,
+    **fit_options: Any,
+) -> CrossValidation:
+    """The same for a panel; without any fold when it was interrupted in the first."""
+    parts = _parts(model, panel, folds, by, seed)
+    score = _score_stretch if by == "time" else _score_subjects
+    rows: list[dict[str, Any]] = []
+    scores, n_values = np.zeros(panel.n_subjects), np.zeros(panel.n_subjects, np.int64)
+    with Rounds(fit_options.get("progress")) as rounds:
+        for number, held in enumerate(parts, start=1):
+            with speaking_of(f"fold {number} of {folds}", depth=2):
+                stop, of_subject, count = score(model, panel, held, {**fit_options, "seed": seed})
+            if stop is Stop.INTERRUPTED:
+                break
+            scores, n_values = scores + of_subject, n_values + count
+            loglik, n = float(of_subject.sum()), int(count.sum())
+            rows.append(
+                {
+                    "fold": number,
+                    "n_subjects": int((count > 0).sum()),
+                    "n_values": n,
+                    "loglik": loglik,
+                    "per_value": loglik / n if n else np.nan,
+                    "stop": stop.name,
+                }
+            )
+            rounds.tell(f"fold {number} of {folds}: {loglik / max(n, 1):.4f} per held-out value")
+            if rounds.interrupted:
+                break
+    by_subject = {panel.subject: panel.subjects, "n_values": n_values, "loglik": scores}
+    return CrossValidation(pd.DataFrame(rows), pd.DataFrame(by_subject), by, int(folds))
+
+
+def _parts(model: MixedHMM, panel: Panel, folds: Any, by: Any, seed: Any) -> list[np.ndarray]:
+    """For each fold, (rows,) bool: what is held out."""
+    if by not in _BY:
+        raise ModelError(f"by is {by!r}; available: {', '.join(_BY)}.")
+    check_count("folds", folds)
+    if folds < 2:
+        raise ModelError("folds is 1; at least 2 are wanted: one is scored, the others are fitted.")
+    check_seed(seed)
+    if by == "subjects":
+        return subject_folds(panel, folds, seed, n_needed=2 if model._groups else 1)
+    _refuse_memory(model.spec)
+    return time_folds(panel, folds)
+
+
+def _score_subjects(model: MixedHMM, panel: Panel, held: np.ndarray, options: Any) -> Score:
+    """The held-out subjects as new ones."""
+    fit = model.fit(with_rows(panel, ~held), **options)
+    nothing = np.zeros(panel.n_subjects)
+    if fit.stop is Stop.INTERRUPTED:
+        return fit.stop, nothing, nothing.astype(np.int64)
+    new = np.bincount(panel.row_subject, held, panel.n_subjects) > 0
+    # Subjects are independent, and all of them together have the same shape for every fold:
+    # to compile the likelihood once costs less than to leave out those that are not wanted.
+    score, n_values = fit.loglik(panel).by_subject, _count_values(fit.model, panel)
+    return fit.stop, np.where(new, score, 0.0), np.where(new, n_values, 0)
+
+
+def _score_stretch(model: MixedHMM, panel: Panel, held: np.ndarray, options: Any) -> Score:
+    """The held-out rows given all the others: p(all) / p(the others)."""
+    names = [name for outcome in model.spec.outcomes for name in outcome.formula.outcomes]
+    others = with_hidden(panel, names, held)
+    fit = model.fit(others, **options)
+    if fit.stop is Stop.INTERRUPTED:
+        return fit.stop, np.zeros(panel.n_subjects), np.zeros(panel.n_subjects, np.int64)
+    score = fit.loglik(panel).by_subject - fit.loglik(others).by_subject
+    return fit.stop, score, _count_values(fit.model, panel) - _count_values(fit.model, others)
+
+
+def _count_values(model: HMMModel, panel: Panel) -> np.ndarray:
+    """(subjects,) observed outcome values that the model explains."""
+    seen = ~np.isnan(model.read(panel).Y)
+    own = [column for piece, at in model.each_piece() for column in at[: len(piece.outcomes)]]
+    per_row = seen[:, own].sum(axis=1)
+    return np.bincount(panel.row_subject, per_row, panel.n_subjects).astype(np.int64)
+
+
+def _refuse_memory(spec: Specification) -> None:
+    """Raise where hiding a value would change what is said of others, not only leave it out."""
+    names = {name for outcome in spec.outcomes for name in outcome.formula.outcomes}
+    chain = [spec.transition, *([] if spec.initial is None else [spec.initial])]
+    for formula in spec.formulas:
+        atoms = [atom for side in formula.sides for atom in compile_side(side)[1].values()]
+        read = [set(atom.columns) if formula in chain else atom.lagged for atom in atoms]
+        used = sorted(names & set().union(*read))
+        if used:
+            raise ModelError(
+                f"by='time' hides stretches of the outcomes, and {formula.text!r} reads "
+                f"{', '.join(used)} from other rows: the rest would not have the same likelihood "
+                "without them. Use by='subjects'."
+            )
+    if any(isinstance(o.family, Custom) and o.family.update is not None for o in spec.outcomes):
+        raise ModelError(
+            "by='time' hides stretches of the outcomes, and a custom family with a history reads "
+            "them: the rest would not have the same likelihood without them. Use by='subjects'."
+        )

@@ -1,0 +1,1 @@
+"""Simulation studies of avem: `python -m studies NAME`. They use the public interface alone."""

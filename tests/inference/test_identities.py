@@ -1,0 +1,295 @@
+"""What must hold between the methods, at given parameters, for several kinds of model."""
+
+from dataclasses import replace
+from functools import cache
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import multivariate_normal, norm
+
+import avem
+from avem.inference.adaptive import Adaptive
+from avem.inference.anchored import MeanField
+from avem.inference.centres import find_centres, information, score_pass
+from avem.inference.diagnose import gaps
+from avem.inference.em import State
+from avem.inference.methods import Integration, make_method
+from avem.inference.structured import Structured
+from avem.models.params import params_in
+from avem.numerics.precision import in_float64
+from tests.brute import forward, integrate
+from tests.panels import prepare_model
+
+CHAIN = {"initial": [0.6, 0.4], "transition": [[0.8, 0.2], [0.3, 0.7]]}
+MODELS = {
+    "gaussian": (
+        avem.MixedHMM("y1 + y2 ~ 1 + (1 | who)", 2),
+        CHAIN
+        | {
+            "coef": [[[-1.0], [-0.5]], [[1.0], [0.5]]],
+            "variance": [[1.0, 0.5], [0.5, 1.0]],
+            "effect_covariance": [[0.8, 0.3], [0.3, 0.6]],
+        },
+    ),
+    "bernoulli": (
+        avem.MixedHMM("y ~ x + (1 + x | who)", 2, "bernoulli"),
+        CHAIN | {"coef": [[[-1.5, 0.3]], [[1.5, 0.3]]], "effect_covariance": [[0.8, 0], [0, 0.4]]},
+    ),
+    "transitions": (
+        avem.MixedHMM(
+            "y1 ~ 1 + (1 | who)", 2, transition="~ 1 + (1 | who)", effect_covariance="block"
+        ),
+        {
+            "initial": [0.6, 0.4],
+            "transition_coef": [[[0.0], [-1.5]], [[-1.0], [0.0]]],
+            "coef": [[[-1.0]], [[1.0]]],
+            "variance": [[1.0], [0.5]],
+            "effect_covariance": np.diag([0.5, 0.4, 0.3]),
+        },
+    ),
+}
+N, T = 10, 25
+
+
+@cache
+def prepared(name):
+    hmm, params = MODELS[name]
+    rng = np.random.default_rng(5)
+    rows = pd.DataFrame({"who": np.repeat(range(N), T), "t": np.tile(range(T), N), "session": 0})
+    rows["x"] = rng.standard_normal(len(rows))
+    params = {key: np.array(value, float) for key, value in params.items()}
+    frame = hmm.simulate(params, data=rows, time="t", seed=2).frame
+    outcome = hmm.spec.outcomes[0].formula.outcomes[0]
+    frame.loc[frame.index % 11 == 3, outcome] = np.nan
+    return frame, *prepare_model(hmm, frame), params
+
+
+def settled(em, state, rounds=5):
+    for _ in range(rounds):
+        state, passes = em.settled_e_step(state, 1e-7)
+    return state, passes
+
+
+def total(passes):
+    return float(sum(np.sum(p.bound) for p in passes))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@in_float64
+def test_every_richer_family_has_a_higher_bound(name):
+    """Anchored, mean field, structured, exact: each one contains the one before."""
+    _, model, encoded, em, params = prepared(name)
+    d = model.n_effects
+    start = State(params_in(model, params), tuple(encoded.layout.split(np.zeros((d, N)))))
+    anchored, passes = settled(em, start)
+    levels = [total(passes)]
+    for method in (MeanField(), Structured.make(d, 9 if d < 3 else 5)):
+        _, passes = settled(replace(em, method=method), anchored)
+        levels.append(total(passes))
+    adaptive = replace(em, method=Adaptive.make(d))
+    levels.append(
+        total(adaptive.e_step(find_centres(adaptive, anchored, np.random.default_rng(0))))
+    )
+    assert (np.diff(levels) > 1e-6).all(), levels
+
+
+@pytest.mark.parametrize("name", MODELS)
+@in_float64
+def test_the_gaps_make_up_the_difference(name):
+    _, model, encoded, em, params = prepared(name)
+    zero = tuple(encoded.layout.split(np.zeros((model.n_effects, N))))
+    state, passes = settled(em, State(params_in(model, params), zero))
+    found = gaps(em, state, np.random.default_rng(0))
+    real = np.asarray(em.chunks[0].real)
+    anchoring = (found.structured[0] - found.bound[0])[real]
+    gaussian = (found.marginal[0].bound - found.structured[0])[real]
+    np.testing.assert_allclose(found.bound[0], passes[0].bound, atol=1e-8)
+    assert anchoring.min() > -1e-6
+    assert gaussian.min() > -1e-4
+    assert anchoring.sum() > 0.1  # there is something to lose here
+    # Section 5 of the derivation: the anchoring gap by its own formula, at many draws from q.
+    draws = np.random.default_rng(1).standard_normal((400, model.n_effects, real.size))
+    low = np.linalg.cholesky(np.moveaxis(passes[0].covariance, -1, 0))
+    at = passes[0].mean + np.einsum("nab,jbn->jan", low, draws)
+    kernel, chunk, theta = em.kernel, em.chunks[0], state.theta
+    local = jax.jit(lambda f: kernel.local(theta, f, chunk, "log"))
+    here = local(state.anchors[0])
+    value = jax.jit(
+        lambda f: kernel.value(theta, f, None, here, kernel.quadratic(theta, here), chunk)
+    )
+
+    def excess(f):
+        return np.asarray(local(f).loglik - value(f))
+
+    excesses = np.array([excess(f) for f in at])
+    by_formula = excesses.mean(0) - excess(state.anchors[0])
+    error = excesses.std(0) / np.sqrt(len(excesses))
+    assert (np.abs(by_formula[real] - anchoring) < 5 * error[real] + 1e-6).all()
+
+
+@pytest.mark.parametrize("name", ["gaussian", "bernoulli"])
+@in_float64
+def test_partial_anchoring_has_avem_and_quadrature_at_its_ends(name):
+    _, model, encoded, em, params = prepared(name)
+    d = model.n_effects
+    anchors = 0.3 * np.random.default_rng(3).standard_normal((d, N))
+    state = State(params_in(model, params), tuple(encoded.layout.split(anchors)))
+    rng = np.random.default_rng(0)
+    real = np.asarray(em.chunks[0].real)
+
+    def e_step(**how):
+        method = make_method(Integration(n_nodes=5, follow=False, **how), d, rng)
+        return replace(em, method=method).e_step(state)[0]
+
+    nothing, anchored = e_step(method="partial", unanchored=()), em.e_step(state)[0]
+    everything = e_step(method="partial", unanchored=tuple(range(d)))
+    for ours, theirs in ((nothing, anchored), (everything, e_step(method="quadrature"))):
+        for part in ("mean", "covariance", "bound", "loglik"):
+            a, b = getattr(ours, part)[..., real], getattr(theirs, part)[..., real]
+            np.testing.assert_allclose(a, b, atol=1e-8, err_msg=part)
+        np.testing.assert_allclose(ours.totals.pair, theirs.totals.pair, atol=1e-8)
+        np.testing.assert_allclose(
+            ours.totals.effect_second, theirs.totals.effect_second, atol=1e-8
+        )
+    # In between, the bound is in between: some of the gap is closed.
+    first = e_step(method="partial", unanchored=(0,))
+    assert np.isfinite(first.bound).all()
+
+
+@in_float64
+def test_a_partial_bound_is_a_bound_and_better_than_the_anchored_one():
+    _, model, encoded, em, params = prepared("bernoulli")
+    zero = tuple(encoded.layout.split(np.zeros((2, N))))
+    state, passes = settled(em, State(params_in(model, params), zero))
+    rng = np.random.default_rng(0)
+    how = Integration("partial", "laplace", n_nodes=9, unanchored=(0,))
+    _, partly = settled(replace(em, method=make_method(how, 2, rng)), state)
+    adaptive = replace(em, method=Adaptive.make(2))
+    exact = adaptive.e_step(find_centres(adaptive, state, rng))
+    assert total(passes) < total(partly) < total(exact)
+
+
+def tables_of(name, frame, params, who, grid):
+    """(f, time, state) log densities of one subject at every effect of the grid (f, d)."""
+    own = frame[frame["who"] == who]
+    coef = params["coef"]
+    if name == "gaussian":
+        y = own[["y1", "y2"]].to_numpy()
+        out = np.zeros((len(grid), len(y), 2))
+        for k in range(2):
+            for j in range(2):
+                mean = coef[k, j, 0] + grid[:, j][:, None]
+                part = norm.logpdf(y[:, j], mean, np.sqrt(params["variance"][k, j]))
+                out[:, :, k] += np.where(np.isnan(y[:, j]), 0.0, part)
+        return out
+    y, x = own["y"].to_numpy(), own["x"].to_numpy()
+    eta = coef[:, 0, :1] + coef[:, 0, 1:] * x + (grid[:, :1] + grid[:, 1:] * x)[:, None]
+    p = np.where(y == 1, 1 / (1 + np.exp(-eta)), 1 / (1 + np.exp(eta)))
+    return np.where(np.isnan(y)[:, None], 0.0, np.log(np.moveaxis(p, 1, 2)))
+
+
+@pytest.mark.parametrize("name", ["gaussian", "bernoulli"])
+def test_the_adaptive_likelihood_equals_a_dense_integral(name):
+    frame, model, encoded, em, params = prepared(name)
+    sigma = params["effect_covariance"]
+    line = np.linspace(-6, 6, 161)
+    grid = np.stack(np.meshgrid(line, line, indexing="ij"), -1).reshape(-1, 2)
+    cell, grid = (
+        (line[1] - line[0]) ** 2 * np.sqrt(np.linalg.det(sigma)),
+        grid @ np.linalg.cholesky(sigma).T,
+    )
+    prior = multivariate_normal.logpdf(grid, cov=sigma)
+    wanted = [
+        integrate(
+            forward(
+                params["initial"], params["transition"], tables_of(name, frame, params, who, grid)
+            ),
+            prior,
+            cell,
+        )
+        for who in range(N)
+    ]
+
+    @in_float64
+    def ours():
+        state = State(params_in(model, params), tuple(encoded.layout.split(np.zeros((2, N)))))
+        adaptive = replace(em, method=Adaptive.make(2, 11))
+        passes = adaptive.e_step(find_centres(adaptive, state, np.random.default_rng(0)))
+        return encoded.layout.join([p.bound for p in passes])
+
+    np.testing.assert_allclose(ours(), wanted, rtol=1e-5)
+    np.testing.assert_allclose(ours().sum(), np.sum(wanted), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@in_float64
+def test_draws_agree_with_nodes(name):
+    """Importance sampling, meant for many effects, where quadrature can check it."""
+    _, model, encoded, em, params = prepared(name)
+    d = model.n_effects
+    state = State(params_in(model, params), tuple(encoded.layout.split(np.zeros((d, N)))))
+    by_nodes = replace(em, method=Adaptive.make(d))
+    by_draws = replace(em, method=Adaptive.make(d, n_draws=1024))
+    a, b = (
+        one.e_step(find_centres(one, state, np.random.default_rng(0)))[0]
+        for one in (by_nodes, by_draws)
+    )
+    real = np.asarray(em.chunks[0].real)
+    np.testing.assert_allclose(b.bound[real], a.bound[real], atol=0.05)
+    np.testing.assert_allclose(b.mean[:, real], a.mean[:, real], atol=0.05)
+    assert (b.quality[real] > 100).all()
+
+
+@in_float64
+def test_failed_weights_fall_back_to_laplace():
+    """Centres far too narrow: a handful of draws would carry all the weight."""
+    _, model, encoded, em, params = prepared("transitions")
+    d = model.n_effects
+    state = State(params_in(model, params), tuple(encoded.layout.split(np.zeros((d, N)))))
+    adaptive = replace(em, method=Adaptive.make(d, n_draws=64))
+    found = find_centres(adaptive, state, np.random.default_rng(0))
+    centres = found.around[0]
+    spoilt = replace(found, around=(centres._replace(mean=centres.mean + 4.0),))
+    passed = adaptive.e_step(spoilt)[0]
+    real = np.asarray(em.chunks[0].real)
+    assert (passed.quality[real] == 0).any()
+    assert np.isfinite(passed.bound).all()
+    state = spoilt
+    for _ in range(40):  # Newton steps bring the centre back, and the weights with it
+        passes = adaptive.e_step(state)
+        state = replace(state, around=tuple(p.around for p in passes))
+    assert (passes[0].quality[real] > 10).all()
+    right = adaptive.e_step(found)[0].bound
+    np.testing.assert_allclose(passes[0].bound[real], right[real], atol=0.5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@in_float64
+def test_scores_and_information_by_differences(name):
+    _, model, encoded, em, params = prepared(name)
+    d, theta, chunk = model.n_effects, params_in(model, params), em.chunks[0]
+    f = encoded.layout.split(0.3 * np.random.default_rng(4).standard_normal((d, N)))
+    f = tuple(f)
+    score, complete = score_pass(em.kernel, theta, f[0], chunk, "log")
+    observed = information(em, theta, f, np.full(d, 1e-3))[0]
+    real = np.asarray(chunk.real)
+
+    local = jax.jit(lambda at: em.kernel.local(theta, at, chunk, "log").loglik)
+
+    def height(move):
+        return np.asarray(local(f[0] + move[:, None]))
+
+    for e in range(d):
+        unit = 1e-4 * (np.arange(d) == e)
+        slope = (height(unit) - height(-unit)) / 2e-4
+        np.testing.assert_allclose(np.asarray(score)[e, real], slope[real], atol=1e-5)
+        big = 1e-3 * (np.arange(d) == e)
+        bend = -(height(big) - 2 * height(0 * big) + height(-big)) / 1e-6
+        np.testing.assert_allclose(observed[e, e, real], bend[real], atol=1e-2, rtol=1e-3)
+    # What is observed is less than what would be known with the states.
+    assert (
+        np.diagonal(observed[:, :, real].sum(-1)).sum()
+        < np.diagonal(np.asarray(complete)[:, :, real].sum(-1)).sum()
+    )

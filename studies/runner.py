@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+import avem
+
 Row = dict[str, Any]
 
 
@@ -129,7 +131,7 @@ def _one(name: str, task: tuple[int, int]) -> tuple[tuple[int, int], list[Row], 
 def _page(study: Study, tables: dict[str, pd.DataFrame], reps: int, out: Path) -> None:
     lines = [json.loads(line) for line in (out / "replicates.jsonl").read_text().splitlines()]
     seconds = sum(line["seconds"] for line in lines if line["replicate"] < reps)
-    versions = ", ".join(f"{package} {version(package)}" for package in ("avem", "jax", "numpy"))
+    versions = f"avem {avem.__version__}, jax {version('jax')}, numpy {version('numpy')}"
     parts = [f"# {study.name}", "", study.question, ""]
     for name, table in tables.items():
         parts += [f"## {name.replace('_', ' ')}", "", markdown(table), ""]

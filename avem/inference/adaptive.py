@@ -24,8 +24,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.scipy.special import gammaln, logsumexp
-from scipy.special import ndtri
+from jax.scipy.special import logsumexp
+from scipy.special import gammaln, ndtri
 from scipy.stats import chi2, qmc
 
 from avem.data._layout import Chunk
@@ -39,6 +39,7 @@ from avem.numerics.nodes import gauss_hermite
 
 _PER_EFFECT = {0: 1, 1: 15, 2: 7, 3: 5}
 """Gauss-Hermite nodes per effect; above, draws."""
+MOST_BY_QUADRATURE = max(_PER_EFFECT)
 _N_DRAWS = 256
 _TAIL = 6.0
 """Degrees of freedom of the draws."""
@@ -79,6 +80,11 @@ class Adaptive:
     anchored = False
     has_q = False
 
+    @property
+    def by_draws(self) -> bool:
+        """Importance sampling, not quadrature."""
+        return self.tail < np.inf
+
     @classmethod
     def make(
         cls, n_effects: int, n_nodes: int | None = None, n_draws: int | None = None, seed: int = 0
@@ -88,19 +94,34 @@ class Adaptive:
             points, weights = gauss_hermite(n_effects, n_nodes or _PER_EFFECT[n_effects])
             return cls(points, np.log(weights), np.inf)
         n_draws = n_draws or _N_DRAWS
-        if n_draws & (n_draws - 1):
+        if n_draws < 2 or n_draws & (n_draws - 1):
             raise ModelError(f"n_draws is {n_draws}; quasi-random draws come in powers of 2.")
-        uniform = qmc.Sobol(n_effects + 1, scramble=True, rng=seed).random(n_draws)
-        uniform = np.clip(uniform, 1e-9, 1 - 1e-9)
-        scale = np.sqrt(_TAIL / chi2.ppf(uniform[:, -1:], _TAIL))
-        points = ndtri(uniform[:, :-1]) * scale
-        return cls(points, np.full(n_draws, -np.log(n_draws)), _TAIL)
+        return cls(*_student_draws(n_effects, n_draws, seed), _TAIL)
 
     def e_step(self, kernel, theta, anchor, around, chunk, form) -> Pass:
         """Local passes at all nodes, weighed by the posterior."""
         if around is None:
             around = prior_centres(theta, anchor)
         return _pass(kernel, theta, around, self.points, self.log_weights, chunk, form, self.tail)
+
+
+def _student_draws(d: int, n_draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Quasi-random draws from a standard Student t, and their log weights.
+
+    They come in pairs, x and -x, and are stretched and weighed so that importance sampling of a
+    standard normal has its mass, mean and covariance exactly: all subjects share them, so that what
+    they get wrong of a Gaussian posterior would not average out.
+    """
+    uniform = qmc.Sobol(d + 1, scramble=True, rng=seed).random(n_draws // 2)
+    uniform = np.clip(uniform, 1e-9, 1 - 1e-9)
+    half = ndtri(uniform[:, :-1]) * np.sqrt(_TAIL / chi2.ppf(uniform[:, -1:], _TAIL))
+    points = np.concatenate([half, -half])
+    for _ in range(20):  # stretching changes the weights a little
+        square = (points**2).sum(1)
+        weights = np.exp(_log_base(square, d, np.inf, np) - _log_base(square, d, _TAIL, np))
+        second = (weights[:, None] * points).T @ points / weights.sum()
+        points = np.linalg.solve(np.linalg.cholesky(second), points.T).T
+    return points, np.full(n_draws, -np.log(weights.sum()))
 
 
 def prior_centres(theta: Theta, anchor: Array) -> Centres:
@@ -196,12 +217,12 @@ def _log_parts(centres: Centres, low: Array, at: Array, tail: float) -> Array:
     return jnp.stack(parts)
 
 
-def _log_base(square: Array, d: int, tail: float) -> Array:
+def _log_base(square: Any, d: int, tail: float, numpy: Any = jnp) -> Any:
     """Log density of the nodes' standard distribution at a squared distance."""
     if tail == np.inf:
         return -0.5 * (square + d * _LOG_2PI)
     constant = gammaln(0.5 * (tail + d)) - gammaln(0.5 * tail) - 0.5 * d * np.log(tail * np.pi)
-    return constant - 0.5 * (tail + d) * jnp.log1p(square / tail)
+    return constant - 0.5 * (tail + d) * numpy.log1p(square / tail)
 
 
 def _following(

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from avem.inference.adaptive import Adaptive
+from avem.inference.adaptive import MOST_BY_QUADRATURE, Adaptive
 from avem.inference.centres import find_centres, information, score_pass
 from avem.inference.em import EM, State
 from avem.inference.passes import Pass, Spread
@@ -28,8 +28,9 @@ _DIFFUSE = 0.2
 """Share of a posterior's variance that q lacks, above which partial anchoring integrates an effect.
 """
 _MOST_INTEGRATED = 2
-FAILS = 0.1
-"""Information lost, as a share, above which refinement is advised."""
+FAILS, _FAILS_WITH_DRAWS = 0.1, 0.25
+"""Information lost, as a share, above which a fit is refined: with few effects, by quadrature, and
+with many, by draws, which are slower and less exact."""
 _FINER = {1: 15, 2: 9, 3: 7}
 """Gauss-Hermite nodes per effect under q_i."""
 
@@ -81,7 +82,12 @@ def lost_information(em: EM, state: State) -> np.ndarray:
 
 def anchoring_fails(lost: Sequence[float]) -> bool:
     """Whether so much is lost of an effect that variances between subjects will be too small."""
-    return max(lost, default=0.0) > FAILS
+    return max(lost, default=0.0) > fails_above(len(lost))
+
+
+def fails_above(n_effects: int) -> float:
+    """The share of information lost from which a fit with so many effects is refined."""
+    return FAILS if n_effects <= MOST_BY_QUADRATURE else _FAILS_WITH_DRAWS
 
 
 def diffuse_effects(em: EM, state: State) -> tuple[int, ...]:

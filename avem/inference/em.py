@@ -40,8 +40,9 @@ IMPOSSIBLE = (
 )
 NOISE_FLOOR, EFFECT_FLOOR = 1e-6, 1e-8
 """Smallest variance of a state and of an effect, in units of the outcome's overall variance."""
-_TRAVELS = 0.02
-"""A change of theta, on the scale of the fit, after which nodes are put in new places."""
+_TRAVELS, _TRAVELS_FAR = 0.02, 0.2
+"""A change of theta, on the scale of the fit, after which nodes are put in new places; and draws,
+whose places matter more to what they find."""
 Q_UPDATES = ("laplace", "quadrature")
 ANCHORS = ("mean", "optimal", "fixed")
 
@@ -183,7 +184,8 @@ class EM:
             # Nodes follow the posteriors as long as the parameters travel; then they stay, and the
             # objective is one and the same function to the end.
             move = np.abs(pack_theta(theta) - pack_theta(state.theta)).max(initial=0.0)
-            found = found if move > _TRAVELS else state.around
+            by_draws = getattr(self.method, "by_draws", False)
+            found = found if move > (_TRAVELS_FAR if by_draws else _TRAVELS) else state.around
         return tuple(kept.shifted(shift) for kept in found if kept is not None)
 
     def e_step(self, state: State) -> list[Pass]:

@@ -199,8 +199,10 @@ def _refined(
 
 def _adapted(em: EM, state: State, rules: Rules, rng: np.random.Generator, watch: Watch) -> Run:
     """The adaptive tier from an anchored solution."""
-    state = replace(state, around=())
-    return iterate(em, begin(em, state, rng), replace(rules, max_searches=1), rng, watch)
+    assert isinstance(em.method, Adaptive)
+    # Other draws would be another objective, neither better nor worse.
+    rules = replace(rules, max_searches=0 if em.method.by_draws else 1)
+    return iterate(em, begin(em, replace(state, around=()), rng), rules, rng, watch)
 
 
 def make_em(

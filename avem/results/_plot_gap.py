@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from avem.inference.diagnose import FAILS
+from avem.inference.diagnose import fails_above
 from avem.results._figures import DARK, GREY, OKABE_ITO, plain
 from avem.results._plot_effects import LABELLED
 
@@ -42,11 +42,12 @@ def draw_lost(ax: Axes, diagnosis: Diagnosis) -> None:
     """The share of information lost per effect, beside the share from which it matters."""
     table = diagnosis.effects.iloc[::-1]
     place, lost = np.arange(len(table)), np.clip(table["lost"].to_numpy(float), 0.0, 1.0)
-    colors = [OKABE_ITO[1] if share > FAILS else OKABE_ITO[2] for share in lost]
+    limit = fails_above(len(table))
+    colors = [OKABE_ITO[1] if share > limit else OKABE_ITO[2] for share in lost]
     ax.barh(place, lost, 0.6, color=colors)
     for y, share in zip(place.tolist(), lost.tolist(), strict=True):
         ax.text(share + 0.02, y, f"{share:.0%}", va="center", color=DARK, fontsize="small")
-    ax.axvline(FAILS, color=GREY, lw=1, ls="--")
+    ax.axvline(limit, color=GREY, lw=1, ls="--")
     ax.set_yticks(place, [plain(name, 40) for name in table["effect"]])
     ax.set(xlim=(0, 1.15), xlabel="share of information lost (dashed: refine above)")
     room = max(0.0, 2.5 - 0.5 * len(table))  # few effects are not to be thick bars

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from avem.inference.diagnose import FAILS
+from avem.inference.diagnose import fails_above
 from avem.inference.marginal import Anchoring
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ def advice(names: list[str], lost: np.ndarray, refined: bool) -> str:
     """What the shares of information lost mean for the fit."""
     if not len(names):
         return "The model has no effects: nothing is anchored, and the likelihood is exact."
-    bad = [f"{n} ({share:.0%})" for n, share in zip(names, lost, strict=True) if share > FAILS]
+    limit, pairs = fails_above(len(names)), zip(names, lost, strict=True)
+    bad = [f"{name} ({share:.0%})" for name, share in pairs if share > limit]
     if not bad:
         return f"Anchoring holds: at most {max(lost.max(), 0.0):.0%} of the information is lost."
     words = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from avem.families import Gaussian
-from avem.inference.diagnose import FAILS, anchoring_fails
+from avem.inference.diagnose import anchoring_fails, fails_above
 from avem.inference.fit_hmm import Fitted, effect_scale
 from avem.inference.starts import starts_agreeing
 from avem.inference.stop import Stop
@@ -92,7 +92,8 @@ def _anchoring(model: HMMModel, fitted: Fitted) -> list[str]:
     if not anchoring_fails(how.lost):
         return []
     pairs = zip(model.effect_names, how.lost, strict=True)
-    names = ", ".join(f"{name} ({lost:.0%})" for name, lost in pairs if lost > FAILS)
+    limit = fails_above(len(how.lost))
+    names = ", ".join(f"{name} ({lost:.0%})" for name, lost in pairs if lost > limit)
     words = (
         f"The states are hard to tell apart, and anchoring does not see the information lost by "
         f"it: {names}."

@@ -263,9 +263,9 @@ def test_a_loaded_fit_wants_its_data(tmp_path):
     loaded = avem.load(tmp_path / "fit.avem")
     with pytest.raises(avem.DataError, match=r"data=frame"):
         avem.bootstrap(loaded, 5)
-    with pytest.raises(avem.DataError, match=r"240 rows.*the fit was to 250"):
+    with pytest.raises(avem.DataError, match=r"240 rows.*the fit had 250"):
         avem.bootstrap(loaded, 5, data=frame()[:240])
-    with pytest.raises(avem.DataError, match="other subjects"):
+    with pytest.raises(avem.DataError, match="not the data of the fit"):
         avem.bootstrap(loaded, 5, data=frame().assign(who=frame()["who"] + 1))
     same(avem.bootstrap(loaded, 5, data=frame()), five())
 

@@ -369,7 +369,7 @@ def test_summary_and_report(fitted, data, tmp_path):
     pd.read_csv(data, dtype=str).iloc[1:].to_csv(tmp_path / "other.csv", index=False)
     result = run(*command, tmp_path / "other.csv", "--out", tmp_path / "other.html")
     assert result.exit_code == 2
-    assert "is not what was fitted: it has 119 rows" in result.stderr
+    assert "These are not the data of the fit: 119 rows" in result.stderr
 
 
 def test_a_damaged_fit_is_an_input_error(fitted, tmp_path):

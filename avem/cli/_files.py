@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,24 +97,10 @@ def read_like(fitted: HMMFit, path: Path, missing: Collection[str]) -> pd.DataFr
 
 def with_data(fitted: HMMFit, path: Path, missing: Collection[str]) -> HMMFit:
     """The fit with its data back, which must be the data that were fitted."""
-    import numpy as np
-
-    from avem import Panel
-
-    names = fitted.columns
-    frame = read_like(fitted, path, missing)
-    panel = Panel.from_frame(
-        frame, str(names["subject"]), time=names["time"], sequence=names["sequence"]
-    )
-    same = panel.n_rows == fitted.info.n_rows and panel.n_lanes == fitted.info.n_sequences
-    if not same or not np.array_equal(panel.subjects, fitted.subjects):
-        raise DataError(
-            f"{str(path)!r} is not what was fitted: it has {panel.n_rows:,} rows of "
-            f"{panel.n_subjects:,} subjects in {panel.n_lanes:,} sequences; the fit had "
-            f"{fitted.info.n_rows:,}, {len(fitted.subjects):,} and {fitted.info.n_sequences:,}, "
-            f"its first subject being {fitted.subjects[0]!r}."
-        )
-    return replace(fitted, panel=panel)
+    try:
+        return fitted.with_data(read_like(fitted, path, missing))
+    except DataError as error:
+        raise DataError(f"{str(path)!r}: {error}") from error
 
 
 def note_new_subjects(fitted: HMMFit, data: pd.DataFrame) -> None:

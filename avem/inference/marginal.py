@@ -97,6 +97,9 @@ def anchoring(
     """The gaps and the information at settled anchors."""
     em, join = make_em(model, data), data.layout.join
     start = State(theta, tuple(data.layout.split(effects)))
+    if not model.n_effects:
+        bound = join([p.bound for p in em.e_step(start)])
+        return Anchoring(bound, bound, bound, np.ones(len(bound)), effects, effects)
     state, _ = em.settled_e_step(start, 1e-9)
     found = gaps(em, state, np.random.default_rng(seed))
     info = effect_information(em, state)

@@ -104,8 +104,8 @@ def _dependent_column(x: np.ndarray) -> int | None:
 def _check_subjects(panel: Panel) -> None:
     if panel.n_subjects < 2:
         raise ModelError(
-            f"There is 1 subject ({panel.subjects[0]!r} in column {panel.subject!r}); the spread "
-            "of effects between subjects needs at least 2, better 10 or more. Drop the "
+            f"There is 1 subject ({panel.subjects.tolist()[0]!r} in column {panel.subject!r}); the "
+            "spread of effects between subjects needs at least 2, better 10 or more. Drop the "
             f"(... | {panel.subject}) term and give subject={panel.subject!r} to fit()."
         )
 

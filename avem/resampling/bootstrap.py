@@ -7,8 +7,6 @@ from contextlib import closing
 from os import PathLike
 from typing import Any
 
-import numpy as np
-
 from avem.data import Panel
 from avem.errors import AvemWarning, DataError, ModelError
 from avem.inference.stop import Stop
@@ -120,25 +118,10 @@ def _check(fit: Any, n: Any, jobs: Any, seed: Any) -> None:
 
 def _own_panel(fit: HMMFit, data: Any) -> Panel:
     """The data of the fit; an error when what is given are others."""
-    if data is None:
-        if fit.panel is None:
-            raise DataError(
-                "This fit was loaded from a file, which holds no data. Pass the data it was fitted "
-                "to: bootstrap(fit, data=frame)."
-            )
-        return fit.panel
-    names = fit.columns
-    panel = data
-    if not isinstance(data, Panel):
-        panel = Panel.from_frame(
-            data, str(names["subject"]), time=names["time"], sequence=names["sequence"]
-        )
-    info = fit.info
-    if (panel.n_rows, panel.n_lanes) != (info.n_rows, info.n_sequences):
+    panel = fit.panel if data is None else fit.with_data(data).panel
+    if panel is None:
         raise DataError(
-            f"The data have {panel.n_rows} rows in {panel.n_lanes} sequences; the fit was to "
-            f"{info.n_rows} in {info.n_sequences}. Pass the data of the fit."
+            "This fit was loaded from a file, which holds no data. Pass the data it was fitted to: "
+            "bootstrap(fit, data=frame)."
         )
-    if not np.array_equal(panel.subjects, fit.subjects):
-        raise DataError("The data have other subjects than the fit. Pass the data of the fit.")
     return panel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from typing import Any
@@ -172,8 +172,9 @@ class HMMFit:
 
         With `data`: of other data under the fitted parameters, every subject taken as new.
         """
-        found, encoded = self._marginal, self._own_data
-        if data is not None:
+        if data is None:
+            found, encoded = self._marginal, self._own_data
+        else:
             encoded = self._encode(data)
             start, _ = infer_effects(self.model, encoded, self.theta)
             found = marginal(self.model, encoded, self.theta, start)
@@ -281,6 +282,19 @@ class HMMFit:
 
         write_report(self, path)
 
+    def with_data(self, data: Any) -> HMMFit:
+        """The same fit with its data back, for a fit that was loaded from a file."""
+        panel, info = self._panel(data), self.info
+        same = (panel.n_rows, panel.n_lanes) == (info.n_rows, info.n_sequences)
+        if not same or not np.array_equal(panel.subjects, self.subjects):
+            raise DataError(
+                f"These are not the data of the fit: {panel.n_rows:,} rows of "
+                f"{panel.n_subjects:,} subjects in {panel.n_lanes:,} sequences; the fit had "
+                f"{info.n_rows:,}, {len(self.subjects):,} and {info.n_sequences:,}, its first "
+                f"subject being {self.subjects.tolist()[0]!r}."
+            )
+        return replace(self, panel=panel)
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fit to one file, without the data; `avem.load` reads it."""
         from avem.results.saving import save
@@ -309,7 +323,10 @@ class HMMFit:
                 data, str(names["subject"]), time=names["time"], sequence=names["sequence"]
             )
         if self.panel is None:
-            raise DataError("This fit was loaded from a file, which holds no data. Pass the data.")
+            raise DataError(
+                "This fit was loaded from a file, which holds no data. Pass the data, or put them "
+                "back for all that follows: fit = fit.with_data(frame)."
+            )
         return self.panel
 
     @cached_property

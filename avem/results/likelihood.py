@@ -36,9 +36,9 @@ class LogLik(float):
 
 def aic(loglik: float, n_params: int) -> float:
     """Akaike's criterion."""
-    return -2.0 * loglik + 2.0 * n_params
+    return float(-2.0 * loglik + 2.0 * n_params)
 
 
 def bic(loglik: float, n_params: int, n_subjects: int) -> float:
     """Schwarz's criterion; the independent units are the subjects."""
-    return -2.0 * loglik + np.log(n_subjects) * n_params
+    return float(-2.0 * loglik + np.log(n_subjects) * n_params)

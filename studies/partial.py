@@ -33,13 +33,12 @@ def replicate(cell: Row, seed: int) -> list[Row]:
         "effect_covariance": np.diag([1.0, 1.5]),
     }
     made = model.simulate(truth, 40, 40, seed=seed)
-    ways: dict[str, dict[str, Any]] = {"AVEM": {"refine": None}}
+    paper = {"plain": True, "tol": 1e-4, "max_iter": 200, "init": _start(truth)}
+    ways: dict[str, dict[str, Any]] = {"AVEM": {"refine": None}, "AVEM, paper": paper}
     for n_nodes in NODES:
-        ways[f"partial {n_nodes}"] = {
-            "method": "partial",
-            "unanchored": f"y: {early}",
-            "n_nodes": n_nodes,
-        }
+        own = {"method": "partial", "unanchored": f"y: {early}", "n_nodes": n_nodes}
+        ways[f"partial {n_nodes}"] = own
+        ways[f"partial {n_nodes}, paper"] = own | paper
     ways["refined"] = {"refine": "adaptive"}
     rows = []
     for name, options in ways.items():
@@ -60,14 +59,25 @@ def replicate(cell: Row, seed: int) -> list[Row]:
     return rows
 
 
+def _start(truth: dict[str, Any]) -> dict[str, Any]:
+    """The start of the authors' scripts for Gaussian outcomes, which knows the truth's order."""
+    return truth | {
+        "transition": [[0.85, 0.15], [0.15, 0.85]],
+        "coef": [[[-0.8]], [[0.8]]],
+        "variance": [1.2, 1.2],
+        "effect_covariance": np.maximum(0.4, 0.7 * np.diag(truth["effect_covariance"])) * np.eye(2),
+    }
+
+
 def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Means over replicates, and how often partial anchoring beats AVEM at the localized effect."""
+    """Means over replicates, and by how much partial anchoring beats the AVEM of its protocol."""
     rows = []
     for (mu, t0), cell in frame.groupby(["mu", "t0"], sort=False):
         errors = cell.pivot(index="replicate", columns="method", values="mse_localized")
         for method in cell["method"].unique():
             own = cell[cell["method"] == method]
-            better = errors["AVEM"] - errors[method]
+            base = "AVEM, paper" if method.endswith("paper") else "AVEM"
+            better = errors[base] - errors[method]
             rows.append(
                 {
                     "mu": mu,
@@ -88,7 +98,8 @@ def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
 STUDY = Study(
     "partial",
     "Appendix C: a global effect (variance 1) and one on the first t0 of 40 steps (variance 1.5), "
-    "40 subjects, two Gaussian states at -mu and mu.",
+    "40 subjects, two Gaussian states at -mu and mu. 'paper': plain iterations from the authors' "
+    "start to their tolerance, nodes of the prior; otherwise the defaults, to convergence.",
     CELLS,
     replicate,
     tables,

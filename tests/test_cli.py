@@ -253,6 +253,32 @@ def movement(tmp_path_factory):
     return path
 
 
+def test_standard_errors_and_method(data, options, tmp_path):
+    command = ["fit", data, FORMULA, "--states", 2, "--out", tmp_path, "--no-plots", *options]
+    result = run(*command, "--method", "adaptive", "--standard-errors")
+    assert result.exit_code == 0, result.output
+    table = pd.read_csv(tmp_path / "parameters.csv")
+    assert table.loc[table["parameter"] == "coef", "se"].gt(0).all()
+    assert "log likelihood" in result.stdout
+    result = run(*command, "--refine", "sometimes", "--force")
+    assert result.exit_code == 2
+    assert "refine is 'sometimes'" in result.stderr
+
+
+def test_select(data, tmp_path):
+    out = tmp_path / "states.csv"
+    missing = ["--missing-code", "-99", "--missing-code", "."]
+    result = run("select", data, FORMULA, "--states", "1-2", "--time", "t", "--out", out, *missing)
+    assert result.exit_code == 0, result.output
+    assert "Best by BIC: 2 states" in result.stdout
+    table = pd.read_csv(out)
+    assert table["n_states"].tolist() == [1, 2]
+    assert table["bic"].notna().all()
+    result = run("select", data, FORMULA, "--states", "many", "--out", tmp_path / "x.csv")
+    assert result.exit_code == 2
+    assert "such as 1-5 or 2,3,5" in result.stderr
+
+
 @pytest.fixture(scope="module")
 def several(movement, tmp_path_factory):
     out = tmp_path_factory.mktemp("several")

@@ -329,4 +329,7 @@ def _regress(x, y, label, n_states, rng) -> np.ndarray:
 
 def _least_squares(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """(outcome, term) by the normal equations: columns have unit size, and a start may be rough."""
-    return (np.linalg.pinv(x.T @ x, rcond=1e-10, hermitian=True) @ (x.T @ y)).T
+    square = x.T @ x
+    if square.shape == (1, 1) and square[0, 0] > 0:  # an intercept alone: the mean
+        return (x.T @ y / square).T
+    return (np.linalg.pinv(square, rcond=1e-10, hermitian=True) @ (x.T @ y)).T

@@ -33,6 +33,9 @@ _STRUCTURES = {
     "isotropic": "all with the same variance, not correlated",
 }
 
+_LIKELIHOOD = """<p><strong>The log likelihood</strong> measures how well the parameters explain the
+data, whatever the states and effects were; it is comparable only between fits to the same
+values.</p>"""
 _BOUND = """<p><strong>The bound</strong> measures how well the parameters explain the data; each
 iteration is meant to raise it. It stands in for the log likelihood, and is comparable only between
 fits to the same values.</p>"""
@@ -143,7 +146,8 @@ def reading(fit: HMMFit) -> str:
         "more so the fewer they are. The interval says where it lies with a probability of 95%, "
         "given the parameters.</p>"
     )
-    return "\n".join([state, *([effect] if effects else []), _BOUND])
+    level = _BOUND if fit.bound_name == "bound" else _LIKELIHOOD
+    return "\n".join([state, *([effect] if effects else []), level])
 
 
 # --- in code ------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pandas as pd
 
 from avem.errors import FileError
 from avem.families import Custom, Gaussian
+from avem.inference.diagnose import anchoring_fails
 from avem.models.params import by_spec
 from avem.results._figures import state_colors
 from avem.results._html import PAGE, Html, code, count, figure_html, number, table
@@ -29,7 +30,7 @@ from avem.results._sections import (
 from avem.results._words import model_code, model_words, reading
 
 if TYPE_CHECKING:
-    from avem.results.hmm_fit import HMMFit
+    from avem.results.hmm_fit import FitInfo, HMMFit
 
 _MAX_SUBJECTS = 200
 """Rows of the table of effects."""
@@ -87,7 +88,8 @@ def _data(fit: HMMFit) -> str:
 def _ending(fit: HMMFit) -> str:
     info = fit.info
     text = (
-        f"<p><strong>{escape(fit.stop.value)}</strong> The bound is {fit.bound:,.3f} after "
+        f"<p><strong>{escape(fit.stop.value)}</strong> The {fit.bound_name} is {fit.bound:,.3f} "
+        "after "
         f"{count(fit.n_iter, 'iteration')} ({escape(info.method)}, {info.seconds:.2f} s)."
     )
     if len(info.start_gaps) > 1:
@@ -101,9 +103,10 @@ def _ending(fit: HMMFit) -> str:
         items = "".join(f"<li>{escape(note)}</li>" for note in info.notes)
         text += f'\n<div class="note"><ul>{items}</ul></div>'
     caption = (
-        "Left: the bound at each iteration. Right: how far it was from the best, on a log scale."
+        f"Left: the {fit.bound_name} at each iteration. Right: how far it was from the best, on a "
+        "log scale."
     )
-    alt = f"Line chart of the bound, which ends at {fit.bound:,.3f}."
+    alt = f"Line chart of the {fit.bound_name}, which ends at {fit.bound:,.3f}."
     return text + figure_html(fit.plot.bound(), alt, caption)
 
 
@@ -187,7 +190,7 @@ def _effects_table(fit: HMMFit) -> str:
 
 def _reproduce(fit: HMMFit) -> str:
     arguments = [f"{role}={name!r}" for role, name in fit.columns.items() if name is not None]
-    arguments += [f"method={fit.info.method!r}"]
+    arguments += [f"method={fit.info.method!r}", *_method_options(fit.info)]
     if not all(piece.family.__class__ is Gaussian for piece in fit.model.structure.pieces):
         arguments += [f"q_update={fit.info.q_update!r}"]
     if fit.info.anchor != "mean":
@@ -205,6 +208,21 @@ def _reproduce(fit: HMMFit) -> str:
     if any(isinstance(spec.family, Custom) for spec in fit.model.spec.outcomes):
         rest += " The functions of a custom family are yours to keep."
     return f"<pre>{escape(text)}</pre>\n<p>{escape(made_with)} {rest}</p>"
+
+
+def _method_options(info: FitInfo) -> list[str]:
+    """What is not as the method has it by default."""
+    said = []
+    if info.refined and not anchoring_fails(info.lost):
+        said.append("refine='adaptive'")
+    elif not info.refined and anchoring_fails(info.lost):
+        said.append("refine=None")
+    if info.unanchored:
+        said.append(f"unanchored={list(info.unanchored)!r}")
+    for name in ("n_nodes", "n_draws"):
+        if getattr(info, name) is not None:
+            said.append(f"{name}={getattr(info, name)}")
+    return [*said, "fresh_draws=True"] if info.fresh_draws else said
 
 
 # --- pieces ------------------------------------------------------------------------------------

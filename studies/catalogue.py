@@ -6,7 +6,7 @@ from importlib import import_module
 
 from studies.runner import Study
 
-NAMES = ("refine", "coverage", "partial")
+NAMES = ("anchoring", "refine", "coverage", "partial")
 
 
 def find(name: str) -> Study:

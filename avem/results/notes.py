@@ -64,6 +64,13 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
             "differ in it."
         )
     found += _anchoring(model, fitted)
+    if fitted.quality is not None and (fitted.quality == 0).any():
+        n_laplace = int((fitted.quality == 0).sum())
+        found.append(
+            f"The effects of {n_laplace:,} of {len(fitted.quality):,} subjects were integrated by "
+            "Laplace approximations, because importance weights rested on too few draws. More "
+            "draws (n_draws=1024) may help."
+        )
     n_starts = len(fitted.starts)
     if n_starts > 3 and starts_agreeing(fitted.starts) == 1:
         found.append(

@@ -345,6 +345,7 @@ def rows_of(n, n_times, seed=0):
     return rows
 
 
+@pytest.mark.slow
 def test_three_families_with_covariate_and_effects_on_the_transitions():
     """Limits are about four times the standard deviation of the errors in other panels."""
     model = avem.MixedHMM(

@@ -70,8 +70,8 @@ def likelihood_ratio_test(smaller: HMMFit, larger: HMMFit) -> LRTest:
             )
         if fit.panel is None:
             raise DataError(
-                "A fit that was loaded from a file has no data, and so no likelihood. Fit the "
-                "model again."
+                "A fit that was loaded from a file has no data, and so no likelihood. Put them "
+                "back: fit.with_data(frame)."
             )
     _check_states(smaller, larger)
     _check_same_data(smaller, larger)

@@ -51,6 +51,8 @@ MODELS = {
     ),
 }
 N, T = 10, 25
+EACH = ["gaussian", "bernoulli", pytest.param("transitions", marks=pytest.mark.slow)]
+"""Of tests that compile a lot: effects on the transitions, too, in the slow run."""
 
 
 @cache
@@ -95,7 +97,7 @@ def test_every_richer_family_has_a_higher_bound(name):
     assert (np.diff(levels) > 1e-6).all(), levels
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EACH)
 @in_float64
 def test_the_gaps_make_up_the_difference(name):
     _, model, encoded, em, params = prepared(name)
@@ -223,7 +225,7 @@ def test_the_adaptive_likelihood_equals_a_dense_integral(name):
     np.testing.assert_allclose(ours().sum(), np.sum(wanted), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EACH)
 @in_float64
 def test_draws_agree_with_nodes(name):
     """Importance sampling, meant for many effects, where quadrature can check it."""

@@ -13,7 +13,7 @@ from avem.inference.score import curvature, subject_slopes, total_slope
 from avem.models.free import count_free, find_free
 from avem.models.params import params_in
 from avem.numerics.precision import in_float64
-from tests.inference.test_identities import MODELS, N, prepared
+from tests.inference.test_identities import EACH, MODELS, N, prepared
 
 N_FREE = {
     # first state, moves, means, variances, Sigma
@@ -36,7 +36,7 @@ def setting(name):
     return model, adaptive, state, free
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EACH)
 @in_float64
 def test_slopes_three_ways(name):
     """From the M-step's sums, subject by subject, and by differences of the log likelihood."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit, logit, ndtri
+from scipy.special import expit, logit, ndtri, stdtrit
 
 from avem.errors import ModelError
 from avem.inference.score import Curvature
@@ -97,7 +97,7 @@ def _intervals(
     fit: HMMFit, table: pd.DataFrame, estimate: np.ndarray, se: np.ndarray, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Intervals on the scale where each parameter is free: log, log odds, or its own."""
-    half = ndtri(0.5 + level / 2) * se
+    half = _quantile(fit, level) * se
     kinds = _scales(fit, table)
     out = []
     for sign in (-1, 1):
@@ -109,6 +109,13 @@ def _intervals(
             bound[odds] = expit(logit(p) + sign * half[odds] / (p * (1 - p)))
         out.append(bound)
     return out[0], out[1]
+
+
+def _quantile(fit: HMMFit, level: float) -> float:
+    """How many standard errors to go: with effects, the n subjects are all there is to judge by."""
+    if fit.model.n_effects:
+        return float(stdtrit(len(fit.subjects) - 1, 0.5 + level / 2))
+    return float(ndtri(0.5 + level / 2))
 
 
 def _scales(fit: HMMFit, table: pd.DataFrame) -> np.ndarray:

@@ -78,7 +78,7 @@ def total(passes):
     return float(sum(np.sum(p.bound) for p in passes))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EACH)
 @in_float64
 def test_every_richer_family_has_a_higher_bound(name):
     """Anchored, mean field, structured, exact: each one contains the one before."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from scipy.stats import t
 
 import avem
 
@@ -56,6 +57,9 @@ def test_a_balanced_random_intercept_has_the_anova_standard_error():
     table = fit.standard_errors().set_index("parameter")
     tau2, sigma2 = fit.params["effect_covariance"][0, 0], fit.params["variance"][0, 0]
     assert table.loc["coef", "se"] == pytest.approx(np.sqrt((tau2 + sigma2 / 8) / 25), rel=1e-4)
+    # Intervals with effects: Student's t of the 25 subjects.
+    half = t.ppf(0.975, 24) * table.loc["coef", "se"]
+    assert table.loc["coef", "upper"] == pytest.approx(table.loc["coef", "estimate"] + half)
     means = frame.groupby("who")["y"].mean()
     assert fit.params["coef"][0, 0, 0] == pytest.approx(means.mean(), abs=1e-5)
     # The sandwich for a mean of independent subjects is their spread itself.
@@ -81,6 +85,7 @@ def test_standard_errors_of_a_mixed_hmm(refined):
     assert (narrow["upper"] < table["upper"]).all()
 
 
+@pytest.mark.slow
 def test_units_carry_through():
     """Outcomes in thousandths have errors a thousand times as large, and variances a million."""
     model = avem.MixedHMM("y ~ 1 + (1 | who)", 2)

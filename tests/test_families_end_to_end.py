@@ -266,7 +266,23 @@ class Fitted(NamedTuple):
     fit: Any
 
 
-@pytest.fixture(scope="module", params=CASES)
+LATER = {
+    "binomial",
+    "exponential",
+    "log_normal",
+    "negative_binomial",
+    "wrapped_cauchy",
+    "zero_augmented_gamma",
+    "zero_inflated_negative_binomial",
+    "zero_inflated_poisson",
+}
+"""Close relatives of families that are always fitted; compiling each takes ten seconds."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(c, marks=pytest.mark.slow) if c in LATER else c for c in CASES],
+)
 def fitted(request):
     case = CASES[request.param]
     drawn = draw(case)

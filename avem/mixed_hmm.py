@@ -414,7 +414,7 @@ class MixedHMM:
     ) -> HMMFit:
         scaling, run, panel = model.scaling, fitted.run, data.panel
         observed = ~np.isnan(data.y)
-        own = [column for piece, at in model.each_piece() for column in at[: len(piece.outcomes)]]
+        own = model.outcome_columns
         effects_mean, effects_cov = effects_out(model, fitted.effects_mean, fitted.effects_cov)
         jacobian = float(scaling.log_jacobian(observed).sum())
         doubts = alarms(model, fitted)

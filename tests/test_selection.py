@@ -204,7 +204,7 @@ def test_interruptions_keep_what_there_is(frame, monkeypatch, selection, capsys)
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Rounds, "tell", tell_and_interrupt)
-    monkeypatch.setattr("avem.inference.rounds._QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("avem.inference.rounds.QUIET_SECONDS", 0.0)
     found = avem.select(PLAIN, frame, [1, 2], progress=True, **QUICK)
     assert found.table["n_states"].tolist() == [1]
     assert capsys.readouterr().err.startswith("1 state: BIC ")

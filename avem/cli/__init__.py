@@ -23,6 +23,7 @@ from avem.cli._files import (
     finish,
     load_fit,
     note_new_subjects,
+    read_for,
     read_like,
     refuse_existing,
     with_data,
@@ -83,6 +84,13 @@ NoCache = Annotated[
     bool,
     typer.Option("--no-cache", envvar="AVEM_NO_CACHE", help="Do not keep compiled code on disk."),
 ]
+TimeColumn = Annotated[str | None, typer.Option(help="Column to sort the rows by.")]
+SequenceColumn = Annotated[
+    str | None, typer.Option(help="Column (session, day) that restarts the chain.")
+]
+SubjectColumn = Annotated[
+    str | None, typer.Option(help="Subject column, if the formula names none.")
+]
 MissingCodes = Annotated[
     list[str] | None,
     typer.Option(
@@ -141,13 +149,9 @@ def fit(
     initial: Annotated[
         str, typer.Option(help="Formula of the first state, or: stationary.")
     ] = "~ 1",
-    time: Annotated[str | None, typer.Option(help="Column to sort the rows by.")] = None,
-    sequence: Annotated[
-        str | None, typer.Option(help="Column (session, day) that restarts the chain.")
-    ] = None,
-    subject: Annotated[
-        str | None, typer.Option(help="Subject column, if the formula names none.")
-    ] = None,
+    time: TimeColumn = None,
+    sequence: SequenceColumn = None,
+    subject: SubjectColumn = None,
     covariance: Annotated[
         str | None,
         typer.Option(
@@ -205,7 +209,6 @@ def fit(
     check_folder(out, force)
     set_up_jax(no_cache)
     import avem
-    from avem.data.files import read_table
 
     defaults = Defaults(family, covariance, trials, effects_by_state)
     model = avem.MixedHMM(
@@ -215,9 +218,7 @@ def fit(
         initial=initial,
         effect_covariance=effect_covariance,
     )
-    groups = (group for part in model.spec.formulas for _, group in part.groups)
-    columns = {"subject": next(groups, subject), "time": time, "sequence": sequence}
-    data = read_table(file, columns, missing_code or ())
+    data = read_for(model, file, subject, time, sequence, missing_code or ())
     fitted = model.fit(
         data,
         subject,
@@ -247,29 +248,23 @@ def select(
         int | None, typer.Option(help="Also cross-validate, with so many folds.")
     ] = None,
     by: Annotated[str, typer.Option(help="What is held out: subjects or time.")] = "subjects",
-    time: Annotated[str | None, typer.Option(help="Column to sort the rows by.")] = None,
-    sequence: Annotated[
-        str | None, typer.Option(help="Column (session, day) that restarts the chain.")
-    ] = None,
-    subject: Annotated[
-        str | None, typer.Option(help="Subject column, if the formula names none.")
-    ] = None,
+    time: TimeColumn = None,
+    sequence: SequenceColumn = None,
+    subject: SubjectColumn = None,
     seed: Annotated[int, typer.Option(help="For starting points and folds.")] = 0,
     missing_code: MissingCodes = None,
     force: Force = False,
     no_cache: NoCache = False,
 ) -> None:
     """Fit models with several numbers of states and compare them."""
-    from avem.data.files import read_table, write_table
+    from avem.data.files import write_table
 
     refuse_existing([out], force)
     set_up_jax(no_cache)
     import avem
 
     model = avem.MixedHMM(formula, 2, family, transition=transition)
-    groups = (group for part in model.spec.formulas for _, group in part.groups)
-    columns = {"subject": next(groups, subject), "time": time, "sequence": sequence}
-    data = read_table(file, columns, missing_code or ())
+    data = read_for(model, file, subject, time, sequence, missing_code or ())
     found = avem.select(
         model,
         data,

@@ -14,6 +14,7 @@ from avem.errors import DataError, FileError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from avem.mixed_hmm import MixedHMM
     from avem.results.hmm_fit import HMMFit
 
 NOT_CONVERGED = 3
@@ -84,6 +85,22 @@ def load_fit(path: Path) -> HMMFit:
     from avem.results.saving import load
 
     return load(path)
+
+
+def read_for(
+    model: MixedHMM,
+    path: Path,
+    subject: str | None,
+    time: str | None,
+    sequence: str | None,
+    missing: Collection[str],
+) -> pd.DataFrame:
+    """A table for a model, whose formulas may name the subject."""
+    from avem.data.files import read_table
+
+    groups = (group for part in model.spec.formulas for _, group in part.groups)
+    columns = {"subject": next(groups, subject), "time": time, "sequence": sequence}
+    return read_table(path, columns, missing)
 
 
 def read_like(fitted: HMMFit, path: Path, missing: Collection[str]) -> pd.DataFrame:

@@ -21,7 +21,7 @@ from avem.effects.posterior import (
     update_by_newton,
     update_from_quadratic,
 )
-from avem.inference.passes import Pass, Spread, Totals, first_terms
+from avem.inference.passes import Pass, Spread, Totals, first_terms, spread_of
 from avem.models.emissions import GaussianBlock, Theta
 from avem.models.general import CoefTerms
 from avem.models.hmm_kernel import HMMKernel, Local
@@ -59,8 +59,7 @@ class MeanField:
 
     def e_step(self, kernel, theta, anchor, around, chunk, form) -> Pass:
         """The local pass with expected log densities, and the new q_i(f)."""
-        cov = theta["effect_covariance"][:, :, None] if around is None else around.covariance
-        cov = jnp.broadcast_to(cov, (*cov.shape[:2], anchor.shape[1]))
+        cov = spread_of(theta, anchor, around)
         found = anchored_pass(
             kernel, theta, anchor, cov, chunk, form, self.q_update, self.newton_steps
         )

@@ -82,10 +82,10 @@ def find_centres(em: EM, state: State, rng: np.random.Generator) -> State:
     at_best = [c.at[b, :, np.arange(len(b))].T for c, b in zip(found, best, strict=True)]
     width = _widths(anchored, theta, at_best)
     assert isinstance(em.method, Adaptive)
-    most = _MOST if em.method.tail == np.inf else _MOST_WITH_DRAWS
+    most = _MOST_WITH_DRAWS if em.method.by_draws else _MOST
     chosen = [
-        _choose(candidates, own, np.asarray(chunk.real), _at_least(em, chunk), most)
-        for candidates, own, chunk in zip(found, width, em.chunks, strict=True)
+        _choose(candidates, own, real, _at_least(em, chunk), most)
+        for candidates, own, real, chunk in zip(found, width, em.real, em.chunks, strict=True)
     ]
     slots = max(len(at) for _, at in chosen)
     # Chunks with fewer centres repeat their last one, for which there is no need to look again.
@@ -123,13 +123,10 @@ class _Candidates(NamedTuple):
 
 def _candidates(em: EM, state: State, rng: np.random.Generator) -> list[_Candidates]:
     """Where a few climbing steps lead from all the places worth trying."""
-    real = [np.asarray(chunk.real) for chunk in em.chunks]
     known = _known(state)
-    pairs = zip(known[0], real, strict=True)
-    everyone = np.concatenate([anchor[:, r] for anchor, r in pairs], axis=1)
     sigma = state.theta["effect_covariance"]
     found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in em.chunks]
-    elsewhere = moves(em, state.theta, everyone, rng)
+    elsewhere = moves(em, state.theta, em.everyone(known[0]), rng)
     for at in [*known, *(tuple(move(anchor) for anchor in known[0]) for move in elsewhere)]:
         for _ in range(_CLIMB):
             passes = em.try_e_step(State(state.theta, at))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ _DIFFUSE = 0.2
 """Share of a posterior's variance that q lacks, above which partial anchoring integrates an effect.
 """
 _MOST_INTEGRATED = 2
-FAILS, _FAILS_WITH_DRAWS = 0.1, 0.25
+_FAILS, _FAILS_WITH_DRAWS = 0.1, 0.25
 """Information lost, as a share, above which a fit is refined: with few effects, by quadrature, and
 with many, by draws, which are slower and less exact."""
 _FINER = {1: 15, 2: 9, 3: 7}
@@ -52,16 +52,6 @@ class Information(NamedTuple):
     """If the states were seen."""
     observed: list[np.ndarray]
 
-    def lost(self, real: list[np.ndarray]) -> np.ndarray:
-        """(d,) share of the complete information that the data do not have, over all subjects."""
-        whole = sum(
-            np.diagonal(i[:, :, r].sum(-1)) for i, r in zip(self.complete, real, strict=True)
-        )
-        seen = sum(
-            np.diagonal(i[:, :, r].sum(-1)) for i, r in zip(self.observed, real, strict=True)
-        )
-        return 1.0 - np.asarray(seen) / np.maximum(whole, 1e-300)
-
 
 def effect_information(em: EM, state: State) -> Information:
     """At the anchors."""
@@ -76,8 +66,14 @@ def effect_information(em: EM, state: State) -> Information:
 
 def lost_information(em: EM, state: State) -> np.ndarray:
     """(d,) the share of information lost by not seeing the states."""
-    real = [np.asarray(chunk.real) for chunk in em.chunks]
-    return effect_information(em, state).lost(real)
+    found = effect_information(em, state)
+    return _lacking(em, found.observed, found.complete)
+
+
+def _lacking(em: EM, parts: Sequence[Any], whole: Sequence[Any]) -> np.ndarray:
+    """(d,) share of the diagonals of (d, d, subject) arrays that others lack, over all subjects."""
+    one, other = (np.diagonal(em.everyone(each).sum(-1)) for each in (parts, whole))
+    return 1.0 - one / np.maximum(other, 1e-300)
 
 
 def anchoring_fails(lost: Sequence[float]) -> bool:
@@ -87,7 +83,7 @@ def anchoring_fails(lost: Sequence[float]) -> bool:
 
 def fails_above(n_effects: int) -> float:
     """The share of information lost from which a fit with so many effects is refined."""
-    return FAILS if n_effects <= MOST_BY_QUADRATURE else _FAILS_WITH_DRAWS
+    return _FAILS if n_effects <= MOST_BY_QUADRATURE else _FAILS_WITH_DRAWS
 
 
 def diffuse_effects(em: EM, state: State) -> tuple[int, ...]:
@@ -95,16 +91,8 @@ def diffuse_effects(em: EM, state: State) -> tuple[int, ...]:
     d, rng = em.kernel.n_effects, np.random.default_rng(0)
     integrated = replace(em, method=Adaptive.make(d))
     passes, exact = em.e_step(state), integrated.e_step(find_centres(integrated, state, rng))
-    real = [np.asarray(chunk.real) for chunk in em.chunks]
-
-    def variance(found: list[Pass]) -> np.ndarray:
-        parts = [
-            np.diagonal(p.covariance[:, :, r].sum(-1)) for p, r in zip(found, real, strict=True)
-        ]
-        return np.sum(parts, axis=0)
-
     # Several modes, too, make a posterior wider than q.
-    lost = 1.0 - variance(passes) / np.maximum(variance(exact), 1e-300)
+    lost = _lacking(em, [p.covariance for p in passes], [p.covariance for p in exact])
     worst = np.argsort(-lost, kind="stable")[:_MOST_INTEGRATED]
     return tuple(sorted(int(e) for e in worst if lost[e] > _DIFFUSE))
 

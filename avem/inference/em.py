@@ -122,7 +122,17 @@ class EM:
     @cached_property
     def n_subjects(self) -> int:
         """Number of real subjects."""
-        return sum(int(np.asarray(chunk.real).sum()) for chunk in self.chunks)
+        return sum(int(real.sum()) for real in self.real)
+
+    @cached_property
+    def real(self) -> tuple[np.ndarray, ...]:
+        """Per chunk (subjects,) bool: not padding."""
+        return tuple(np.asarray(chunk.real) for chunk in self.chunks)
+
+    def everyone(self, parts: Sequence[Any]) -> np.ndarray:
+        """Arrays of all chunks, subjects on the last axis, as one without padding."""
+        pairs = zip(parts, self.real, strict=True)
+        return np.concatenate([np.asarray(part)[..., real] for part, real in pairs], axis=-1)
 
     def on(self, chunks: Sequence[int]) -> EM:
         """The same on some of the chunks."""
@@ -357,9 +367,8 @@ class EM:
             return 0.0
         # The mean of q before recentring: settled anchors stay there, whatever is recentred.
         there = step.state.anchors if self.anchor == "optimal" else [p.mean for p in step.passes]
-        triples = zip(step.before.anchors, there, self.chunks, strict=True)
-        moves = [(new - old)[:, np.asarray(c.real)] for old, new, c in triples]
-        return float(np.sqrt(np.mean(np.concatenate(moves, axis=1) ** 2)))
+        pairs = zip(step.before.anchors, there, strict=True)
+        return float(np.sqrt(np.mean(self.everyone([new - old for old, new in pairs]) ** 2)))
 
 
 def _expressible(mean: np.ndarray, sigma: np.ndarray, matched: np.ndarray) -> np.ndarray:

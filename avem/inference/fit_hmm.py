@@ -81,9 +81,9 @@ class Options:
     anchor: str = "mean"
     integration: Integration = field(default_factory=Integration)
     refine: str | None = None
+    """"adaptive"; "auto": where anchoring does not hold; None: never."""
     resume: bool = False
     """The start is a refined solution: go on from there without anchoring first."""
-    """"adaptive"; "auto": where anchoring does not hold; None: never."""
     batches: bool = False
     """Update the parameters after each chunk instead of after all of them."""
     fixed: frozenset[str] = frozenset()
@@ -103,7 +103,7 @@ def fit_hmm(
     keep_order: bool,
     watch: Watch,
 ) -> Fitted:
-    """Fit by anchored variational EM."""
+    """Fit by AVEM or another method: starts, iteration, refinement, a last E-step, label order."""
     began = time.perf_counter()
     rng = np.random.default_rng(seed)
     em = make_em(model, data, options, plain=rules.plain)
@@ -162,12 +162,12 @@ def _run(
     if how.method == "partial" and how.unanchored is None:
         how = replace(how, unanchored=diffuse_effects(em, state))
     watch.stage(how.method)
-    chosen = replace(em, method=make_method(how, n_effects, rng))
+    chosen = em if how.method == "avem" else replace(em, method=make_method(how, n_effects, rng))
+    if isinstance(chosen.method, Adaptive):
+        return chosen, _adapted(chosen, state, rules, rng, watch), how
     if not chosen.method.anchored and not rules.plain:
         # Near a variance of 0, where the anchored start may be, EM would creep.
         state = lifted(em, state) or state
-    if isinstance(chosen.method, Adaptive):
-        return chosen, _adapted(chosen, state, rules, rng, watch), how
     if options.resume and options.refine is not None:
         return *_refined(em, how, state, rules, rng, watch), replace(how, refined=True)
     go = iterate_batches if options.batches else iterate

@@ -69,13 +69,12 @@ def marginal(
     again = Adaptive.make(d, _FINER.get(d), seed=seed + 1)
     finer = replace(em, method=again).e_step(state)
     coarse, fine = join([p.bound for p in passes]), join([p.bound for p in finer])
-    by_draws = again.tail < np.inf
     return Marginal(
         em,
         state,
         # Two sets of draws are as good as each other; more nodes are better than fewer.
-        loglik=0.5 * (coarse + fine) if by_draws else fine,
-        error=np.abs(fine - coarse) * (0.5 if by_draws else 1.0),
+        loglik=0.5 * (coarse + fine) if again.by_draws else fine,
+        error=np.abs(fine - coarse) * (0.5 if again.by_draws else 1.0),
         mean=join([p.mean for p in passes]),
         cov=join([p.covariance for p in passes]),
         quality=join([p.quality for p in passes]),

@@ -41,9 +41,7 @@ def search_modes(em: EM, state: State, rng: np.random.Generator) -> Search:
     """Look for better modes of every subject's effect."""
     if em.kernel.n_effects == 0 or em.anchor == "fixed" or not em.method.anchored:
         return Search(state, 0, 0.0)
-    real = [np.asarray(chunk.real) for chunk in em.chunks]
-    pairs = zip(state.anchors, real, strict=True)
-    everyone = np.concatenate([anchor[:, is_real] for anchor, is_real in pairs], axis=1)
+    real, everyone = em.real, em.everyone(state.anchors)
     own, height = _climb(em, state.theta, state.anchors)
     anchors, best = list(state.anchors), [level + _RISE for level in height]
     rise = 0.0

@@ -44,6 +44,12 @@ class Spread(NamedTuple):
         return self
 
 
+def spread_of(theta: Theta, anchor: Array, around: Spread | None) -> Array:
+    """(d, d, subject) covariance of q_i; before the first E-step, the prior's."""
+    cov = theta["effect_covariance"][:, :, None] if around is None else around.covariance
+    return jnp.broadcast_to(cov, (*cov.shape[:2], anchor.shape[1]))
+
+
 class Centre(NamedTuple):
     """A Gaussian around which nodes are put; unlike a `Spread`, no part of q_i."""
 

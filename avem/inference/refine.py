@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from avem.inference.anchored import Anchored
 from avem.inference.centres import find_centres, information, score_pass
 from avem.inference.em import EM, State
 from avem.inference.modes import Search
@@ -51,17 +50,12 @@ def lifted(em: EM, state: State) -> State | None:
     if "effect_covariance" in em.fixed:
         return None
     sigma = state.theta["effect_covariance"]
-    anchored = replace(em, method=Anchored())
     nowhere = tuple(np.zeros_like(anchor) for anchor in state.anchors)
     slopes = em.each_chunk(
         lambda chunk, f: score_pass(em.kernel, state.theta, f, chunk, em.form[0])[0], nowhere
     )
-    infos = information(anchored, state.theta, nowhere, 0.05 * np.sqrt(np.diagonal(sigma)))
-    real = [np.asarray(chunk.real) for chunk in em.chunks]
-    slope = np.concatenate([np.asarray(s)[:, r] for s, r in zip(slopes, real, strict=True)], axis=1)
-    info = np.concatenate(
-        [np.diagonal(i[:, :, r]).T for i, r in zip(infos, real, strict=True)], axis=1
-    )
+    infos = information(em, state.theta, nowhere, 0.05 * np.sqrt(np.diagonal(sigma)))
+    slope, info = em.everyone(slopes), np.diagonal(em.everyone(infos)).T
     if not np.isfinite(slope).all() or not np.isfinite(info).all():
         return None
     hint = (slope**2 - info).sum(1) / np.maximum((info**2).sum(1), 1e-300)

@@ -11,7 +11,7 @@ from types import TracebackType
 
 from avem.errors import AvemError, AvemWarning
 from avem.inference.stop import Stop
-from avem.inference.watch import _QUIET_SECONDS, Watch, _somebody_looks
+from avem.inference.watch import QUIET_SECONDS, Watch, somebody_looks
 
 
 class Rounds:
@@ -23,7 +23,7 @@ class Rounds:
     """
 
     def __init__(self, show: bool | None) -> None:
-        self._show = _somebody_looks() if show is None else show
+        self._show = somebody_looks() if show is None else show
         self._began = time.perf_counter()
         self._between = Watch(False, 1)
         self._stopped = False
@@ -52,7 +52,7 @@ class Rounds:
 
     def tell(self, line: str) -> None:
         """Show a line, if it is time to."""
-        if self._show and time.perf_counter() - self._began >= _QUIET_SECONDS:
+        if self._show and time.perf_counter() - self._began >= QUIET_SECONDS:
             print(line, file=sys.stderr, flush=True)
 
 

@@ -97,8 +97,7 @@ def subject_slopes(em: EM, state: State, free: Free) -> np.ndarray:
         ),
         passes,
     )
-    real = [np.asarray(chunk.real) for chunk in em.chunks]
-    return np.concatenate([np.asarray(part)[:, r].T for part, r in zip(found, real, strict=True)])
+    return em.everyone(found).T
 
 
 @partial(jax.jit, static_argnames=("kernel", "form"))

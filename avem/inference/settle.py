@@ -51,7 +51,7 @@ def settle(em: EM, state: State, passes: list[Pass], still: float) -> tuple[Stat
     found: dict[int, Pass | None] = dict(enumerate(passes))
     best = {c: look(anchor, passes[c]) for c, anchor in enumerate(state.anchors)}
     trial = {c: place.towards for c, place in best.items()}
-    real = [np.asarray(chunk.real) for chunk in em.chunks]
+    real = em.real
     for _ in range(_MOST_PASSES):
         restless = [c for c in best if _distance(best[c], real[c]) > still]
         if not restless:
@@ -90,17 +90,16 @@ def settle_q(em: EM, state: State, passes: list[Pass], still: float) -> tuple[St
 
     A subject whose own bound falls stays where it was and tries a step of half the length.
     """
-    real = [np.asarray(chunk.real) for chunk in em.chunks]
-    stride = [np.ones(len(is_real)) for is_real in real]
+    stride = [np.ones(len(is_real)) for is_real in em.real]
     for _ in range(_MOST_PASSES):
-        moves = [(p.mean - a)[:, r] for p, a, r in zip(passes, state.anchors, real, strict=True)]
-        if np.sqrt(np.mean(np.concatenate(moves, axis=1) ** 2)) <= still:
+        moves = [p.mean - anchor for p, anchor in zip(passes, state.anchors, strict=True)]
+        if np.sqrt(np.mean(em.everyone(moves) ** 2)) <= still:
             break
         tried = _stepped(state, passes, stride)
         there = em.try_e_step(tried)
         fine = [
             (new.bound >= old.bound - 1e-9) | ~r
-            for new, old, r in zip(there, passes, real, strict=True)
+            for new, old, r in zip(there, passes, em.real, strict=True)
         ]
         if all(f.all() for f in fine):
             state, passes = tried, there

@@ -25,6 +25,7 @@ from avem.inference.passes import (
     local_at_nodes,
     over_nodes,
     pass_at_nodes,
+    spread_of,
     weigh,
 )
 from avem.models.emissions import Theta
@@ -58,8 +59,7 @@ class Structured:
 
     def e_step(self, kernel, theta, anchor, around, chunk, form) -> Pass:
         """Local passes at the nodes of q_i, and the natural gradient step of q_i."""
-        cov = theta["effect_covariance"][:, :, None] if around is None else around.covariance
-        cov = jnp.broadcast_to(cov, (*cov.shape[:2], anchor.shape[1]))
+        cov = spread_of(theta, anchor, around)
         return _pass(kernel, theta, anchor, cov, self.points, self.log_weights, chunk, form)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-_QUIET_SECONDS = 2.0
-_LOG_SECONDS = 5.0
+QUIET_SECONDS = 2.0
+LOG_SECONDS = 5.0
 """Between lines where there is no terminal to draw on."""
 
 
@@ -27,7 +27,7 @@ class Watch:
     """
 
     def __init__(self, show: bool | None, max_iter: int, offset: float = 0.0) -> None:
-        self._show = _somebody_looks() if show is None else show
+        self._show = somebody_looks() if show is None else show
         self._max_iter = max_iter
         self._offset = offset  # from the bound of standardised data to that of the user's
         self._began = time.perf_counter()
@@ -69,13 +69,13 @@ class Watch:
 
     def __call__(self, iteration: int, bound: float, change: float) -> bool:
         """One more iteration is done; whether the user has asked to stop."""
-        if self._show and time.perf_counter() - self._began >= _QUIET_SECONDS:
-            draw = self._draw if _somebody_looks() else self._log
+        if self._show and time.perf_counter() - self._began >= QUIET_SECONDS:
+            draw = self._draw if somebody_looks() else self._log
             draw(iteration, bound + self._offset, change)
         return self.interrupted
 
     def _log(self, iteration: int, bound: float, change: float) -> None:
-        if time.perf_counter() - self._logged >= _LOG_SECONDS:
+        if time.perf_counter() - self._logged >= LOG_SECONDS:
             self._logged = time.perf_counter()
             line = f"{self._stage}: iteration {iteration}, bound {bound:.3f}, change {change:.1e}"
             print(line, file=sys.stderr, flush=True)
@@ -109,6 +109,6 @@ class Watch:
         )
 
 
-def _somebody_looks() -> bool:
+def somebody_looks() -> bool:
     console = Console(stderr=True)
     return console.is_terminal or console.is_jupyter

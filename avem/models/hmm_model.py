@@ -181,6 +181,11 @@ class HMMModel:
             at += width
         return tuple(out)
 
+    @property
+    def outcome_columns(self) -> list[int]:
+        """Columns of Y that hold outcomes, not what families read beside them."""
+        return [c for piece, at in self.each_piece() for c in at[: len(piece.outcomes)]]
+
     def each_piece(self) -> Iterator[tuple[Piece, tuple[int, ...]]]:
         """Every piece with its columns of Y."""
         return zip(self.structure.pieces, self.y_cols, strict=True)

@@ -419,6 +419,12 @@ def check_count(name: str, value: Any) -> None:
         raise ModelError(f"{name} is {value!r}; a whole number of at least 1 is wanted.")
 
 
+def check_level(level: Any) -> None:
+    """Raise unless the value can be the level of an interval."""
+    if not (isinstance(level, int | float) and 0 < level < 1):
+        raise ModelError(f"level is {level!r}; a number between 0 and 1 is wanted: 0.95, say.")
+
+
 def check_seed(seed: Any) -> None:
     """Raise unless the seed is one that NumPy takes."""
     is_whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)

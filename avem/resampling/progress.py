@@ -16,9 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-_QUIET_SECONDS = 2.0
-_LOG_SECONDS = 5.0
-"""Between lines where there is no terminal to draw on."""
+from avem.inference.watch import LOG_SECONDS, QUIET_SECONDS, somebody_looks
 
 
 class ReplicateProgress:
@@ -29,8 +27,7 @@ class ReplicateProgress:
     """
 
     def __init__(self, show: bool | None, n: int) -> None:
-        self._console = Console(stderr=True)
-        self._drawable = self._console.is_terminal or self._console.is_jupyter
+        self._drawable = somebody_looks()
         self._show = self._drawable if show is None else show
         self._n = n
         self._first: tuple[float, int] | None = None  # replicates before it wait for compilation
@@ -54,12 +51,12 @@ class ReplicateProgress:
         now = time.perf_counter()
         if self._first is None:
             self._first = now, done
-        if not self._show or now - self._began < _QUIET_SECONDS:
+        if not self._show or now - self._began < QUIET_SECONDS:
             return
         words = f"{failed} failed" if failed else ""
         if self._drawable:
             self._draw(done, words)
-        elif now - self._logged >= _LOG_SECONDS:
+        elif now - self._logged >= LOG_SECONDS:
             self._logged = now
             began, before = self._first
             said = [f"bootstrap: {done}/{self._n}"]
@@ -79,7 +76,7 @@ class ReplicateProgress:
                 TimeElapsedColumn(),
                 TextColumn("left"),
                 TimeRemainingColumn(),
-                console=self._console,
+                console=Console(stderr=True),
                 transient=True,
             )
             self._task = self._bar.add_task("", total=self._n, completed=done, words=words)

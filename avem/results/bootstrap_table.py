@@ -12,7 +12,7 @@ import pandas as pd
 
 from avem.errors import ModelError
 from avem.inference.stop import Stop
-from avem.models.params import Params
+from avem.models.params import Params, check_level
 from avem.results.hmm_fit import HMMFit
 from avem.results.tables import parameter_rows, parameter_table
 
@@ -75,8 +75,7 @@ class Bootstrap:
         replicates are enough for these, intervals want a thousand. Parameters that were held have
         none, and `note` says so.
         """
-        if not (isinstance(level, int | float) and 0 < level < 1):
-            raise ModelError(f"level is {level!r}; a number between 0 and 1 is wanted: 0.95, say.")
+        check_level(level)
         if self.n_ok < 2:
             raise ModelError(
                 f"A standard error needs 2 replicates that converged; here are {self.n_ok}. "

@@ -21,7 +21,7 @@ from avem.inference.score import Curvature
 from avem.inference.stop import Stop
 from avem.models.free import count_free
 from avem.models.hmm_model import Encoded, HMMModel
-from avem.models.params import check_seed, effects_in, effects_out, params_in
+from avem.models.params import check_level, check_seed, effects_in, effects_out, params_in
 from avem.models.simulate import Simulation, simulate
 from avem.results import tables
 from avem.results.diagnosis import Diagnosis, diagnose
@@ -29,11 +29,6 @@ from avem.results.likelihood import LogLik, aic, bic
 from avem.results.plots import Plots
 from avem.results.tables import Summary
 from avem.results.uncertainty import standard_errors
-
-
-def _check_level(level: Any) -> None:
-    if not (isinstance(level, int | float) and 0 < level < 1):
-        raise ModelError(f"level is {level!r}; a number between 0 and 1 is wanted: 0.95, say.")
 
 
 @dataclass(frozen=True)
@@ -149,7 +144,7 @@ class HMMFit:
     def _effects_table(
         self, subjects: np.ndarray, mean: np.ndarray, cov: np.ndarray, level: float
     ) -> pd.DataFrame:
-        _check_level(level)
+        check_level(level)
         n, d = mean.shape
         centre = mean.ravel()
         sd = np.sqrt(np.diagonal(cov, axis1=1, axis2=2)).ravel()
@@ -212,7 +207,7 @@ class HMMFit:
         of probabilities and variances are made on the scale of log odds and logarithms. Where there
         is no standard error, `note` says why.
         """
-        _check_level(level)
+        check_level(level)
         return standard_errors(self, self._curvature, kind, level)
 
     def diagnose(self) -> Diagnosis:

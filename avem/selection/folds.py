@@ -144,8 +144,7 @@ def _score_stretch(model: MixedHMM, panel: Panel, held: np.ndarray, options: Any
 def _count_values(model: HMMModel, panel: Panel) -> np.ndarray:
     """(subjects,) observed outcome values that the model explains."""
     seen = ~np.isnan(model.read(panel).Y)
-    own = [column for piece, at in model.each_piece() for column in at[: len(piece.outcomes)]]
-    per_row = seen[:, own].sum(axis=1)
+    per_row = seen[:, model.outcome_columns].sum(axis=1)
     return np.bincount(panel.row_subject, per_row, panel.n_subjects).astype(np.int64)
 
 

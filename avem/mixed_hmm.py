@@ -211,7 +211,7 @@ class MixedHMM:
         fixed
             Parameters to hold at given values, e.g. ``{"transition": matrix}``.
         n_starts
-            How many starting points are tried.
+            How many starting points are tried, unless the first four all lead to one solution.
         max_iter, tol
             Limits. `tol` bounds the last change of any parameter, on the scale of standardised
             outcomes (default 1e-6, with `batch_size` 1e-4); with `plain`, the relative change of

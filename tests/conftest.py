@@ -1,4 +1,8 @@
-"""Compiled code is kept for the length of a run, so that its processes compile once for all."""
+"""Most of the tests' time is compiling: it is kept short, and its results are shared.
+
+Compiled code is kept for the length of a run, so that its processes compile once for all; and the
+last stage of the compiler optimises little, which changes the speed of the code and nothing else.
+"""
 
 import os
 import shutil
@@ -11,6 +15,7 @@ _made = None
 def pytest_configure(config):
     """In the process that starts the others: they inherit the environment."""
     global _made
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
     if _FOLDER not in os.environ:
         _made = tempfile.mkdtemp(prefix="avem-tests-")
         os.environ[_FOLDER] = _made

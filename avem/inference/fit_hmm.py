@@ -124,8 +124,7 @@ def fit_hmm(
         state, starts = start(0), ()
     else:
         first = replace(_START_RULES, max_iter=min(_START_RULES.max_iter, rules.max_iter))
-        states = [start(s) for s in range(n_starts)]
-        state, starts = best_start(model, em, states, first, rng, watch)
+        state, starts = best_start(model, em, start, n_starts, first, rng, watch)
     if not starts and not rules.plain:
         # Given parameters may be right while the anchors are not: these first.
         state = search_modes(em, state, rng).state

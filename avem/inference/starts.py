@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -23,17 +24,20 @@ _BETTER = 0.1
 """A rise of the bound that makes another solution worth having."""
 _AGREE = 1.0
 """Starts whose bounds are this close (in log likelihood units) found the same solution."""
+_CONVINCED = 4
+"""When so many first starts all found the same solution, no others are tried."""
 
 
 def best_start(
     model: HMMModel,
     em: EM,
-    starts: list[State],
+    start: Callable[[int], State],
+    n_starts: int,
     rules: Rules,
     rng: np.random.Generator,
     watch: Watch,
 ) -> tuple[State, tuple[Run, ...]]:
-    """Run all starts for a while on some of the data; the best one's state, and all runs."""
+    """Run starts for a while on some of the data; the best one's state, and all runs."""
     cells = np.array([chunk.valid.size for chunk in em.chunks])
     order = rng.permutation(len(cells))
     enough = np.searchsorted(np.cumsum(cells[order]), _START_CELLS) + 1
@@ -42,27 +46,33 @@ def best_start(
     runs: list[tuple[State, Run]] = []
     reached: list[_Reached] = []
     failure: AvemError | None = None
-    for number, start in enumerate(starts):
-        watch.stage(f"start {number + 1}/{len(starts)}")
-        cut = replace(start, anchors=tuple(start.anchors[c] for c in chosen))
+    for number in range(n_starts):
+        watch.stage(f"start {number + 1}/{n_starts}")
+        whole = start(number)
+        cut = replace(whole, anchors=tuple(whole.anchors[c] for c in chosen))
         try:
-            runs.append((start, _run_start(model, part, cut, rules, rng, watch, reached)))
+            runs.append((whole, _run_start(model, part, cut, rules, rng, watch, reached)))
         except AvemError as error:  # one bad start is no reason to give up
             failure = error
         if watch.interrupted and runs:
             break
+        if starts_agreeing([run for _, run in runs]) == number + 1 == _CONVINCED:
+            break
     if not runs:
         assert failure is not None
         raise failure
-    start, run = max(runs, key=lambda pair: pair[1].last.bound)
+    whole, run = max(runs, key=lambda pair: pair[1].last.bound)
     if em.kernel.n_effects and not watch.interrupted:
         # The same parameters with every anchor at 0 sometimes lead to a better solution.
         blank = State(run.state.theta, tuple(np.zeros_like(a) for a in run.state.anchors))
-        second = iterate(part, blank, replace(rules, max_searches=0), rng, watch)
-        if second.last.bound > run.last.bound + _BETTER:
-            run = joined(run, second)
-            runs.append((start, run))
-    anchors = list(start.anchors)
+        blank, passes = part.settled_e_step(blank, rules.tol)
+        level = sum(float(np.sum(p.bound)) for p in passes)
+        if abs(level - run.last.bound) > _BETTER:  # else they led to where the anchors are
+            second = iterate(part, blank, replace(rules, max_searches=0), rng, watch)
+            if second.last.bound > run.last.bound + _BETTER:
+                run = joined(run, second)
+                runs.append((whole, run))
+    anchors = list(whole.anchors)
     for c, anchor in zip(chosen, run.state.anchors, strict=True):
         anchors[c] = anchor
     return State(run.state.theta, tuple(anchors)), tuple(run for _, run in runs)
@@ -117,12 +127,12 @@ def after(starts: tuple[Run, ...], run: Run) -> Run:
     return joined(first, run)
 
 
-def start_gaps(starts: tuple[Run, ...]) -> tuple[float, ...]:
+def start_gaps(starts: Sequence[Run]) -> tuple[float, ...]:
     """How far below the best start's bound each one ended."""
     bounds = [run.last.bound for run in starts]
     return tuple(max(bounds) - bound for bound in bounds)
 
 
-def starts_agreeing(starts: tuple[Run, ...]) -> int:
+def starts_agreeing(starts: Sequence[Run]) -> int:
     """How many starts found the best one's solution."""
     return sum(gap < _AGREE for gap in start_gaps(starts))

@@ -29,15 +29,8 @@ from avem.inference.watch import Watch
 from avem.models.checks import check_data
 from avem.models.hmm_model import Encoded, HMMData, HMMModel, Specification
 from avem.models.outcome import Outcome, outcome
-from avem.models.params import (
-    check_count,
-    check_params,
-    check_seed,
-    effects_in,
-    effects_out,
-    param_info,
-    params_out,
-)
+from avem.models.param_info import check_count, check_seed
+from avem.models.params import check_params, effects_in, effects_out, param_info, params_out
 from avem.models.simulate import Simulation, simulate
 from avem.results.hmm_fit import FitInfo, HMMFit
 from avem.results.notes import alarms, remarks

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float
 
+from avem.effects.quadratic import Quadratic
 from avem.numerics.linalg import inverse_and_logdet
 
 
@@ -27,8 +28,7 @@ class GaussianQ(NamedTuple):
 
 def update_from_quadratic(
     sigma: Float[Array, "effect effect"],
-    precision: Float[Array, "effect effect subject"],
-    linear: Float[Array, "effect subject"],
+    quadratic: Quadratic,
 ) -> GaussianQ:
     """The q_i that maximises the anchored bound when E[log p(D, U | f)] = h'f - f'Lambda f / 2.
 
@@ -36,23 +36,25 @@ def update_from_quadratic(
     Lambda)^-1 and nu = Omega h.
     """
     prior, prior_logdet = inverse_and_logdet(sigma[:, :, None])
-    covariance, precision_logdet = inverse_and_logdet(prior + precision)
-    mean = (covariance * linear[None]).sum(1)
+    covariance, precision_logdet = inverse_and_logdet(prior + quadratic.curvature)
+    if quadratic.origin is None:
+        mean = (covariance * quadratic.linear[None]).sum(1)
+    else:
+        pull = quadratic.linear - (prior * quadratic.origin[None]).sum(1)
+        mean = quadratic.origin + (covariance * pull[None]).sum(1)
     distance = divergence(prior, prior_logdet, mean, covariance, precision_logdet)
     return GaussianQ(mean, covariance, distance)
 
 
 def expected_quadratic_gain(
-    precision: Float[Array, "effect effect subject"],
-    linear: Float[Array, "effect subject"],
-    q: GaussianQ,
-    anchor: Float[Array, "effect subject"],
+    quadratic: Quadratic, q: GaussianQ, anchor: Float[Array, "effect subject"]
 ) -> Float[Array, " subject"]:
-    """E_q Q(f) - Q(anchor) for Q(f) = h'f - f'Lambda f / 2."""
-    at_anchor = anchor[:, None] * anchor[None]
-    return (linear * (q.mean - anchor)).sum(0) - 0.5 * (
-        precision * (q.second_moment() - at_anchor)
-    ).sum((0, 1))
+    """E_q Q(f) - Q(anchor)."""
+    there, here = quadratic.away(q.mean), quadratic.away(anchor)
+    second = q.covariance + there[:, None] * there[None] - here[:, None] * here[None]
+    return (quadratic.linear * (q.mean - anchor)).sum(0) - 0.5 * (quadratic.curvature * second).sum(
+        (0, 1)
+    )
 
 
 _STILL = 1e-9

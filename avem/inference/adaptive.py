@@ -32,8 +32,8 @@ from avem.data._layout import Chunk
 from avem.errors import ModelError
 from avem.inference.passes import Nodes, Pass, local_at_nodes, pass_at_nodes, weigh
 from avem.inference.structured import slopes_at_nodes
-from avem.models.emissions import Theta
-from avem.models.hmm_kernel import HMMKernel
+from avem.models.kernel import Kernel
+from avem.models.lanes import Theta
 from avem.numerics.linalg import cholesky, inverse_and_logdet
 from avem.numerics.nodes import gauss_hermite
 
@@ -133,7 +133,7 @@ def prior_centres(theta: Theta, anchor: Array) -> Centres:
 
 @partial(jax.jit, static_argnames=("kernel", "form", "tail"))
 def _pass(
-    kernel: HMMKernel,
+    kernel: Kernel,
     theta: Theta,
     centres: Centres,
     points: Array,

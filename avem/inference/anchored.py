@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +22,9 @@ from avem.effects.posterior import (
     update_from_quadratic,
 )
 from avem.inference.passes import Pass, Spread, Totals, first_terms, spread_of
-from avem.models.emissions import GaussianBlock, Theta
 from avem.models.general import CoefTerms
-from avem.models.hmm_kernel import HMMKernel, Local
+from avem.models.kernel import Kernel, Local
+from avem.models.lanes import Theta
 
 TO_THE_END = 60
 """Newton steps that always suffice."""
@@ -73,13 +73,13 @@ class KeptAnchored(NamedTuple):
     covariance: Array
     local: Local
 
-    def coef_terms(self, kernel: HMMKernel, key: str, coef: Array, chunk: Chunk) -> CoefTerms:
+    def coef_terms(self, kernel: Kernel, key: str, coef: Array, chunk: Chunk) -> CoefTerms:
         return kernel.coef_terms(key, coef, self.mean, self.covariance, self.local, chunk)
 
 
 @partial(jax.jit, static_argnames=("kernel", "form", "q_update"))
 def anchored_pass(
-    kernel: HMMKernel,
+    kernel: Kernel,
     theta: Theta,
     anchor: Array,
     cov: Array | None,
@@ -91,25 +91,12 @@ def anchored_pass(
     """E-step of the subjects of one chunk; with `cov`, the local pass is that of mean field."""
     local = kernel.local(theta, anchor, chunk, form, cov)
     q, gain = update_q(kernel, theta, anchor, cov, local, chunk, q_update, newton_steps)
-    second = q.second_moment()
-    emissions = list(zip(kernel.blocks, local.emissions, strict=True))
     totals = Totals(
-        first=local.chain[0].sum(-1),
-        pair=local.chain[1].sum((0, -1)),
-        emissions=tuple(
-            block.totals(part, q.mean, second) if isinstance(block, GaussianBlock) else None
-            for block, part in emissions
-        ),
+        model=kernel.sums(local, q.mean, q.covariance, chunk),
         effect_mean=jnp.where(chunk.real, q.mean, 0.0).sum(-1),
-        effect_second=jnp.where(chunk.real, second, 0.0).sum(-1),
+        effect_second=jnp.where(chunk.real, q.second_moment(), 0.0).sum(-1),
     )
-    closed_chain = kernel.chain.moves is None and kernel.chain.start is None
-    needed: Any = Local(
-        loglik=None,  # type: ignore[arg-type]
-        emissions=tuple(None if block.closed_form else part for block, part in emissions),
-        chain=None if closed_chain else local.chain,  # type: ignore[arg-type]
-    )
-    kept = KeptAnchored(q.mean, q.covariance, needed)
+    kept = KeptAnchored(q.mean, q.covariance, kernel.needed_by_newton(local))
     return Pass(
         mean=q.mean,
         covariance=q.covariance,
@@ -124,7 +111,7 @@ def anchored_pass(
 
 
 def update_q(
-    kernel: HMMKernel,
+    kernel: Kernel,
     theta: Theta,
     anchor: Array,
     cov: Array | None,
@@ -143,10 +130,10 @@ def update_q(
     sigma = theta["effect_covariance"]
     quadratic = kernel.quadratic(theta, local)
     if kernel.closed_form and cov is None:
-        q = update_from_quadratic(sigma, *quadratic)
-        return q, expected_quadratic_gain(*quadratic, q, anchor)
+        q = update_from_quadratic(sigma, quadratic)
+        return q, expected_quadratic_gain(quadratic, q, anchor)
     if kernel.closed_form:
-        q = update_from_quadratic(sigma, *quadratic)
+        q = update_from_quadratic(sigma, quadratic)
     else:
         q = update_by_newton(
             sigma,
@@ -162,7 +149,7 @@ def update_q(
 
 @partial(jax.jit, static_argnames=("kernel", "form"))
 def bound_at(
-    kernel: HMMKernel, theta: Theta, anchor: Array, mean: Array, cov: Array, chunk: Chunk, form: str
+    kernel: Kernel, theta: Theta, anchor: Array, mean: Array, cov: Array, chunk: Chunk, form: str
 ) -> Array:
     """The part of the anchored ELBO that depends on the anchor, at a given q_i (Lemma 2)."""
     local = kernel.local(theta, anchor, chunk, form)

@@ -11,9 +11,9 @@ from avem.errors import AvemError
 from avem.inference.em import EM, IMPOSSIBLE, State
 from avem.inference.fit_hmm import make_em
 from avem.inference.modes import search_modes
-from avem.models.emissions import by_subject
 from avem.models.hmm_model import Encoded, HMMModel
-from avem.models.params import Params
+from avem.models.lanes import by_subject
+from avem.models.param_info import Params
 from avem.numerics.precision import in_float64
 
 _MAX_STEPS = 100

@@ -17,8 +17,8 @@ from avem.inference.adaptive import Adaptive, Centres
 from avem.inference.anchored import Anchored
 from avem.inference.em import EM, State
 from avem.inference.modes import moves
-from avem.models.emissions import Theta
-from avem.models.hmm_kernel import HMMKernel
+from avem.models.kernel import Kernel
+from avem.models.lanes import Theta
 
 _CLIMB = 4
 """Passes that bring a candidate near its mode."""
@@ -37,7 +37,7 @@ _ADAPT = 2
 
 @partial(jax.jit, static_argnames=("kernel", "form"))
 def score_pass(
-    kernel: HMMKernel, theta: Theta, f: Array, chunk: Chunk, form: str
+    kernel: Kernel, theta: Theta, f: Array, chunk: Chunk, form: str
 ) -> tuple[Array, Array]:
     """Derivative of log p(D_i | f) in f, by Fisher's identity, and the complete-data information.
 
@@ -108,7 +108,7 @@ def _at_least(em: EM, chunk: Chunk) -> int:
     """Centres per subject: where they are cheap, always as many, so that one shape is compiled."""
     assert isinstance(em.method, Adaptive)
     n_cells = chunk.valid.size * len(em.method.points)
-    cheap = em.kernel.n_states > 1 and n_cells <= _CHEAP
+    cheap = em.kernel.has_twins and n_cells <= _CHEAP
     return _MOST if cheap else 1
 
 

@@ -27,9 +27,8 @@ from avem.inference.newton import climb
 from avem.inference.passes import Pass, Spread, Totals, coef_height, coef_pass
 from avem.inference.settle import best_anchors, settle, settle_q
 from avem.inference.theta import Match, absorb, pack_theta, unpack_theta
-from avem.models.emissions import GaussianBlock
 from avem.models.general import CoefTerms
-from avem.models.hmm_kernel import HMMKernel
+from avem.models.kernel import Kernel
 from avem.numerics.covariance import floor_eigenvalues
 from avem.numerics.precision import in_float64
 
@@ -56,7 +55,7 @@ class Method(Protocol):
     """A Gaussian q_i that takes several E-steps to settle."""
 
     def e_step(
-        self, kernel: HMMKernel, theta: Any, anchor: Any, around: Any, chunk: Chunk, form: str
+        self, kernel: Kernel, theta: Any, anchor: Any, around: Any, chunk: Chunk, form: str
     ) -> Pass:
         """The E-step of a chunk; `around` is what the last one left in `Pass.around`, or None."""
         ...
@@ -93,7 +92,7 @@ class Step:
 class EM:
     """The iteration on the chunks of one data set."""
 
-    kernel: HMMKernel
+    kernel: Kernel
     chunks: tuple[Chunk, ...]
     """Arrays already on the device."""
     structure: str
@@ -114,6 +113,8 @@ class EM:
     """Names of entries of theta that are held."""
     method: Method = field(default_factory=Anchored)
     anchor: str = "mean"
+    guard: Callable[[dict[str, np.ndarray], np.ndarray], np.ndarray] | None = None
+    """Keeps anchors (d, subjects) where the model allows them."""
     coef_steps: int = TO_THE_END
     recentre: bool = True
     form: list[str] = field(default_factory=lambda: ["scaled"])
@@ -169,6 +170,8 @@ class EM:
             anchors = state.anchors
         else:
             anchors = tuple(np.asarray(p.mean) - shift[:, None] for p in passes)
+        if self.guard is not None:
+            anchors = tuple(self.guard(theta, anchor) for anchor in anchors)
         if self.anchor == "optimal":
             anchors = best_anchors(self, theta, anchors, passes)
         around = self._around(state, theta, passes, shift)
@@ -245,7 +248,9 @@ class EM:
         n_subjects: int,
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """All parameters, given those moved by Newton, and the shift of every effect's mean."""
-        new = {**theta, **self._closed_forms(theta, total), **moved}
+        floor = NOISE_FLOOR * self.spread
+        closed = self.kernel.maximise(theta, total.model, self.fixed, self.free, floor)
+        new = {**theta, **closed, **moved}
         mean = total.effect_mean / n_subjects
         second = total.effect_second / n_subjects
         shift = np.zeros_like(mean)
@@ -266,28 +271,6 @@ class EM:
         """The change of the array `coef`, theta[key], that a shift of the effects amounts to."""
         own = tuple(match if match and match.key == key else None for match in self.matches)
         return absorb({key: np.zeros_like(coef)}, own, shift)[key]
-
-    def _closed_forms(self, theta: dict[str, np.ndarray], total: Totals) -> dict[str, np.ndarray]:
-        new = {}
-        if "initial" in theta and "initial" not in self.fixed:
-            new["initial"] = total.first / total.first.sum()
-        if "transition" in theta and "transition" not in self.fixed:
-            leaving = total.pair.sum(1, keepdims=True)
-            stays = np.broadcast_to(leaving < 1e-12, total.pair.shape)
-            moves = total.pair / np.where(leaving < 1e-12, 1.0, leaving)
-            new["transition"] = np.where(stays, theta["transition"], moves)
-        for block, sums in zip(self.kernel.blocks, total.emissions, strict=True):
-            if isinstance(block, GaussianBlock):
-                coef, covariance = block.key + "coef", block.key + "covariance"
-                new[coef], new[covariance] = block.kernel.maximise(
-                    theta[coef],
-                    theta[covariance],
-                    sums,
-                    NOISE_FLOOR * self.spread[list(block.y_cols)],
-                    hold_coef=coef in self.fixed,
-                    hold_noise=covariance in self.fixed,
-                )
-        return new
 
     def _newton(
         self, key: str, coef: np.ndarray, terms: CoefTerms, passes: Sequence[Pass]

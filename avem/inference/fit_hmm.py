@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from avem.families import Custom, Gaussian
-from avem.inference.adaptive import Adaptive
 from avem.inference.anchored import TO_THE_END, Anchored
-from avem.inference.diagnose import anchoring_fails, diffuse_effects, lost_information
 from avem.inference.em import EM, NOISE_FLOOR, State
 from avem.inference.initialise import Rows, make_start
-from avem.inference.loop import Rules, Run, iterate
-from avem.inference.methods import Integration, make_method
-from avem.inference.minibatch import iterate_batches
+from avem.inference.loop import Rules, Run
+from avem.inference.methods import Integration
 from avem.inference.modes import search_modes
-from avem.inference.passes import Pass
-from avem.inference.refine import begin, lifted
+from avem.inference.run import Guess, Options, of_subjects, run_method
 from avem.inference.starts import after, best_start
-from avem.inference.stop import Stop
 from avem.inference.theta import find_matches, reorder
 from avem.inference.watch import Watch
 from avem.models.hmm_model import Encoded, HMMModel
+from avem.models.param_info import Params
 from avem.models.params import (
     CHAIN_PARAMS,
-    Params,
     coef_limits,
     free_coefs,
     line_etas,
@@ -38,17 +32,8 @@ from avem.numerics.covariance import floor_eigenvalues
 from avem.numerics.precision import in_float64
 
 _START_RULES = Rules(max_iter=60, tol=1e-3, settle=False, lenient=False)
-_NEAR = 1e-3
 _E_STEPS, _M_STEPS = 4, 1
 """Newton steps within an iteration: the next iteration goes on from there anyway."""
-
-
-@dataclass(frozen=True, eq=False)
-class Guess:
-    """Where to begin: (some of) the user's parameters, and internal effects (d, subjects)."""
-
-    params: Params
-    effects: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,22 +57,6 @@ class Fitted:
     starts: tuple[Run, ...]
     """The run of each start on the cells used to compare them; empty when init was given."""
     seconds: float
-
-
-@dataclass(frozen=True)
-class Options:
-    """How the iteration goes about it."""
-
-    anchor: str = "mean"
-    integration: Integration = field(default_factory=Integration)
-    refine: str | None = None
-    """"adaptive"; "auto": where anchoring does not hold; None: never."""
-    resume: bool = False
-    """The start is a refined solution: go on from there without anchoring first."""
-    batches: bool = False
-    """Update the parameters after each chunk instead of after all of them."""
-    fixed: frozenset[str] = frozenset()
-    """The user's names of parameters that are held."""
 
 
 @in_float64
@@ -128,80 +97,26 @@ def fit_hmm(
     if not starts and not rules.plain:
         # Given parameters may be right while the anchors are not: these first.
         state = search_modes(em, state, rng).state
-    em, run, how = _run(em, state, options, rules, rng, watch)
+    em, run, how = run_method(em, state, options, rules, rng, watch)
     run = after(starts, run) if em.method.anchored else run
     theta, passes = run.state.theta, run.last.passes
     if not rules.plain:
         # A last E-step, so that the effects returned belong to the parameters returned.
         passes = tuple(em.e_step(run.state))
-    of_subjects = _subjects(data, passes)
+    of_each = of_subjects(data.layout, passes)
     if not keep_order:
         theta, source = reorder(model, theta, state_order(model, data, theta))
-        of_subjects["effects_mean"] = of_subjects["effects_mean"][source]
-        of_subjects["effects_cov"] = of_subjects["effects_cov"][np.ix_(source, source)]
+        of_each["effects_mean"] = of_each["effects_mean"][source]
+        of_each["effects_cov"] = of_each["effects_cov"][np.ix_(source, source)]
     return Fitted(
         theta=theta,
-        **of_subjects,
+        **of_each,
         collapsed=_collapsed(model, data, theta),
         run=run,
         how=how,
         starts=starts,
         seconds=time.perf_counter() - began,
     )
-
-
-def _run(
-    em: EM, state: State, options: Options, rules: Rules, rng: np.random.Generator, watch: Watch
-) -> tuple[EM, Run, Integration]:
-    """The method from its start to its end, refined where that is wanted; and what was done."""
-    how, n_effects = options.integration, em.kernel.n_effects
-    if how.method in ("adaptive", "partial") and not rules.plain and n_effects:
-        # These need good anchors to begin with, and no more.
-        state = iterate(em, state, replace(rules, tol=_NEAR), rng, watch).state
-    if how.method == "partial" and how.unanchored is None:
-        how = replace(how, unanchored=diffuse_effects(em, state))
-    watch.stage(how.method)
-    chosen = em if how.method == "avem" else replace(em, method=make_method(how, n_effects, rng))
-    if isinstance(chosen.method, Adaptive):
-        return chosen, _adapted(chosen, state, rules, rng, watch), how
-    if not chosen.method.anchored and not rules.plain:
-        # Near a variance of 0, where the anchored start may be, EM would creep.
-        state = lifted(em, state) or state
-    if options.resume and options.refine is not None:
-        return *_refined(em, how, state, rules, rng, watch), replace(how, refined=True)
-    go = iterate_batches if options.batches else iterate
-    run = go(chosen, state, rules, rng, watch)
-    if not n_effects or run.stop is Stop.INTERRUPTED:
-        return chosen, run, how
-    if chosen.method.anchored and em.anchor == "mean" and not rules.plain:
-        how = replace(how, lost=tuple(lost_information(em, run.state).tolist()))
-    if options.refine == "adaptive" or (options.refine == "auto" and anchoring_fails(how.lost)):
-        chosen, finer = _refined(em, how, run.state, rules, rng, watch)
-        run, how = replace(finer, moved=run.moved), replace(how, refined=True)
-    return chosen, run, how
-
-
-def _refined(
-    em: EM,
-    how: Integration,
-    state: State,
-    rules: Rules,
-    rng: np.random.Generator,
-    watch: Watch,
-) -> tuple[EM, Run]:
-    """The adaptive tier in the place of another method."""
-    watch.stage("refine")
-    finer = make_method(replace(how, method="adaptive"), em.kernel.n_effects, rng)
-    em = replace(em, method=finer)
-    return em, _adapted(em, state, rules, rng, watch)
-
-
-def _adapted(em: EM, state: State, rules: Rules, rng: np.random.Generator, watch: Watch) -> Run:
-    """The adaptive tier from an anchored solution."""
-    assert isinstance(em.method, Adaptive)
-    # Other draws would be another objective, neither better nor worse.
-    rules = replace(rules, max_searches=0 if em.method.by_draws else 1)
-    return iterate(em, begin(em, replace(state, around=()), rng), rules, rng, watch)
 
 
 def make_em(
@@ -240,16 +155,6 @@ def effect_scale(model: HMMModel, data: Encoded) -> np.ndarray:
             for line, column in zip(piece.lines, at, strict=True):
                 scale[[e for state in line.effects for e in state]] = data.spread[column]
     return scale
-
-
-def _subjects(data: Encoded, passes: tuple[Pass, ...]) -> dict[str, Any]:
-    join = data.layout.join
-    return {
-        "effects_mean": join([np.asarray(p.mean) for p in passes]),
-        "effects_cov": join([np.asarray(p.covariance) for p in passes]),
-        "subject_bound": join([np.asarray(p.bound) for p in passes]),
-        "quality": None if passes[0].quality is None else join([p.quality for p in passes]),
-    }
 
 
 def _collapsed(model: HMMModel, data: Encoded, theta: Params) -> np.ndarray:

@@ -14,7 +14,7 @@ from avem.inference.fit_hmm import effect_scale, make_em
 from avem.inference.score import Curvature, curvature
 from avem.models.free import find_free
 from avem.models.hmm_model import Encoded, HMMModel
-from avem.models.params import Params
+from avem.models.param_info import Params
 from avem.numerics.precision import in_float64
 
 _FINER = {1: 31, 2: 13, 3: 9}

@@ -13,18 +13,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from os import cpu_count
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from avem.families.gaussian import Sums
 from avem.inference.em import EM, State, add_up, shifted_second
 from avem.inference.loop import Rules, Run, Watcher, iterate
 from avem.inference.newton import newton_step
 from avem.inference.passes import Pass, Totals
 from avem.inference.theta import pack_theta
-from avem.models.emissions import GaussianBlock
 from avem.models.general import CoefTerms
 
 _STILL = 0.05
@@ -123,24 +121,10 @@ def _shifted(
     n, totals = share.n_subjects, share.totals
     mean = totals.effect_mean
     second = shifted_second(totals.effect_second, mean, shift, n)
-    emissions = tuple(
-        _shifted_sums(sums, em.as_coef(block.key + "coef", theta[block.key + "coef"], shift))
-        if isinstance(block, GaussianBlock)
-        else None
-        for block, sums in zip(em.kernel.blocks, totals.emissions, strict=True)
-    )
-    totals = Totals(totals.first, totals.pair, emissions, mean - n * shift, second)
+    model = em.kernel.shifted(totals.model, lambda key: em.as_coef(key, theta[key], shift))
+    totals = Totals(model, mean - n * shift, second)
     pull = []
     for i, key in enumerate(em.kernel.newton_keys):
         move = em.as_coef(key, theta[key], shift).reshape(share.pull[i].shape)
         pull.append(share.pull[i] + np.einsum("bij,bj->bi", share.curvature[i], move))
     return _Share(totals, tuple(pull), share.curvature, n)
-
-
-def _shifted_sums(sums: Any, move: np.ndarray) -> Sums:
-    """Residuals grow by what their effects lose: r + move x."""
-    xr = sums.xr + np.einsum("kjm,kgmn->kgjn", move, sums.xx)
-    cross = np.einsum("kim,kgjm->kgij", move, sums.xr)
-    fitted = np.einsum("kim,kgmn,kjn->kgij", move, sums.xx, move)
-    rr = sums.rr + cross + np.swapaxes(cross, 2, 3) + fitted
-    return Sums(sums.weight, sums.xx, xr, rr)

@@ -17,9 +17,6 @@ import numpy as np
 from avem.effects.prior import log_joint
 from avem.inference.em import EM, State
 
-_MAX_SHIFTS = 12
-_SAME_SHIFT = 0.5
-"""Shifts closer than this many noise standard deviations lead to the same mode."""
 _OTHERS = 2
 """How many other subjects' effects each subject tries."""
 _RISE = 1e-3
@@ -64,9 +61,8 @@ def search_modes(em: EM, state: State, rng: np.random.Generator) -> Search:
 def moves(
     em: EM, theta: dict[str, np.ndarray], everyone: np.ndarray, rng: np.random.Generator
 ) -> Iterator[Callable[[np.ndarray], np.ndarray]]:
-    """Where else to look: a relabelling of the states away, at 0, at other subjects' effects."""
-    for shift in label_shifts(em, theta):
-        yield lambda anchor, shift=shift: anchor + shift[:, None]
+    """Where else to look: where the states have other names, at 0, at other subjects' effects."""
+    yield from em.kernel.twins(theta, em.matches)
     yield np.zeros_like
     for _ in range(_OTHERS):
         yield lambda anchor: everyone[:, rng.integers(everyone.shape[1], size=anchor.shape[1])]
@@ -81,26 +77,3 @@ def _climb(
     passes = em.try_e_step(State(theta, there))
     sigma, pairs = theta["effect_covariance"], zip(passes, there, strict=True)
     return there, [log_joint(p.loglik, sigma, f) for p, f in pairs]
-
-
-def label_shifts(em: EM, theta: dict[str, np.ndarray]) -> np.ndarray:
-    """(shift, d): the moves of an effect that a relabelling of the states would undo."""
-    d, n_states = em.kernel.n_effects, em.kernel.n_states
-    noise = np.ones(d)
-    pairs = [(k, m) for k in range(n_states) for m in range(n_states) if k != m]
-    shifts = np.zeros((len(pairs), d))
-    for effect, match in enumerate(em.matches):
-        if match is None or match.state is not None:
-            continue  # an effect of one state moves no other
-        own = theta[match.key][(slice(None), *match.place)]
-        shifts[:, effect] = [own[k] - own[m] for k, m in pairs]
-        covariance = theta.get(match.key.replace("coef", "covariance"))
-        if covariance is not None:
-            noise[effect] = np.sqrt(covariance[:, match.place[0], match.place[0]].mean())
-    size = np.abs(shifts / noise).max(1, initial=0.0)
-    kept: list[np.ndarray] = []
-    for number in np.argsort(size, kind="stable"):
-        distance = [np.abs((shifts[number] - other) / noise).max() for other in kept]
-        if size[number] > _SAME_SHIFT and min(distance, default=np.inf) > _SAME_SHIFT:
-            kept.append(shifts[number])
-    return np.array(kept[:_MAX_SHIFTS]).reshape(-1, d)

@@ -20,6 +20,7 @@ from jax.scipy.special import logsumexp
 
 from avem.data._layout import Chunk
 from avem.effects.posterior import GaussianQ, update_by_newton, update_from_quadratic
+from avem.effects.quadratic import EffectTerms, Quadratic
 from avem.inference.anchored import TO_THE_END
 from avem.inference.passes import (
     Centre,
@@ -30,9 +31,8 @@ from avem.inference.passes import (
     pass_at_nodes,
     weigh,
 )
-from avem.models.emissions import Theta
-from avem.models.general import EffectTerms
-from avem.models.hmm_kernel import HMMKernel, Local
+from avem.models.kernel import Kernel, Local
+from avem.models.lanes import Theta
 from avem.numerics.linalg import cholesky, inverse_and_logdet
 
 _NARROW = 0.25
@@ -73,7 +73,7 @@ class Partial:
 
 @partial(jax.jit, static_argnames=("kernel", "form", "b", "q_update"))
 def _pass(
-    kernel: HMMKernel,
+    kernel: Kernel,
     theta: Theta,
     anchor: Array,
     centre: Centre | None,
@@ -158,7 +158,7 @@ class _Split:
 class _Averaged:
     """The expected log likelihood as a function of a, averaged over the nodes of b."""
 
-    kernel: HMMKernel
+    kernel: Kernel
     theta: Theta
     split: _Split
     at_b: Array
@@ -173,10 +173,10 @@ class _Averaged:
         pull = prior[np.ix_(a, b)] @ (share[:, None] * self.at_b).sum(0)
         quadratic = jax.vmap(lambda part: self.kernel.quadratic(self.theta, part))(self.weighed)
         if self.kernel.closed_form:
-            precision, linear = quadratic
+            precision, linear = jax.vmap(lambda own: own.about_zero())(quadratic)
             cross = (precision[:, a[:, None], b] * self.at_b[:, None]).sum(2)
             linear = (linear[:, a] - cross).sum(0) - pull
-            q = update_from_quadratic(sigma, precision.sum(0)[a[:, None], a], linear)
+            q = update_from_quadratic(sigma, Quadratic(precision.sum(0)[a[:, None], a], linear))
         else:
 
             def terms(mean: Array, cov: Array | None) -> EffectTerms:

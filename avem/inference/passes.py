@@ -15,9 +15,9 @@ import numpy as np
 from jax import Array, lax
 
 from avem.data._layout import Chunk
-from avem.models.emissions import GaussianBlock, Theta
 from avem.models.general import CoefTerms
-from avem.models.hmm_kernel import HMMKernel, Local
+from avem.models.kernel import Kernel, Local
+from avem.models.lanes import Theta
 
 _LANES_AT_ONCE = 2048
 """Lanes that a sweep over time takes about as long for as for one."""
@@ -26,10 +26,8 @@ _LANES_AT_ONCE = 2048
 class Totals(NamedTuple):
     """What the closed forms of the M-step need: sums over subjects. JAX arrays, then NumPy."""
 
-    first: Any
-    pair: Any
-    emissions: tuple[Any, ...]
-    """Sums of each Gaussian block, None for the others."""
+    model: Any
+    """The kernel's own."""
     effect_mean: Any
     effect_second: Any
 
@@ -64,7 +62,7 @@ class Centre(NamedTuple):
 class Kept(Protocol):
     """What an E-step keeps on the device for the M-step by Newton."""
 
-    def coef_terms(self, kernel: HMMKernel, key: str, coef: Array, chunk: Chunk) -> CoefTerms:
+    def coef_terms(self, kernel: Kernel, key: str, coef: Array, chunk: Chunk) -> CoefTerms:
         """A chunk's part of the M-step of theta[key]: value and derivatives, over the effects."""
         ...
 
@@ -101,7 +99,7 @@ class Nodes(NamedTuple):
     weighed: Local
     """Local passes (leading axis: node) times their shares."""
 
-    def coef_terms(self, kernel: HMMKernel, key: str, coef: Array, chunk: Chunk) -> CoefTerms:
+    def coef_terms(self, kernel: Kernel, key: str, coef: Array, chunk: Chunk) -> CoefTerms:
         """A sum over nodes."""
         each = over_nodes(
             lambda part, f: kernel.coef_terms(key, coef, f, self.covariance, part, chunk),
@@ -133,44 +131,37 @@ def over_nodes(function, stacked, chunk: Chunk):
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:n_nodes], found)
 
 
-def local_at_nodes(kernel: HMMKernel, theta: Theta, at: Array, chunk: Chunk, form: str) -> Local:
+def local_at_nodes(kernel: Kernel, theta: Theta, at: Array, chunk: Chunk, form: str) -> Local:
     """The local pass at every node."""
     return over_nodes(lambda f: kernel.local(theta, f, chunk, form), (at,), chunk)
 
 
-def weigh(kernel: HMMKernel, local: Local, share: Array, chunk: Chunk) -> Local:
+def weigh(kernel: Kernel, local: Local, share: Array, chunk: Chunk) -> Local:
     """Local passes at nodes times the nodes' shares."""
     return jax.vmap(lambda part, s: kernel.weigh(part, s, chunk))(local, share)
 
 
-def sums_at_nodes(kernel: HMMKernel, nodes: Nodes, chunk: Chunk) -> Totals:
+def sums_at_nodes(kernel: Kernel, nodes: Nodes, chunk: Chunk) -> Totals:
     """The M-step's sums over subjects and nodes."""
     n_nodes, d, n = nodes.at.shape
     # Every node of every subject counts like a subject of its own.
     flat = jnp.moveaxis(nodes.at, 0, 1).reshape(d, n_nodes * n)
-    square = flat[:, None] * flat[None]
-    if nodes.covariance is not None:
-        square += jnp.tile(nodes.covariance, (1, 1, n_nodes))
+    cov = None if nodes.covariance is None else jnp.tile(nodes.covariance, (1, 1, n_nodes))
 
-    def of_block(block: GaussianBlock, moments: Array) -> Any:
-        moved = jnp.moveaxis(moments, 0, -2)
-        return block.totals(moved.reshape(*moved.shape[:-2], n_nodes * n), flat, square)
+    def merged(leaf: Array) -> Array:
+        moved = jnp.moveaxis(leaf, 0, -2)
+        return moved.reshape(*moved.shape[:-2], -1)
 
     mean, second = nodes.moments()
     return Totals(
-        first=nodes.weighed.chain[0].sum((0, -1)),
-        pair=nodes.weighed.chain[1].sum((0, 1, -1)),
-        emissions=tuple(
-            of_block(block, part) if isinstance(block, GaussianBlock) else None
-            for block, part in zip(kernel.blocks, nodes.weighed.emissions, strict=True)
-        ),
+        model=kernel.sums(jax.tree.map(merged, nodes.weighed), flat, cov, chunk),
         effect_mean=jnp.where(chunk.real, mean, 0.0).sum(-1),
         effect_second=jnp.where(chunk.real, second, 0.0).sum(-1),
     )
 
 
 def pass_at_nodes(
-    kernel: HMMKernel, theta: Theta, nodes: Nodes, loglik: Array, bound: Array, chunk: Chunk
+    kernel: Kernel, theta: Theta, nodes: Nodes, loglik: Array, bound: Array, chunk: Chunk
 ) -> Pass:
     """The E-step by weighed nodes."""
     mean, second = nodes.moments()
@@ -187,18 +178,18 @@ def pass_at_nodes(
     )
 
 
-def first_terms(kernel: HMMKernel, theta: Theta, kept: Kept, chunk: Chunk) -> tuple[CoefTerms, ...]:
+def first_terms(kernel: Kernel, theta: Theta, kept: Kept, chunk: Chunk) -> tuple[CoefTerms, ...]:
     """The terms of the first Newton step, for each of the kernel's `newton_keys`."""
     return tuple(kept.coef_terms(kernel, key, theta[key], chunk) for key in kernel.newton_keys)
 
 
 @partial(jax.jit, static_argnames=("kernel", "key"))
-def coef_pass(kernel: HMMKernel, key: str, coef: Array, kept: Kept, chunk: Chunk) -> CoefTerms:
+def coef_pass(kernel: Kernel, key: str, coef: Array, kept: Kept, chunk: Chunk) -> CoefTerms:
     """The terms of a further Newton step."""
     return kept.coef_terms(kernel, key, coef, chunk)
 
 
 @partial(jax.jit, static_argnames=("kernel", "key"))
-def coef_height(kernel: HMMKernel, key: str, coef: Array, kept: Kept, chunk: Chunk) -> Array:
+def coef_height(kernel: Kernel, key: str, coef: Array, kept: Kept, chunk: Chunk) -> Array:
     """The value alone of `coef_pass`."""
     return kept.coef_terms(kernel, key, coef, chunk).value

@@ -18,8 +18,8 @@ from jax.scipy.special import logsumexp
 
 from avem.data._layout import Chunk
 from avem.inference.passes import Nodes, Pass, local_at_nodes, pass_at_nodes, weigh
-from avem.models.emissions import Theta
-from avem.models.hmm_kernel import HMMKernel
+from avem.models.kernel import Kernel
+from avem.models.lanes import Theta
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class PriorNodes:
 
 @partial(jax.jit, static_argnames=("kernel", "form"))
 def _pass(
-    kernel: HMMKernel, theta: Theta, points: Array, log_weights: Array, chunk: Chunk, form: str
+    kernel: Kernel, theta: Theta, points: Array, log_weights: Array, chunk: Chunk, form: str
 ) -> Pass:
     at = points @ jnp.linalg.cholesky(theta["effect_covariance"]).T
     at = jnp.broadcast_to(at[:, :, None], (*at.shape, chunk.real.shape[0]))

@@ -41,24 +41,12 @@ def renew(em: EM, state: State, rng: np.random.Generator) -> Search:
 
 
 def lifted(em: EM, state: State) -> State | None:
-    """Larger effect variances, where the likelihood's slopes at effects of 0 speak for them.
-
-    With s_i the slope and I_i the information of subject i in one effect, the log likelihood rises
-    with its variance at rate sum(s_i^2 - I_i) / 2, and the variance that this points to is
-    sum(s_i^2 - I_i) / sum(I_i^2).
-    """
+    """Larger effect variances, where the likelihood's slopes at effects of 0 speak for them."""
     if "effect_covariance" in em.fixed:
         return None
-    sigma = state.theta["effect_covariance"]
-    nowhere = tuple(np.zeros_like(anchor) for anchor in state.anchors)
-    slopes = em.each_chunk(
-        lambda chunk, f: score_pass(em.kernel, state.theta, f, chunk, em.form[0])[0], nowhere
-    )
-    infos = information(em, state.theta, nowhere, 0.05 * np.sqrt(np.diagonal(sigma)))
-    slope, info = em.everyone(slopes), np.diagonal(em.everyone(infos)).T
-    if not np.isfinite(slope).all() or not np.isfinite(info).all():
+    sigma, hint = state.theta["effect_covariance"], variance_hint(em, state)
+    if not np.isfinite(hint).all():
         return None
-    hint = (slope**2 - info).sum(1) / np.maximum((info**2).sum(1), 1e-300)
     factor = np.sqrt(np.maximum(hint / np.diagonal(sigma), 1.0))
     if factor.max() ** 2 < _COLLAPSED:
         return None
@@ -66,3 +54,20 @@ def lifted(em: EM, state: State) -> State | None:
         factor[:] = np.sqrt(np.mean(factor**2))
     theta = {**state.theta, "effect_covariance": sigma * np.outer(factor, factor)}
     return replace(state, theta=theta)
+
+
+def variance_hint(em: EM, state: State) -> np.ndarray:
+    """(d,) the effects' variances that the subjects' slopes at effects of 0 point to.
+
+    With s_i the slope and I_i the information of subject i in one effect, the log likelihood rises
+    with its variance at rate sum(s_i^2 - I_i) / 2, and the variance that this points to is
+    sum(s_i^2 - I_i) / sum(I_i^2).
+    """
+    sigma = state.theta["effect_covariance"]
+    nowhere = tuple(np.zeros_like(anchor) for anchor in state.anchors)
+    slopes = em.each_chunk(
+        lambda chunk, f: score_pass(em.kernel, state.theta, f, chunk, em.form[0])[0], nowhere
+    )
+    infos = information(em, state.theta, nowhere, 0.05 * np.sqrt(np.diagonal(sigma)))
+    slope, info = em.everyone(slopes), np.diagonal(em.everyone(infos)).T
+    return (slope**2 - info).sum(1) / np.maximum((info**2).sum(1), 1e-300)

@@ -18,10 +18,10 @@ from jax import Array, lax
 from avem.data._layout import Chunk
 from avem.inference.em import EM, State, add_up
 from avem.inference.passes import Pass
-from avem.models.emissions import GaussianBlock, Theta
 from avem.models.free import Free
-from avem.models.hmm_kernel import HMMKernel
-from avem.models.params import Params
+from avem.models.kernel import Kernel
+from avem.models.lanes import Theta
+from avem.models.param_info import Params
 
 _STEP = 1e-3
 """Of the difference, in log odds, log scales and standardised coefficients."""
@@ -57,16 +57,7 @@ def curvature(em: EM, state: State, free: Free) -> Curvature:
 def total_slope(em: EM, theta: Params, passes: list[Pass]) -> Params:
     """The slope in every entry of theta, from the sums of an E-step."""
     total = add_up([p.totals for p in passes])
-    slope: Params = {}
-    if "initial" in theta:
-        slope["initial"] = _share(total.first, theta["initial"])
-    if "transition" in theta:
-        slope["transition"] = _share(total.pair, theta["transition"])
-    for block, sums in zip(em.kernel.blocks, total.emissions, strict=True):
-        if isinstance(block, GaussianBlock):
-            names = block.key + "coef", block.key + "covariance"
-            found = block.kernel.slopes(theta[names[0]], theta[names[1]], sums)
-            slope.update(zip(names, found, strict=True))
+    slope = em.kernel.slopes(theta, total.model)
     for number, key in enumerate(em.kernel.newton_keys):
         terms = add_up([p.terms[number] for p in passes])
         slope[key] = terms.gradient.reshape(theta[key].shape)
@@ -75,10 +66,6 @@ def total_slope(em: EM, theta: Params, passes: list[Pass]) -> Params:
         square = precision @ total.effect_second @ precision
         slope["effect_covariance"] = 0.5 * (square - em.n_subjects * precision)
     return slope
-
-
-def _share(count: np.ndarray, chance: np.ndarray) -> np.ndarray:
-    return np.where(count > 0, count / np.where(chance > 0, chance, 1.0), 0.0)
 
 
 def subject_slopes(em: EM, state: State, free: Free) -> np.ndarray:
@@ -102,7 +89,7 @@ def subject_slopes(em: EM, state: State, free: Free) -> np.ndarray:
 
 @partial(jax.jit, static_argnames=("kernel", "form"))
 def _slopes(
-    kernel: HMMKernel, theta: Theta, tangents: Theta, at: Array, share: Array, chunk: Chunk, form
+    kernel: Kernel, theta: Theta, tangents: Theta, at: Array, share: Array, chunk: Chunk, form
 ) -> Array:
     """(direction, subject) derivatives along each of the tangents."""
 

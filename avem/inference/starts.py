@@ -14,7 +14,7 @@ from avem.inference.loop import Rules, Run, iterate, joined
 from avem.inference.theta import pack_theta, reorder
 from avem.inference.watch import Watch
 from avem.models.hmm_model import HMMModel
-from avem.models.params import Params
+from avem.models.param_info import Params
 
 _START_CELLS = 100_000
 """Starts are compared on about this many cells; more would not change which one wins."""

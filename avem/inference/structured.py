@@ -28,8 +28,8 @@ from avem.inference.passes import (
     spread_of,
     weigh,
 )
-from avem.models.emissions import Theta
-from avem.models.hmm_kernel import HMMKernel
+from avem.models.kernel import Kernel
+from avem.models.lanes import Theta
 from avem.numerics.linalg import cholesky, inverse_and_logdet
 from avem.numerics.nodes import gauss_hermite, sobol_normal
 
@@ -65,7 +65,7 @@ class Structured:
 
 @partial(jax.jit, static_argnames=("kernel", "form"))
 def _pass(
-    kernel: HMMKernel,
+    kernel: Kernel,
     theta: Theta,
     mean: Array,
     cov: Array,
@@ -97,7 +97,7 @@ def _pass(
     return found._replace(mean=moved, covariance=stepped, around=Spread(stepped))
 
 
-def slopes_at_nodes(kernel: HMMKernel, theta: Theta, at: Array, local, chunk: Chunk) -> Array:
+def slopes_at_nodes(kernel: Kernel, theta: Theta, at: Array, local, chunk: Chunk) -> Array:
     """(node, d, subject) derivatives of log p(D_i | f) at every node, by Fisher's identity."""
 
     def slope(part, f: Array) -> Array:

@@ -37,6 +37,27 @@ class System(NamedTuple):
     """Variances of the outcomes given the state."""
 
 
+class More(NamedTuple):
+    """What else is known at every step: a log density of -x'Jx/2 + l'x + c is added to the rest."""
+
+    precision: Float[Array, "time q q lane"]
+    linear: Float[Array, "time q lane"]
+    constant: Float[Array, "time lane"]
+
+
+class Problem(NamedTuple):
+    """Parameters and outcomes of all lanes."""
+
+    system: System
+    y: Float[Array, "time p lane"]
+    """Anything where not seen."""
+    seen: Bool[Array, "time p lane"]
+    valid: Bool[Array, "time lane"]
+    drive: Float[Array, "time q lane"] | None = None
+    """u_t, which moves the state into step t; at the first, from the mean it starts at."""
+    more: More | None = None
+
+
 class Filtered(NamedTuple):
     """What is known at every step from the outcomes up to it."""
 
@@ -58,17 +79,9 @@ class Smoothed(NamedTuple):
     """Cov(x_t, x_{t-1}); 0 at the first step."""
 
 
-def filter_states(
-    system: System,
-    y: Float[Array, "time p lane"],
-    seen: Bool[Array, "time p lane"],
-    valid: Bool[Array, "time lane"],
-    drive: Float[Array, "time q lane"] | None = None,
-) -> Filtered:
-    """Means and covariances of the states given the past, and the log likelihood of every lane.
-
-    ``y`` is anything where not ``seen``; ``drive`` is u_t, which moves the state into step t.
-    """
+def filter_states(problem: Problem) -> Filtered:
+    """Means and covariances of the states given the past, and the log likelihood of every lane."""
+    system, y, seen, valid, drive, more = problem
     n_lanes, q = y.shape[-1], system.transition.shape[0]
     system = System(*(jnp.broadcast_to(p, (*p.shape[:-1], n_lanes)) for p in system))
     y = jnp.where(seen, y, 0.0)
@@ -79,16 +92,23 @@ def filter_states(
 
     def step(carry, now):
         mean, cov, total = carry
-        y_t, seen_t, w, const, valid_t, u = now
+        y_t, seen_t, w, const, valid_t, u, other = now
         prior, prior_logdet = inverse_and_logdet(cov)
         precision = prior + jnp.einsum("jan,jn,jbn->abn", system.loading, w, system.loading)
+        if other is not None:
+            precision += other.precision
         posterior, logdet = inverse_and_logdet(precision)
         miss = jnp.where(seen_t, y_t - _apply(system.loading, mean), 0.0)
         pull = (system.loading * (w * miss)[:, None]).sum(0)
+        if other is not None:
+            pull += other.linear - _apply(other.precision, mean)
         known = mean + _apply(posterior, pull)
         # r'S^-1 r with S^-1 r = R^-1 (y - H x), x the filtered state: nothing large cancels.
         left = y_t - _apply(system.loading, known)
         square = (miss * w * left).sum(0)
+        if other is not None:
+            square += (mean * _apply(other.precision, known)).sum(0)
+            square -= (other.linear * (mean + known)).sum(0) + 2.0 * other.constant
         total += jnp.where(valid_t, -0.5 * (const + prior_logdet + logdet + square), 0.0)
         ahead = _apply(system.transition, known) + u
         spread = _sandwich(system.transition, posterior) + system.state_noise
@@ -98,24 +118,19 @@ def filter_states(
 
     first = system.start_mean + (0.0 if drive is None else drive[0])
     start = (first, system.start_cov, jnp.zeros(n_lanes, y.dtype))
-    (_, _, loglik), parts = lax.scan(step, start, (y, seen, weight, constant, valid, after))
+    (_, _, loglik), parts = lax.scan(step, start, (y, seen, weight, constant, valid, after, more))
     return Filtered(loglik, *parts)
 
 
-def smooth(
-    system: System,
-    y: Float[Array, "time p lane"],
-    seen: Bool[Array, "time p lane"],
-    valid: Bool[Array, "time lane"],
-    drive: Float[Array, "time q lane"] | None = None,
-) -> Smoothed:
+def smooth(problem: Problem) -> Smoothed:
     """Means, covariances and lag-one covariances of the states given all outcomes of the lane."""
-    found = filter_states(system, y, seen, valid, drive)
+    found = filter_states(problem)
+    transition, valid = problem.system.transition, problem.valid
 
     def step(carry, now):
         mean_ahead, cov_ahead = carry
         mean, cov, predicted_mean, predicted_cov, goes_on = now
-        gain = _gain(system.transition, cov, predicted_cov)
+        gain = _gain(transition, cov, predicted_cov)
         back = mean + _apply(gain, mean_ahead - predicted_mean)
         spread = cov + _sandwich(gain, cov_ahead - predicted_cov)
         cross = jnp.einsum("abn,cbn->acn", cov_ahead, gain)  # Cov(x_{t+1}, x_t)
@@ -134,19 +149,15 @@ def smooth(
 
 
 def sample_states(
-    system: System,
-    y: Float[Array, "time p lane"],
-    seen: Bool[Array, "time p lane"],
-    valid: Bool[Array, "time lane"],
-    normal: Float[Array, "time q lane"],
-    drive: Float[Array, "time q lane"] | None = None,
+    problem: Problem, normal: Float[Array, "time q lane"]
 ) -> Float[Array, "time q lane"]:
     """One draw of every lane's states given its outcomes, from given standard normal numbers."""
-    found = filter_states(system, y, seen, valid, drive)
+    found = filter_states(problem)
+    transition, valid = problem.system.transition, problem.valid
 
     def step(ahead, now):
         mean, cov, predicted_mean, predicted_cov, goes_on, z = now
-        gain = _gain(system.transition, cov, predicted_cov)
+        gain = _gain(transition, cov, predicted_cov)
         back = mean + _apply(gain, ahead - predicted_mean)
         left = cov - _sandwich(gain, predicted_cov)
         centre, spread = jnp.where(goes_on, back, mean), jnp.where(goes_on, left, cov)
@@ -158,6 +169,33 @@ def sample_states(
         step, jnp.zeros_like(found.mean[0]), (*scanned, goes_on, normal), reverse=True
     )
     return jnp.where(valid[:, None], path, 0.0)
+
+
+def expected_log_density(problem: Problem, found: Smoothed) -> Float[Array, " lane"]:
+    """E log p(y, x) of every lane, the states being distributed as `found`."""
+    system, y, seen, valid, drive, _ = problem
+    mean, cov = found.mean, found.cov
+    start, start_logdet = inverse_and_logdet(system.start_cov)
+    away = mean[0] - system.start_mean - (0.0 if drive is None else drive[0])
+    second = cov[0] + away[:, None] * away[None]
+    total = jnp.where(valid[0], -0.5 * ((start * second).sum((0, 1)) + start_logdet), 0.0)
+
+    noise, noise_logdet = inverse_and_logdet(system.state_noise)
+    g = system.transition
+    step = mean[1:] - jnp.einsum("abn,tbn->tan", g, mean[:-1])
+    step = step if drive is None else step - drive[1:]
+    turned = jnp.einsum("abn,tcbn->tacn", g, found.cross[1:])  # G Cov(x_{t-1}, x_t)
+    spread = cov[1:] - turned - jnp.swapaxes(turned, 1, 2)
+    spread += jnp.einsum("abn,tbcn,dcn->tadn", g, cov[:-1], g)
+    second = spread + step[:, :, None] * step[:, None]
+    moves = -0.5 * ((noise * second).sum((1, 2)) + noise_logdet)
+    total += jnp.where(valid[1:], moves, 0.0).sum(0)
+
+    miss = y - jnp.einsum("jan,tan->tjn", system.loading, mean)
+    square = miss**2 + jnp.einsum("jan,tabn,jbn->tjn", system.loading, cov, system.loading)
+    density = -0.5 * (square / system.noise + jnp.log(system.noise) + _LOG_2PI)
+    total += jnp.where(seen, density, 0.0).sum((0, 1))
+    return total - 0.5 * _LOG_2PI * mean.shape[1] * valid.sum(0)
 
 
 def _following(found: Filtered, valid: Array) -> tuple[tuple[Array, ...], Array]:

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from avem.models.general import CoefTerms, EffectTerms
+from avem.effects.quadratic import EffectTerms
+from avem.models.general import CoefTerms
 from avem.numerics.linalg import cholesky
 from avem.numerics.nodes import small_rule
 

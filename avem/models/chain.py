@@ -16,10 +16,12 @@ import numpy as np
 from jax import Array
 
 from avem.data._layout import Chunk
+from avem.effects.quadratic import EffectTerms
 from avem.local import hmm
 from avem.models import auto
-from avem.models.emissions import Theta, by_subject, from_cells, q_on_lanes, sum_lanes, to_lanes
-from avem.models.general import Cells, CoefTerms, EffectTerms, GeneralKernel
+from avem.models.emissions import from_cells
+from avem.models.general import Cells, CoefTerms, GeneralKernel
+from avem.models.lanes import Theta, by_subject, q_on_lanes, sum_lanes, to_lanes
 
 
 @dataclass(frozen=True)

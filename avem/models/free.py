@@ -15,7 +15,8 @@ import numpy as np
 
 from avem.families import Gaussian
 from avem.models.hmm_model import HMMModel
-from avem.models.params import Params, coef_limits, free_coefs
+from avem.models.param_info import Params
+from avem.models.params import coef_limits, free_coefs
 
 _NO_CHANCE = 1e-6
 """Probabilities below this are on the boundary."""

@@ -24,6 +24,7 @@ import numpy as np
 from jax import Array, nn
 from jaxtyping import Float
 
+from avem.effects.quadratic import EffectTerms
 from avem.numerics.nodes import normal_rule
 
 
@@ -65,17 +66,6 @@ class Cells(NamedTuple):
     """One lane where all lanes have the same rows."""
     weight: Float[Array, "cell state lane"] | None
     """Expected number of observations; None where `y` already holds the counts."""
-
-
-class EffectTerms(NamedTuple):
-    """E_q of the expected log likelihood Q(f) and of its derivatives, per lane."""
-
-    value: Float[Array, " lane"]
-    gradient: Float[Array, "d lane"]
-    curvature: Float[Array, "d d lane"]
-    """Minus the second derivative."""
-    majorant: Float[Array, "d d lane"]
-    """At least the curvature, and never negative."""
 
 
 class CoefTerms(NamedTuple):

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
 from avem.data._layout import Chunk
+from avem.effects.quadratic import EffectTerms, Quadratic
 from avem.local import hmm
+from avem.models import hmm_sums
 from avem.models.chain import Chain
-from avem.models.emissions import Block, GaussianBlock, Theta, by_subject
-from avem.models.general import CoefTerms, EffectTerms
+from avem.models.emissions import Block, GaussianBlock
+from avem.models.general import CoefTerms
+from avem.models.lanes import Theta, by_subject
+from avem.models.twins import Move, label_shifts
 
 
 class Local(NamedTuple):
@@ -43,13 +47,13 @@ class HMMKernel:
     blocks: tuple[Block, ...]
     chain: Chain
 
-    @cached_property
+    @property
     def closed_form(self) -> bool:
         """The expected log likelihood is quadratic in the effects."""
         general = [b for b in self.blocks if not b.closed_form and b.has_effects]
         return not general and not self.chain.move_effects
 
-    @cached_property
+    @property
     def concave(self) -> bool:
         """The expected log likelihood is concave in the effects."""
         stationary = self.chain.stationary and bool(self.chain.move_effects)
@@ -104,15 +108,15 @@ class HMMKernel:
 
     # --- the expected log likelihood, as far as the effects act on it ---------------------------
 
-    def quadratic(self, theta: Theta, local: Local) -> tuple[Array, Array]:
-        """Lambda and h: the Gaussian blocks' part of Q(f) is h'f - f'Lambda f / 2 + constant."""
+    def quadratic(self, theta: Theta, local: Local) -> Quadratic:
+        """The Gaussian blocks' part of Q(f)."""
         shape = (self.n_effects, self.n_effects, local.loglik.shape[0])
         total = (jnp.zeros(shape), jnp.zeros(shape[1:]))
         for block, collected in zip(self.blocks, local.emissions, strict=True):
             if isinstance(block, GaussianBlock) and block.has_effects:
                 more = block.quadratic(theta, collected)
                 total = (total[0] + more[0], total[1] + more[1])
-        return total
+        return Quadratic(*total)
 
     def _other_parts(self, local: Local) -> Iterator[tuple[Any, Any]]:
         """The parts of Q(f) that are not quadratic, each with what it collected."""
@@ -124,9 +128,7 @@ class HMMKernel:
 
     def value(self, theta: Theta, mean: Array, cov, local: Local, quadratic, chunk: Chunk) -> Array:
         """E_q Q(f) of every subject up to a constant; at the point `mean` when `cov` is None."""
-        curvature, linear = quadratic
-        second = mean[:, None] * mean[None] + (0.0 if cov is None else cov)
-        total = (linear * mean).sum(0) - 0.5 * (curvature * second).sum((0, 1))
+        total = quadratic.value(mean, cov)
         for part, collected in self._other_parts(local):
             total += part.value(theta, mean, cov, collected, chunk)
         return total
@@ -135,19 +137,53 @@ class HMMKernel:
         self, theta: Theta, mean: Array, cov, local: Local, quadratic, chunk: Chunk
     ) -> EffectTerms:
         """The same with derivatives in f."""
-        curvature, linear = quadratic
-        moved = (curvature * mean[None]).sum(1)
-        second = mean[:, None] * mean[None] + (0.0 if cov is None else cov)
-        value = (linear * mean).sum(0) - 0.5 * (curvature * second).sum((0, 1))
-        total = EffectTerms(value, linear - moved, curvature, curvature)
+        total = quadratic.terms(mean, cov)
         for part, collected in self._other_parts(local):
             more = part.effect_terms(theta, mean, cov, collected, chunk)
             total = EffectTerms(*map(jnp.add, total, more))
         return total
 
+    @property
+    def has_twins(self) -> bool:
+        """Posteriors of the effects may have several modes that matter."""
+        return self.n_states > 1
+
+    def twins(self, theta, matches) -> list[Move]:
+        """Other effects that a relabelling of the states leads to."""
+        shifts = label_shifts(self.n_states, theta, matches)
+        return [lambda f, shift=shift: f + shift[:, None] for shift in shifts]
+
+    # --- the M-step in closed form --------------------------------------------------------------
+
+    def sums(self, local: Local, mean: Array, cov: Array | None, chunk: Chunk) -> hmm_sums.HMMSums:
+        """What the closed forms need, summed over subjects, when the effects are N(mean, cov)."""
+        return hmm_sums.collect(self, local, mean, cov)
+
+    def maximise(self, theta, sums, fixed, free, noise_floor) -> dict[str, np.ndarray]:
+        """The entries of theta with closed forms."""
+        return hmm_sums.maximise(self, theta, sums, fixed, noise_floor)
+
+    def slopes(self, theta, sums) -> dict[str, np.ndarray]:
+        """Derivatives of the expected complete log likelihood in them."""
+        return hmm_sums.slopes(self, theta, sums)
+
+    def shifted(self, sums, moves) -> hmm_sums.HMMSums:
+        """The sums as if coefficients had gained ``moves(key)``, and their effects lost it."""
+        return hmm_sums.shifted(self, sums, moves)
+
+    def needed_by_newton(self, local: Local) -> Any:
+        """The part of a local pass that `coef_terms` reads."""
+        closed_chain = self.chain.moves is None and self.chain.start is None
+        pairs = zip(self.blocks, local.emissions, strict=True)
+        return Local(
+            loglik=None,  # type: ignore[arg-type]
+            emissions=tuple(None if block.closed_form else part for block, part in pairs),
+            chain=None if closed_chain else local.chain,  # type: ignore[arg-type]
+        )
+
     # --- the M-step by Newton -------------------------------------------------------------------
 
-    @cached_property
+    @property
     def newton_keys(self) -> tuple[str, ...]:
         """The entries of theta whose M-step has no closed form."""
         keys = [block.key + "coef" for block in self.blocks if not block.closed_form]

@@ -14,7 +14,8 @@ from avem.families import Custom, Gaussian
 from avem.families.base import Family
 from avem.models.hmm_model import HMMModel
 from avem.models.outcome import read_extras
-from avem.models.params import Params, params_in
+from avem.models.param_info import Params
+from avem.models.params import params_in
 from avem.models.structure import Line, Piece
 
 

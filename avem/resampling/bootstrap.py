@@ -10,7 +10,7 @@ from typing import Any
 from avem.data import Panel
 from avem.errors import AvemWarning, DataError, ModelError
 from avem.inference.stop import Stop
-from avem.models.params import check_count, check_seed
+from avem.models.param_info import check_count, check_seed
 from avem.resampling.journal import Journal
 from avem.resampling.progress import ReplicateProgress
 from avem.resampling.recipe import Recipe

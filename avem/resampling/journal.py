@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from avem.errors import FileError
-from avem.models.params import Params
+from avem.models.param_info import Params
 from avem.results.bootstrap_table import Replicate
 
 _FORMAT = {"format": "avem bootstrap", "version": 1}

@@ -15,7 +15,8 @@ from avem.errors import AvemWarning
 from avem.inference.stop import Stop
 from avem.mixed_hmm import MixedHMM
 from avem.models.hmm_model import HMMModel
-from avem.models.params import Params, effects_out, param_info
+from avem.models.param_info import Params
+from avem.models.params import effects_out, param_info
 from avem.models.simulate import simulate
 from avem.results.bootstrap_table import FAILED, Replicate
 from avem.results.hmm_fit import HMMFit

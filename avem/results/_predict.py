@@ -10,7 +10,8 @@ from scipy.special import softmax
 
 from avem.families import Binomial, Custom, Gaussian
 from avem.models.hmm_model import HMMData, HMMModel
-from avem.models.params import Params, params_in
+from avem.models.param_info import Params
+from avem.models.params import params_in
 from avem.models.structure import Line, Piece
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from avem.errors import ModelError
 from avem.inference.stop import Stop
-from avem.models.params import Params, check_level
+from avem.models.param_info import Params, check_level
 from avem.results.hmm_fit import HMMFit
 from avem.results.tables import parameter_rows, parameter_table
 

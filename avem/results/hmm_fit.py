@@ -21,7 +21,8 @@ from avem.inference.score import Curvature
 from avem.inference.stop import Stop
 from avem.models.free import count_free
 from avem.models.hmm_model import Encoded, HMMModel
-from avem.models.params import check_level, check_seed, effects_in, effects_out, params_in
+from avem.models.param_info import check_level, check_seed
+from avem.models.params import effects_in, effects_out, params_in
 from avem.models.simulate import Simulation, simulate
 from avem.results import tables
 from avem.results.diagnosis import Diagnosis, diagnose

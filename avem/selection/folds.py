@@ -16,7 +16,7 @@ from avem.inference.rounds import Rounds, speaking_of
 from avem.inference.stop import Stop
 from avem.mixed_hmm import MixedHMM
 from avem.models.hmm_model import HMMModel, Specification
-from avem.models.params import check_count, check_seed
+from avem.models.param_info import check_count, check_seed
 from avem.results.cross_validation import CrossValidation
 
 _BY = ("subjects", "time")

@@ -12,7 +12,7 @@ from avem.inference.methods import MARGINAL
 from avem.inference.rounds import Rounds, speaking_of
 from avem.inference.stop import Stop
 from avem.mixed_hmm import MixedHMM
-from avem.models.params import check_count
+from avem.models.param_info import check_count
 from avem.results._html import count
 from avem.results.cross_validation import CrossValidation
 from avem.results.hmm_fit import HMMFit

@@ -4,11 +4,20 @@ import jax
 import numpy as np
 import pytest
 
-from avem.local.kalman import System, filter_states, sample_states, smooth
+from avem.local.kalman import (
+    More,
+    Problem,
+    System,
+    expected_log_density,
+    filter_states,
+    sample_states,
+    smooth,
+)
 from avem.numerics.precision import in_float64
 
 T = 6
 LENGTHS = (6, 4, 1, 6)
+RUN = in_float64(jax.jit(smooth))
 
 
 def make(q, p, seed=0):
@@ -66,7 +75,7 @@ def dense(system, y, seen, drive, lane, length):
 @pytest.mark.parametrize(("q", "p"), [(1, 1), (2, 3), (4, 5)])
 def test_smoothing_equals_the_dense_joint_gaussian(q, p):
     system, y, seen, valid, drive = make(q, p)
-    found = jax.tree.map(np.asarray, in_float64(jax.jit(smooth))(system, y, seen, valid, drive))
+    found = jax.tree.map(np.asarray, RUN(Problem(system, y, seen, valid, drive)))
     for lane, length in enumerate(LENGTHS):
         mean, cov, loglik = dense(system, y, seen, drive, lane, length)
         np.testing.assert_allclose(found.loglik[lane], loglik, atol=1e-10)
@@ -83,7 +92,7 @@ def test_smoothing_equals_the_dense_joint_gaussian(q, p):
 
 def test_filtering_uses_the_past_alone():
     system, y, seen, valid, drive = make(2, 3)
-    found = in_float64(jax.jit(filter_states))(system, y, seen, valid, drive)
+    found = in_float64(jax.jit(filter_states))(Problem(system, y, seen, valid, drive))
     for t in (0, 2, 3):
         mean, cov, _ = dense(system, y, seen & (np.arange(T) <= t)[:, None, None], drive, 0, 6)
         np.testing.assert_allclose(found.mean[t, :, 0], mean[t], atol=1e-10)
@@ -99,8 +108,8 @@ def test_padding_changes_no_bit():
         np.concatenate([part, np.ones((4, *part.shape[1:]), part.dtype)]) for part in (y, drive)
     ]
     masks = [np.concatenate([m, np.zeros((4, *m.shape[1:]), bool)]) for m in (seen, valid)]
-    run = in_float64(jax.jit(smooth))
-    short, long = run(system, y, seen, valid, drive), run(system, longer[0], *masks, longer[1])
+    short = RUN(Problem(system, y, seen, valid, drive))
+    long = RUN(Problem(system, longer[0], *masks, longer[1]))
     np.testing.assert_array_equal(short.loglik, long.loglik)
     for a, b in zip(short[1:], long[1:], strict=True):
         np.testing.assert_array_equal(a, b[:T])
@@ -111,28 +120,96 @@ def test_shared_parameters_and_no_drive():
     system, y, seen, valid, drive = make(2, 3)
     shared = System(*(part[..., :1] for part in system))
     same = System(*(np.repeat(part[..., :1], len(LENGTHS), axis=-1) for part in system))
-    run = in_float64(jax.jit(smooth))
-    for a, b in zip(run(shared, y, seen, valid), run(same, y, seen, valid, 0 * drive), strict=True):
+    one = RUN(Problem(shared, y, seen, valid))
+    other = RUN(Problem(same, y, seen, valid, 0 * drive))
+    for a, b in zip(one, other, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-12)
 
 
 def test_tiny_noise_does_not_cancel():
     system, y, seen, valid, drive = make(2, 3)
     system = system._replace(noise=np.full_like(system.noise, 1e-6))
-    found = in_float64(jax.jit(smooth))(system, y, seen, valid, drive)
+    found = RUN(Problem(system, y, seen, valid, drive))
     _, _, loglik = dense(system, y, seen, drive, 1, 4)
     np.testing.assert_allclose(found.loglik[1], loglik, rtol=1e-6)
 
 
 def test_draws_have_the_smoothed_moments():
     system, y, seen, valid, drive = make(2, 3)
-    draw = jax.jit(jax.vmap(sample_states, in_axes=(None, None, None, None, 0, None)))
+    draw = jax.jit(jax.vmap(sample_states, in_axes=(None, 0)))
     normal = np.random.default_rng(1).standard_normal((4000, T, 2, len(LENGTHS)))
-    paths = np.asarray(in_float64(draw)(system, y, seen, valid, normal, drive))
-    found = jax.tree.map(np.asarray, in_float64(jax.jit(smooth))(system, y, seen, valid, drive))
+    paths = np.asarray(in_float64(draw)(Problem(system, y, seen, valid, drive), normal))
+    found = jax.tree.map(np.asarray, RUN(Problem(system, y, seen, valid, drive)))
     sd = np.sqrt(np.einsum("taan->tan", found.cov))
     np.testing.assert_array_less(np.abs(paths.mean(0) - found.mean), 5 * sd / np.sqrt(4000) + 1e-12)
     away = paths - found.mean
     cross = np.einsum("stan,stbn->tabn", away[:, 1:], away[:, :-1]) / len(paths)
     np.testing.assert_allclose(cross, found.cross[1:], atol=0.2)
     assert not paths[:, 4:, :, 1].any()
+
+
+def test_more_information_is_like_further_outcomes():
+    """Outcomes z_t = x_t + N(0, V) say -x'V^-1 x / 2 + z'V^-1 x and a constant."""
+    system, y, seen, valid, drive = make(2, 3)
+    rng = np.random.default_rng(5)
+    z, v = rng.standard_normal((T, 2, len(LENGTHS))), rng.uniform(0.3, 2.0, (2, len(LENGTHS)))
+    wide = system._replace(
+        loading=np.concatenate([system.loading, np.eye(2)[:, :, None].repeat(len(LENGTHS), 2)]),
+        noise=np.concatenate([system.noise, v]),
+    )
+    also = np.broadcast_to(valid[:, None], z.shape)
+    whole = Problem(wide, np.concatenate([y, z], 1), np.concatenate([seen, also], 1), valid, drive)
+    precision = np.broadcast_to(np.eye(2)[:, :, None] / v, (T, 2, 2, len(LENGTHS)))
+    constant = -0.5 * (z**2 / v + np.log(2 * np.pi * v)).sum(1)
+    more = More(precision, z / v, constant)
+    for a, b in zip(RUN(whole), RUN(Problem(system, y, seen, valid, drive, more)), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-10)
+
+
+def test_expected_log_density_is_that_of_draws():
+    """And at the posterior it exceeds log p(y) by minus the entropy, whatever the system was."""
+    system, y, seen, valid, drive = make(2, 3)
+    other, *_ = make(2, 3, seed=3)
+    problem, moved = Problem(system, y, seen, valid, drive), Problem(other, y, seen, valid, drive)
+    found = RUN(problem)
+    value = np.asarray(in_float64(jax.jit(expected_log_density))(moved, found))
+    for lane, length in enumerate(LENGTHS):
+        mean, cov, _ = dense(system, y, seen, drive, lane, length)
+        size = length * 2
+        prior, spread, _ = dense(other, y, seen & False, drive, lane, length)
+        spread = spread.reshape(size, size)
+        away = (mean - prior).ravel()
+        second = cov.reshape(size, size) + np.outer(away, away)
+        states = np.trace(np.linalg.solve(spread, second)) + np.linalg.slogdet(spread)[1]
+        total = -0.5 * (states + size * np.log(2 * np.pi))
+        for t in range(length):
+            for j in np.flatnonzero(seen[t, :, lane]):
+                h, r = other.loading[j, :, lane], other.noise[j, lane]
+                square = (y[t, j, lane] - h @ mean[t]) ** 2 + h @ cov[t, :, t] @ h
+                total -= 0.5 * (square / r + np.log(2 * np.pi * r))
+        np.testing.assert_allclose(value[lane], total, atol=1e-9)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_statsmodels_says_the_same_of_single_series(gaps):
+    statespace = pytest.importorskip("statsmodels.tsa.statespace.mlemodel")
+    rng = np.random.default_rng(8)
+    q, p, length = 2, 3, 40
+    system, *_ = make(q, p)
+    system = System(*(part[..., :1] for part in system))
+    y = rng.standard_normal((length, p))
+    seen = rng.random((length, p)) < (0.7 if gaps else 1.1)
+    m, P, G, Q, H, R = (np.asarray(part)[..., 0] for part in system)
+    theirs = statespace.MLEModel(np.where(seen, y, np.nan), k_states=q)
+    theirs.ssm.initialize_known(m, P)
+    theirs["design"], theirs["obs_cov"] = H, np.diag(R)
+    theirs["transition"], theirs["selection"], theirs["state_cov"] = G, np.eye(q), Q
+    result = theirs.ssm.smooth()
+    valid = np.ones((length, 1), bool)
+    ours = RUN(Problem(system, y[:, :, None], seen[:, :, None], valid))
+    np.testing.assert_allclose(ours.loglik[0], result.llf, rtol=1e-10)
+    np.testing.assert_allclose(ours.mean[:, :, 0], result.smoothed_state.T, atol=1e-9)
+    cov = np.moveaxis(result.smoothed_state_cov, -1, 0)
+    np.testing.assert_allclose(ours.cov[..., 0], cov, atol=1e-9)
+    cross = np.moveaxis(result.smoothed_state_autocov, -1, 0)  # Cov(x_{t+1}, x_t) at t
+    np.testing.assert_allclose(ours.cross[1:, :, :, 0], cross[:-1], atol=1e-9)

@@ -1,0 +1,376 @@
+"""The mixed-effects state-space model (Section 5) as pure functions of (theta, f, data).
+
+    x_1 ~ N(m, P),   x_t = G_i x_{t-1} + B s_t + N(0, I),   y_t = H_i x_t + A_i w_t + N(0, R),
+
+with G_i = G + (effects), the free entries of H_i (its lower triangle) and of A_i likewise, and R
+diagonal. `theta` is a flat dict: ``start_mean`` (q,), ``start_covariance`` (q, q), ``dynamics`` G,
+``drive`` B, ``loading`` H, ``coef`` A, ``noise_covariance`` (p, 1, 1), ``effect_covariance``. The
+effects are deviations from the population's matrices; their mean is 0.
+
+Moments are taken of the residuals at the effects of the local pass, not of the outcomes: where a
+subject's states grow large, differences of large sums would leave nothing of its noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from avem.data._layout import Chunk
+from avem.effects.quadratic import EffectTerms, Quadratic
+from avem.local import kalman
+from avem.models import ssm_sums
+from avem.models.lanes import Theta, by_subject, to_lanes
+from avem.models.twins import Move, sign_flips
+
+
+class SSMLocal(NamedTuple):
+    """What one local pass leaves behind: moments of each subject's residuals e and regressors.
+
+    Of the step into t, r = (x_{t-1}, s_t) predicts the state; of the outcomes, v = (x_t, w_t).
+    """
+
+    loglik: Float[Array, " subject"]
+    """log p(D_i | f_i)."""
+    at: Float[Array, "d subject"]
+    """f_i."""
+    step_rr: Float[Array, "r r subject"]
+    step_er: Float[Array, "q r subject"]
+    seen_vv: Float[Array, "group v v subject"]
+    """Over the times when the group's outcomes were seen."""
+    seen_ev: Float[Array, "p v subject"]
+    seen_ee: Float[Array, "p subject"]
+    first: Float[Array, "q subject"]
+    """x_1 - m, summed over the subject's sequences."""
+    first_second: Float[Array, "q q subject"]
+    weight: Float[Array, " subject"]
+    """1; or a node's share."""
+
+
+@dataclass(frozen=True)
+class SSMKernel:
+    """One shape of state-space model; hashable, so that jit can key on it."""
+
+    n_latent: int
+    groups: tuple[tuple[int, ...], ...]
+    """Outcomes that are always seen together."""
+    x_cols: tuple[int, ...]
+    """Design columns of the outcomes' coefficients."""
+    z_cols: tuple[int, ...]
+    """Design columns of the outcomes' effects."""
+    drive_cols: tuple[int, ...]
+    """Design columns that act on the states."""
+    random_transition: bool
+    random_loading: bool
+
+    @property
+    def closed_form(self) -> bool:
+        """The expected log likelihood is quadratic in the effects."""
+        return True
+
+    @property
+    def concave(self) -> bool:
+        """And concave."""
+        return True
+
+    @property
+    def has_twins(self) -> bool:
+        """Other signs of the states are far away from where the prior is."""
+        return False
+
+    @property
+    def newton_keys(self) -> tuple[str, ...]:
+        """Every M-step has a closed form."""
+        return ()
+
+    # --- shapes ---------------------------------------------------------------------------------
+
+    @cached_property
+    def n_outcomes(self) -> int:
+        """p."""
+        return sum(map(len, self.groups))
+
+    @cached_property
+    def group_of(self) -> np.ndarray:
+        """(p,) the group of each outcome."""
+        out = np.empty(self.n_outcomes, int)
+        for number, group in enumerate(self.groups):
+            out[list(group)] = number
+        return out
+
+    @cached_property
+    def w_cols(self) -> tuple[int, ...]:
+        """Design columns that the outcomes read."""
+        return tuple(dict.fromkeys((*self.x_cols, *self.z_cols)))
+
+    @property
+    def n_effects(self) -> int:
+        """d."""
+        return len(self.transition_effects) + sum(len(row) for row, _ in self.outcome_effects)
+
+    @cached_property
+    def transition_effects(self) -> tuple[tuple[int, int], ...]:
+        """The entry of G that each of the first effects is added to, column by column."""
+        q = self.n_latent
+        return tuple((a, b) for b in range(q) for a in range(q)) if self.random_transition else ()
+
+    @cached_property
+    def loading_effects(self) -> tuple[tuple[int, int], ...]:
+        """The entry of H that each of the next effects is added to, column by column."""
+        entries = [(j, k) for k in range(self.n_latent) for j in range(k, self.n_outcomes)]
+        return tuple(entries) if self.random_loading else ()
+
+    @cached_property
+    def coef_effects(self) -> tuple[tuple[int, int], ...]:
+        """The outcome and the design column (place in `w_cols`) of each of the last effects."""
+        places = [self.w_cols.index(c) for c in self.z_cols]
+        return tuple((j, place) for j in range(self.n_outcomes) for place in places)
+
+    @cached_property
+    def outcome_effects(self) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+        """For each outcome its effects, and the entries of v = (x, w) that they multiply."""
+        at = len(self.transition_effects)
+        q = self.n_latent
+        entries = [*self.loading_effects, *((j, q + place) for j, place in self.coef_effects)]
+        out = []
+        for j in range(self.n_outcomes):
+            own = [(at + e, v) for e, (row, v) in enumerate(entries) if row == j]
+            out.append((np.array([e for e, _ in own], int), np.array([v for _, v in own], int)))
+        return tuple(out)
+
+    # --- a subject's matrices -------------------------------------------------------------------
+
+    def transition(self, theta: Theta, f: Float[Array, "d n"]) -> Float[Array, "q q n"]:
+        """G_i."""
+        g = theta["dynamics"][:, :, None]
+        if not self.random_transition:
+            return jnp.broadcast_to(g, (*g.shape[:2], f.shape[1]))
+        q = self.n_latent
+        return g + jnp.swapaxes(f[: q * q].reshape(q, q, -1), 0, 1)
+
+    def outcome_matrix(self, theta: Theta, f: Float[Array, "d n"]) -> Float[Array, "p v n"]:
+        """(H_i, A_i)."""
+        fixed = self.fixed_matrix(theta)[:, :, None]
+        return fixed + self.outcome_deviation(f)
+
+    def fixed_matrix(self, theta: Theta) -> Float[Array, "p v"]:
+        """(H, A), the coefficients at their places among `w_cols`."""
+        coef = jnp.zeros((self.n_outcomes, len(self.w_cols)))
+        places = np.array([self.w_cols.index(c) for c in self.x_cols], int)
+        if len(places):
+            coef = coef.at[:, places].set(theta["coef"])
+        return jnp.concatenate([theta["loading"], coef], axis=1)
+
+    def outcome_deviation(self, f: Float[Array, "d n"]) -> Float[Array, "p v n"]:
+        """The effects at their places in (H, A)."""
+        out = jnp.zeros((self.n_outcomes, self.n_latent + len(self.w_cols), f.shape[1]))
+        for j, (effects, entries) in enumerate(self.outcome_effects):
+            if len(effects):
+                out = out.at[j, entries].set(f[effects])
+        return out
+
+    def seen(self, chunk: Chunk) -> Array:
+        """(time, p, lane) which outcomes there are."""
+        return chunk.seen[:, self.group_of] & chunk.valid[:, None]
+
+    def _regressors(self, chunk: Chunk) -> tuple[Array, Array]:
+        """w and s at every step; s is 0 at the first, which nothing leads into."""
+        drive = chunk.a[:, np.array(self.drive_cols, int)]
+        return chunk.a[:, np.array(self.w_cols, int)], drive.at[:1].set(0.0)
+
+    def system(
+        self, theta: Theta, f: Array, chunk: Chunk, cov: Array | None = None
+    ) -> kalman.Problem:
+        """What the filter reads, every lane at its subject's effect.
+
+        With `cov`, expectations of the log densities under q (blocked mean field).
+        """
+        q = self.n_latent
+        f = to_lanes(f, chunk)
+        w, s = self._regressors(chunk)
+        matrix = self.outcome_matrix(theta, f)
+        seen = self.seen(chunk)
+        y = chunk.y - jnp.einsum("jan,tan->tjn", matrix[:, q:], w)
+        noise = theta["noise_covariance"][:, 0]
+        more = None
+        if cov is not None:
+            more = self._doubt(to_lanes(cov, chunk), noise, w, seen, chunk.valid)
+        return kalman.Problem(
+            system=kalman.System(
+                start_mean=theta["start_mean"][:, None],
+                start_cov=theta["start_covariance"][:, :, None],
+                transition=self.transition(theta, f),
+                state_noise=jnp.eye(q)[:, :, None],
+                loading=matrix[:, :q],
+                noise=noise,
+            ),
+            y=jnp.where(seen, y, 0.0),
+            seen=seen,
+            valid=chunk.valid,
+            drive=jnp.einsum("as,tsn->tan", theta["drive"], s) if self.drive_cols else None,
+            more=more,
+        )
+
+    def _doubt(self, cov: Array, noise: Array, w: Array, seen: Array, valid: Array):
+        """What uncertain matrices add to the log densities: -x'Jx/2 + l'x + c at every step."""
+        q = self.n_latent
+        precision = jnp.zeros((len(w), q, q, w.shape[-1]))
+        linear = jnp.zeros((len(w), q, w.shape[-1]))
+        constant = jnp.zeros((len(w), w.shape[-1]))
+        if self.random_transition:
+            # The variance of G x_{t-1}, summed over the states: there is a next step to leave for.
+            block = cov[: q * q, : q * q].reshape(q, q, q, q, -1)  # (b, a, b', a')
+            own = jnp.einsum("bacan->bcn", block)
+            goes_on = jnp.concatenate([valid[1:], jnp.zeros_like(valid[:1])])
+            precision += jnp.where(goes_on[:, None, None], own, 0.0)
+        for j, (effects, entries) in enumerate(self.outcome_effects):
+            if not len(effects):
+                continue
+            size = q + len(self.w_cols)
+            own = jnp.zeros((size, size, cov.shape[-1]))
+            own = own.at[entries[:, None], entries].set(cov[effects[:, None], effects]) / noise[j]
+            here = seen[:, j]
+            precision += jnp.where(here[:, None, None], own[:q, :q], 0.0)
+            pull = jnp.einsum("abn,tbn->tan", own[:q, q:], w)
+            linear -= jnp.where(here[:, None], pull, 0.0)
+            square = jnp.einsum("tan,abn,tbn->tn", w, own[q:, q:], w)
+            constant -= jnp.where(here, 0.5 * square, 0.0)
+        return kalman.More(precision, linear, constant)
+
+    # --- the local pass -------------------------------------------------------------------------
+
+    def path_posterior(self, theta: Theta, f: Array, chunk: Chunk, form: str) -> kalman.Smoothed:
+        """Smoothed states of every lane at its subject's effect."""
+        return kalman.smooth(self.system(theta, f, chunk))
+
+    def local(
+        self, theta: Theta, f: Array, chunk: Chunk, form: str, cov: Array | None = None
+    ) -> SSMLocal:
+        """Filter and smoother of every subject at its effect `f`, reduced to what is needed later.
+
+        ``form`` is for kernels with more than one; there is one here.
+        """
+        q = self.n_latent
+        problem = self.system(theta, f, chunk, cov)
+        found = kalman.smooth(problem)
+        mean, p_cov, valid = found.mean, found.cov, chunk.valid
+        w, s = self._regressors(chunk)
+
+        # Into every step but the first, from r = (x_{t-1}, s_t).
+        g = problem.system.transition
+        into = valid[1:, None]
+        before = jnp.where(into, mean[:-1], 0.0)
+        cov_before = jnp.where(into[:, None], p_cov[:-1], 0.0)
+        ahead = jnp.where(into, mean[1:], 0.0)
+        left = ahead - jnp.einsum("abn,tbn->tan", g, before)
+        if problem.drive is not None:
+            left -= jnp.where(into, problem.drive[1:], 0.0)
+        r = jnp.concatenate([before, jnp.where(into, s[1:], 0.0)], axis=1)
+        total_cov = cov_before.sum(0)
+        step_rr = jnp.einsum("tan,tbn->abn", r, r).at[:q, :q].add(total_cov)
+        step_er = jnp.einsum("tan,tbn->abn", left, r)
+        step_er = step_er.at[:, :q].add(
+            found.cross[1:].sum(0) - jnp.einsum("abn,bcn->acn", g, total_cov)
+        )
+
+        # Outcomes from v = (x_t, w_t).
+        loading = problem.system.loading
+        miss = problem.y - jnp.einsum("jan,tan->tjn", loading, mean)
+        miss = jnp.where(problem.seen, miss, 0.0)
+        v = jnp.concatenate([mean, w], axis=1)
+        vv, covs = [], []
+        for group in self.groups:
+            here = problem.seen[:, group[0]]
+            own = jnp.where(here[:, None], v, 0.0)
+            covs.append(jnp.where(here[:, None, None], p_cov, 0.0).sum(0))
+            vv.append(jnp.einsum("tan,tbn->abn", own, own).at[:q, :q].add(covs[-1]))
+        of_outcome = jnp.stack(covs)[self.group_of]  # (p, q, q, lane)
+        shrunk = jnp.einsum("jan,jabn->jbn", loading, of_outcome)
+        seen_ev = jnp.einsum("tjn,tan->jan", miss, v).at[:, :q].add(-shrunk)
+        seen_ee = (miss**2).sum(0) + (shrunk * loading).sum(1)
+
+        away = jnp.where(valid[0], mean[0] - theta["start_mean"][:, None], 0.0)
+        first_second = jnp.where(valid[0], p_cov[0], 0.0) + away[:, None] * away[None]
+        lanes = (step_rr, step_er, jnp.stack(vv), seen_ev, seen_ee, away, first_second)
+        moments = [by_subject(part, chunk) for part in (found.loglik, *lanes)]
+        return SSMLocal(moments[0], f, *moments[1:], weight=jnp.ones(f.shape[1]))
+
+    def weigh(self, local: SSMLocal, share: Float[Array, " subject"], chunk: Chunk) -> SSMLocal:
+        """A local pass that counts only with a share of each subject."""
+        moments = [part * share for part in local[2:]]
+        return SSMLocal(local.loglik, local.at, *moments)
+
+    # --- the expected log likelihood, as far as the effects act on it ---------------------------
+
+    def quadratic(self, theta: Theta, local: SSMLocal) -> Quadratic:
+        """Eqs. Lambda_gi to eta_hi, about the effects of the local pass."""
+        q, n = self.n_latent, local.loglik.shape[0]
+        curvature = jnp.zeros((self.n_effects, self.n_effects, n))
+        linear = jnp.zeros((self.n_effects, n))
+        if self.random_transition:
+            rr = local.step_rr[:q, :q]
+            block = rr[:, None, :, None] * jnp.eye(q)[None, :, None, :, None]
+            curvature = curvature.at[: q * q, : q * q].set(block.reshape(q * q, q * q, n))
+            slope = jnp.swapaxes(local.step_er[:, :q], 0, 1)
+            linear = linear.at[: q * q].set(slope.reshape(q * q, n))
+        noise = theta["noise_covariance"][:, 0, 0]
+        for j, (effects, entries) in enumerate(self.outcome_effects):
+            if len(effects):
+                vv = local.seen_vv[self.group_of[j]][entries[:, None], entries]
+                curvature = curvature.at[effects[:, None], effects].set(vv / noise[j])
+                linear = linear.at[effects].set(local.seen_ev[j, entries] / noise[j])
+        return Quadratic(curvature, linear, local.at)
+
+    def value(self, theta: Theta, mean, cov, local, quadratic: Quadratic, chunk: Chunk) -> Array:
+        """E_q Q(f) of every subject up to a constant; at the point `mean` when `cov` is None."""
+        return quadratic.value(mean, cov)
+
+    def effect_terms(
+        self, theta: Theta, mean, cov, local, quadratic: Quadratic, chunk: Chunk
+    ) -> EffectTerms:
+        """The same with derivatives in f."""
+        return quadratic.terms(mean, cov)
+
+    def twins(self, theta, matches) -> list[Move]:
+        """Other effects that turned signs of the states lead to."""
+        return sign_flips(self, theta)
+
+    # --- the M-step -----------------------------------------------------------------------------
+
+    def sums(self, local: SSMLocal, mean: Array, cov: Array | None, chunk: Chunk):
+        """What the M-step needs, summed over subjects, when the effects are N(mean, cov)."""
+        return ssm_sums.collect(self, local, mean, cov, chunk)
+
+    def maximise(self, theta, sums, fixed, free, noise_floor) -> dict[str, np.ndarray]:
+        """New entries of theta."""
+        return ssm_sums.maximise(self, theta, sums, fixed, free, noise_floor)
+
+    def slopes(self, theta, sums) -> dict[str, np.ndarray]:
+        """Derivatives of the expected complete log likelihood in them."""
+        return ssm_sums.slopes(self, theta, sums)
+
+    def shifted(self, sums, moves) -> Any:
+        """Batches of subjects are not offered here."""
+        raise NotImplementedError
+
+    def needed_by_newton(self, local: SSMLocal) -> None:
+        """Nothing: every M-step has a closed form here."""
+
+    def coef_terms(self, key: str, coef, mean, cov, local, chunk: Chunk) -> Any:
+        """Every M-step has a closed form here."""
+        raise NotImplementedError(key)
+
+    # --- the definition -------------------------------------------------------------------------
+
+    def expected_complete(
+        self, theta: Theta, f: Array, posterior: kalman.Smoothed, chunk: Chunk
+    ) -> Float[Array, " subject"]:
+        """E over p(U | D, f0) of log p(D, U | f; theta): the function that AVEM maximises."""
+        problem = self.system(theta, f, chunk)
+        return by_subject(kalman.expected_log_density(problem, posterior), chunk)

@@ -39,6 +39,7 @@ class Anchored:
 
     anchored = True
     has_q = False
+    nodes_stay = False
 
     def e_step(self, kernel, theta, anchor, around, chunk, form) -> Pass:
         """The local pass at the anchor, and the new q_i."""
@@ -56,6 +57,7 @@ class MeanField:
 
     anchored = False
     has_q = True
+    nodes_stay = False
 
     def e_step(self, kernel, theta, anchor, around, chunk, form) -> Pass:
         """The local pass with expected log densities, and the new q_i(f)."""

@@ -13,9 +13,10 @@ from jax import Array
 
 from avem.data._layout import Chunk
 from avem.effects.prior import log_joint
-from avem.inference.adaptive import Adaptive, Centres
+from avem.inference.adaptive import Adaptive
 from avem.inference.anchored import Anchored
 from avem.inference.em import EM, State
+from avem.inference.mixture import Centres
 from avem.inference.modes import moves
 from avem.models.kernel import Kernel
 from avem.models.lanes import Theta

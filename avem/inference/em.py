@@ -24,7 +24,7 @@ from avem.effects.prior import project_covariance
 from avem.errors import AvemError
 from avem.inference.anchored import TO_THE_END, Anchored
 from avem.inference.newton import climb
-from avem.inference.passes import Pass, Spread, Totals, coef_height, coef_pass
+from avem.inference.passes import Pass, Totals, coef_height, coef_pass
 from avem.inference.settle import best_anchors, settle, settle_q
 from avem.inference.theta import Match, absorb, pack_theta, unpack_theta
 from avem.models.general import CoefTerms
@@ -39,9 +39,8 @@ IMPOSSIBLE = (
 )
 NOISE_FLOOR, EFFECT_FLOOR = 1e-6, 1e-8
 """Smallest variance of a state and of an effect, in units of the outcome's overall variance."""
-_TRAVELS, _TRAVELS_FAR = 0.02, 0.2
-"""A change of theta, on the scale of the fit, after which nodes are put in new places; and draws,
-whose places matter more to what they find."""
+_TRAVELS = 0.02
+"""A change of theta, on the scale of the fit, after which nodes are put in new places."""
 Q_UPDATES = ("laplace", "quadrature")
 ANCHORS = ("mean", "optimal", "fixed")
 
@@ -53,6 +52,11 @@ class Method(Protocol):
     """One anchor per subject: it climbs to a mode, and better modes are searched for."""
     has_q: bool
     """A Gaussian q_i that takes several E-steps to settle."""
+
+    @property
+    def nodes_stay(self) -> bool:
+        """What it keeps beside the anchors stays where it is once the parameters hardly move."""
+        ...
 
     def e_step(
         self, kernel: Kernel, theta: Any, anchor: Any, around: Any, chunk: Chunk, form: str
@@ -193,12 +197,11 @@ class EM:
     ) -> tuple[Any, ...]:
         """What the method keeps beside the anchors for the next iteration."""
         found = [p.around for p in passes]
-        if state.around and not isinstance(found[0], Spread):
+        if state.around and self.method.nodes_stay:
             # Nodes follow the posteriors as long as the parameters travel; then they stay, and the
             # objective is one and the same function to the end.
             move = np.abs(pack_theta(theta) - pack_theta(state.theta)).max(initial=0.0)
-            by_draws = getattr(self.method, "by_draws", False)
-            found = found if move > (_TRAVELS_FAR if by_draws else _TRAVELS) else state.around
+            found = found if move > _TRAVELS else state.around
         return tuple(kept.shifted(shift) for kept in found if kept is not None)
 
     def e_step(self, state: State) -> list[Pass]:

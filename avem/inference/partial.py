@@ -53,6 +53,7 @@ class Partial:
 
     anchored = False
     has_q = True
+    nodes_stay = True
 
     def e_step(self, kernel, theta, anchor, around, chunk, form) -> Pass:
         """Local passes at the anchor and all nodes, and the new q_i of the anchored effects."""

@@ -35,6 +35,7 @@ class PriorNodes:
 
     anchored = False
     has_q = False
+    nodes_stay = False
 
     def e_step(self, kernel, theta, anchor, around, chunk, form) -> Pass:
         """Local passes at all nodes, weighed by the likelihood."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from avem.inference.adaptive import Adaptive
 from avem.inference.centres import find_centres, information, score_pass
 from avem.inference.em import EM, State
 from avem.inference.modes import Search
@@ -19,12 +20,24 @@ def begin(em: EM, state: State, rng: np.random.Generator) -> State:
 
     `em` is the adaptive iteration, `state` an anchored solution.
     """
-    found = find_centres(em, state, rng)
     raised = lifted(em, state)
     if raised is None:
-        return found
+        return find_centres(em, state, rng)
+    assert isinstance(em.method, Adaptive)
+    if em.method.by_draws:
+        # A covariance of many effects is singular in some direction at an anchored solution, and
+        # from there EM finds no way back; from too large a one it does.
+        return find_centres(em, _less_correlated(raised), rng)
+    found = find_centres(em, state, rng)
     other = find_centres(em, raised, rng)
     return max(found, other, key=lambda s: loglik(em, s))
+
+
+def _less_correlated(state: State) -> State:
+    """The effects' covariance halfway to a diagonal one."""
+    sigma = state.theta["effect_covariance"]
+    halfway = 0.5 * (sigma + np.diag(np.diagonal(sigma)))
+    return replace(state, theta={**state.theta, "effect_covariance": halfway})
 
 
 def loglik(em: EM, state: State) -> float:

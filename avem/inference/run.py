@@ -22,6 +22,7 @@ from avem.models.param_info import Params
 
 _NEAR = 1e-3
 """How near its solution AVEM comes before another method takes over."""
+_TOL_OF_DRAWS = 2e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +98,11 @@ def _refined(
 def _adapted(em: EM, state: State, rules: Rules, rng: np.random.Generator, watch: Watch) -> Run:
     """The adaptive tier from an anchored solution."""
     assert isinstance(em.method, Adaptive)
-    # Other draws would be another objective, neither better nor worse.
-    rules = replace(rules, max_searches=0 if em.method.by_draws else 1)
+    rules = replace(rules, max_searches=1)
+    if em.method.by_draws:
+        # Other draws would be another objective, neither better nor worse, and no digit beyond the
+        # error of the draws is worth an iteration.
+        rules = replace(rules, max_searches=0, tol=max(rules.tol, _TOL_OF_DRAWS))
     return iterate(em, begin(em, replace(state, around=()), rng), rules, rng, watch)
 
 

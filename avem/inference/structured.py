@@ -47,6 +47,7 @@ class Structured:
 
     anchored = False
     has_q = True
+    nodes_stay = False
 
     @classmethod
     def make(cls, n_effects: int, n_nodes: int | None) -> Structured:

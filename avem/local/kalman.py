@@ -2,10 +2,11 @@
 
     x_1 ~ N(m, P),   x_t = G x_{t-1} + u_t + N(0, Q),   y_t = H x_t + N(0, R),   R diagonal.
 
-As in `hmm`, many sequences ("lanes") are passed at once, on the last axis, with small matrices of
-the latent dimension q unrolled over it. The update is in information form: what the outcomes of a
-step say of the state is H'R^-1 H and H'R^-1 y, to which a missing cell adds nothing, so no matrix
-of the outcomes' dimension is ever inverted.
+As in `hmm`, many sequences ("lanes") are passed at once, on the last axis, with small matrices
+unrolled over it. The update is in information form: what the outcomes of a step say of the state is
+H'R^-1 H and H'R^-1 y, to which a missing cell adds nothing, so no matrix of the outcomes' dimension
+is ever inverted. The backward pass shows the moments of one step after the other to a `visit`, so
+that sums over time need no arrays over time.
 
 A lane may be shorter than the arrays: ``valid`` marks its steps. A padded step leaves the recursion
 as it was and contributes exactly 0. A missing observation is not a padded step: the state moves on.
@@ -13,14 +14,16 @@ as it was and contributes exactly 0. A missing observation is not a padded step:
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float
 
-from avem.numerics.linalg import cholesky, inverse_and_logdet
+from avem.numerics.linalg import inverse_and_logdet
+from avem.numerics.matrices import Matrix, pack
 
 _LOG_2PI = float(np.log(2 * np.pi))
 
@@ -64,9 +67,13 @@ class Filtered(NamedTuple):
     loglik: Float[Array, " lane"]
     mean: Float[Array, "time q lane"]
     cov: Float[Array, "time q q lane"]
-    predicted_mean: Float[Array, "time q lane"]
-    """From the outcomes before it."""
-    predicted_cov: Float[Array, "time q q lane"]
+
+
+class Predicted(NamedTuple):
+    """What is known of every step from the outcomes before it."""
+
+    mean: Float[Array, "time q lane"]
+    cov: Float[Array, "time q q lane"]
 
 
 class Smoothed(NamedTuple):
@@ -79,96 +86,194 @@ class Smoothed(NamedTuple):
     """Cov(x_t, x_{t-1}); 0 at the first step."""
 
 
-def filter_states(problem: Problem) -> Filtered:
-    """Means and covariances of the states given the past, and the log likelihood of every lane."""
+class Step(NamedTuple):
+    """The smoothed moments of one step, and of the move from it to the next."""
+
+    mean: Matrix
+    """(q, 1)."""
+    cov: Matrix
+    ahead: Matrix
+    """The mean of the next step."""
+    cross: Matrix
+    """Cov(x_{t+1}, x_t)."""
+    valid: Bool[Array, " lane"]
+    goes_on: Bool[Array, " lane"]
+    """There is a next step."""
+    also: Any
+    """What the caller wants to see at this step."""
+
+
+class _Packed(NamedTuple):
+    """A system's matrices."""
+
+    transition: Matrix
+    state_noise: Matrix
+    loading: Matrix
+
+    @classmethod
+    def of(cls, system: System, n_lanes: int) -> _Packed:
+        def full(array: Array) -> Array:
+            return jnp.broadcast_to(array, (*array.shape[:-1], n_lanes))
+
+        loading = pack(full(system.loading))
+        transition = pack(full(system.transition), loading)
+        return cls(transition, pack(full(system.state_noise), loading), loading)
+
+    def ahead(self, mean: Matrix, cov: Matrix, drive: Matrix | None) -> tuple[Matrix, Matrix]:
+        """Mean and covariance of the next step's state."""
+        mean = self.transition @ mean
+        cov = self.transition @ cov @ self.transition.T + self.state_noise
+        return (mean if drive is None else mean + drive), cov
+
+
+def _column(array: Float[Array, "*time i lane"], alike: Matrix) -> Matrix:
+    return pack(array[..., None, :], alike)
+
+
+def _filter(problem: Problem) -> tuple[_Packed, Array, Matrix, Matrix, Matrix | None]:
+    """The matrices, log likelihood, filtered means and covariances, and the next step's drive."""
     system, y, seen, valid, drive, more = problem
-    n_lanes, q = y.shape[-1], system.transition.shape[0]
-    system = System(*(jnp.broadcast_to(p, (*p.shape[:-1], n_lanes)) for p in system))
-    y = jnp.where(seen, y, 0.0)
+    n_lanes = y.shape[-1]
+    packed = _Packed.of(system, n_lanes)
+    loading = packed.loading
     weight = jnp.where(seen, 1.0 / system.noise, 0.0)
     constant = jnp.where(seen, _LOG_2PI + jnp.log(system.noise), 0.0).sum(1)
     # The drive of the next step acts when this one is left.
-    after = jnp.zeros((len(y), q, n_lanes)) if drive is None else jnp.roll(drive, -1, axis=0)
+    after = None if drive is None else _column(jnp.roll(drive, -1, axis=0), loading)
+    if more is not None:
+        more = (pack(more.precision, loading), _column(more.linear, loading), more.constant)
 
     def step(carry, now):
         mean, cov, total = carry
-        y_t, seen_t, w, const, valid_t, u, other = now
-        prior, prior_logdet = inverse_and_logdet(cov)
-        precision = prior + jnp.einsum("jan,jn,jbn->abn", system.loading, w, system.loading)
+        y_t, w, const, valid_t, u, other = now
+        prior, prior_logdet = cov.inverse_and_logdet()
+        weighed = loading.scaled(w)
+        precision = prior + loading.T @ weighed
+        miss = y_t - loading @ mean
+        pull = weighed.T @ miss
         if other is not None:
-            precision += other.precision
-        posterior, logdet = inverse_and_logdet(precision)
-        miss = jnp.where(seen_t, y_t - _apply(system.loading, mean), 0.0)
-        pull = (system.loading * (w * miss)[:, None]).sum(0)
-        if other is not None:
-            pull += other.linear - _apply(other.precision, mean)
-        known = mean + _apply(posterior, pull)
+            precision, pull = precision + other[0], pull + other[1] - other[0] @ mean
+        posterior, logdet = precision.inverse_and_logdet()
+        known = mean + posterior @ pull
         # r'S^-1 r with S^-1 r = R^-1 (y - H x), x the filtered state: nothing large cancels.
-        left = y_t - _apply(system.loading, known)
-        square = (miss * w * left).sum(0)
+        square = miss.scaled(w).dot(y_t - loading @ known)
         if other is not None:
-            square += (mean * _apply(other.precision, known)).sum(0)
-            square -= (other.linear * (mean + known)).sum(0) + 2.0 * other.constant
+            square += mean.dot(other[0] @ known) - other[1].dot(mean + known) - 2.0 * other[2]
         total += jnp.where(valid_t, -0.5 * (const + prior_logdet + logdet + square), 0.0)
-        ahead = _apply(system.transition, known) + u
-        spread = _sandwich(system.transition, posterior) + system.state_noise
-        here = Filtered(total, known, posterior, mean, cov)
-        carry = (jnp.where(valid_t, ahead, mean), jnp.where(valid_t, spread, cov), total)
-        return carry, here[1:]
+        next_mean, next_cov = packed.ahead(known, posterior, u)
+        carry = (next_mean.where(valid_t, mean), next_cov.where(valid_t, cov), total)
+        return carry, (known, posterior)
 
     first = system.start_mean + (0.0 if drive is None else drive[0])
-    start = (first, system.start_cov, jnp.zeros(n_lanes, y.dtype))
-    (_, _, loglik), parts = lax.scan(step, start, (y, seen, weight, constant, valid, after, more))
-    return Filtered(loglik, *parts)
+    q = len(first)
+    start = (
+        _column(jnp.broadcast_to(first, (q, n_lanes)), loading),
+        pack(jnp.broadcast_to(system.start_cov, (q, q, n_lanes)), loading),
+        jnp.zeros(n_lanes, y.dtype),
+    )
+    # What was not seen has weight 0; it must be a number all the same.
+    values = _column(jnp.where(seen, y, 0.0), loading)
+    scanned = (values, _column(weight, loading), constant, valid, after, more)
+    (_, _, loglik), (mean, cov) = lax.scan(step, start, scanned)
+    return packed, loglik, mean, cov, after
+
+
+def filter_states(problem: Problem) -> Filtered:
+    """Means and covariances of the states given the past, and the log likelihood of every lane."""
+    _, loglik, mean, cov, _ = _filter(problem)
+    return Filtered(loglik, mean.unpack()[..., 0, :], cov.unpack())
+
+
+def predict_states(problem: Problem) -> Predicted:
+    """Means and covariances of the states given the outcomes before each step."""
+    packed, _, mean, cov, after = _filter(problem)
+    ahead, spread = (part.unpack() for part in packed.ahead(mean, cov, after))
+    system, n_lanes = problem.system, problem.y.shape[-1]
+    first = system.start_mean + (0.0 if problem.drive is None else problem.drive[0])
+    first = jnp.broadcast_to(first, (len(first), n_lanes))
+    start = jnp.broadcast_to(system.start_cov, (len(first), *first.shape))
+    return Predicted(
+        jnp.concatenate([first[None], ahead[:-1, :, 0]]),
+        jnp.concatenate([start[None], spread[:-1]]),
+    )
+
+
+def visit_smoothed(
+    problem: Problem, visit: Callable[[Any, Step], tuple[Any, Any]], total: Any, also: Any = None
+) -> tuple[Array, Any, Any]:
+    """From the last step to the first: `visit` gets what it returned before, and the step.
+
+    Returns the log likelihood, its last total, and what else it returned at every step; ``also``
+    has time on its first axis.
+    """
+    packed, loglik, mean, cov, after = _filter(problem)
+    valid = problem.valid
+    goes_on = jnp.concatenate([valid[1:], jnp.zeros_like(valid[:1])])
+
+    def step(carry, now):
+        ahead, cov_ahead, total = carry
+        mean, cov, u, valid_t, goes_on, also_t = now
+        predicted, predicted_cov = packed.ahead(mean, cov, u)
+        inverse, _ = predicted_cov.inverse_and_logdet()
+        gain = cov @ packed.transition.T @ inverse
+        back = mean + gain @ (ahead - predicted)
+        spread = cov + gain @ (cov_ahead - predicted_cov) @ gain.T
+        cross = (cov_ahead @ gain.T).where(goes_on)
+        mean, cov = back.where(goes_on, mean), spread.where(goes_on, cov)
+        seen = Step(mean, cov, ahead, cross, valid_t, goes_on, also_t)
+        total, each = visit(total, seen)
+        return (mean, cov, total), each
+
+    n_lanes, q = problem.y.shape[-1], problem.system.transition.shape[0]
+    nothing = jnp.zeros((q, n_lanes), problem.y.dtype)
+    last = (
+        _column(nothing, packed.loading),
+        pack(jnp.zeros((q, *nothing.shape), nothing.dtype), packed.loading),
+        total,
+    )
+    (_, _, total), each = lax.scan(
+        step, last, (mean, cov, after, valid, goes_on, also), reverse=True
+    )
+    return loglik, total, each
 
 
 def smooth(problem: Problem) -> Smoothed:
     """Means, covariances and lag-one covariances of the states given all outcomes of the lane."""
-    found = filter_states(problem)
-    transition, valid = problem.system.transition, problem.valid
 
-    def step(carry, now):
-        mean_ahead, cov_ahead = carry
-        mean, cov, predicted_mean, predicted_cov, goes_on = now
-        gain = _gain(transition, cov, predicted_cov)
-        back = mean + _apply(gain, mean_ahead - predicted_mean)
-        spread = cov + _sandwich(gain, cov_ahead - predicted_cov)
-        cross = jnp.einsum("abn,cbn->acn", cov_ahead, gain)  # Cov(x_{t+1}, x_t)
-        mean, cov = jnp.where(goes_on, back, mean), jnp.where(goes_on, spread, cov)
-        return (mean, cov), (mean, cov, jnp.where(goes_on, cross, 0.0))
+    def visit(_, step: Step):
+        return None, (step.mean.where(step.valid), step.cov.where(step.valid), step.cross)
 
-    scanned, goes_on = _following(found, valid)
-    last = (jnp.zeros_like(found.mean[0]), jnp.zeros_like(found.cov[0]))
-    _, (mean, cov, cross) = lax.scan(step, last, (*scanned, goes_on), reverse=True)
-    return Smoothed(
-        found.loglik,
-        jnp.where(valid[:, None], mean, 0.0),
-        jnp.where(valid[:, None, None], cov, 0.0),
-        jnp.roll(cross, 1, axis=0),  # the pair (t+1, t) was met at t; the last step has none
-    )
+    loglik, _, (mean, cov, cross) = visit_smoothed(problem, visit, None)
+    # The pair (t+1, t) was met at t; the last step has none.
+    crosses = jnp.roll(cross.unpack(), 1, axis=0)
+    return Smoothed(loglik, mean.unpack()[..., 0, :], cov.unpack(), crosses)
 
 
 def sample_states(
     problem: Problem, normal: Float[Array, "time q lane"]
 ) -> Float[Array, "time q lane"]:
     """One draw of every lane's states given its outcomes, from given standard normal numbers."""
-    found = filter_states(problem)
-    transition, valid = problem.system.transition, problem.valid
+    packed, _, mean, cov, after = _filter(problem)
+    valid = problem.valid
+    goes_on = jnp.concatenate([valid[1:], jnp.zeros_like(valid[:1])])
 
     def step(ahead, now):
-        mean, cov, predicted_mean, predicted_cov, goes_on, z = now
-        gain = _gain(transition, cov, predicted_cov)
-        back = mean + _apply(gain, ahead - predicted_mean)
-        left = cov - _sandwich(gain, predicted_cov)
-        centre, spread = jnp.where(goes_on, back, mean), jnp.where(goes_on, left, cov)
-        drawn = centre + _apply(cholesky(spread), z)
+        mean, cov, u, goes_on, z = now
+        predicted, predicted_cov = packed.ahead(mean, cov, u)
+        inverse, _ = predicted_cov.inverse_and_logdet()
+        gain = cov @ packed.transition.T @ inverse
+        back = mean + gain @ (ahead - predicted)
+        left = cov - gain @ predicted_cov @ gain.T
+        centre, spread = back.where(goes_on, mean), left.where(goes_on, cov)
+        drawn = centre + spread.cholesky() @ z
         return drawn, drawn
 
-    scanned, goes_on = _following(found, valid)
+    nothing = jnp.zeros(normal.shape[1:], normal.dtype)
+    z = _column(normal, packed.loading)
     _, path = lax.scan(
-        step, jnp.zeros_like(found.mean[0]), (*scanned, goes_on, normal), reverse=True
+        step, _column(nothing, packed.loading), (mean, cov, after, goes_on, z), reverse=True
     )
-    return jnp.where(valid[:, None], path, 0.0)
+    return jnp.where(valid[:, None], path.unpack()[..., 0, :], 0.0)
 
 
 def expected_log_density(problem: Problem, found: Smoothed) -> Float[Array, " lane"]:
@@ -196,26 +301,3 @@ def expected_log_density(problem: Problem, found: Smoothed) -> Float[Array, " la
     density = -0.5 * (square / system.noise + jnp.log(system.noise) + _LOG_2PI)
     total += jnp.where(seen, density, 0.0).sum((0, 1))
     return total - 0.5 * _LOG_2PI * mean.shape[1] * valid.sum(0)
-
-
-def _following(found: Filtered, valid: Array) -> tuple[tuple[Array, ...], Array]:
-    """What the backward passes read at t: filtered moments, the next step's predicted ones, and
-    whether there is a next step."""
-    ahead = [jnp.roll(part, -1, axis=0) for part in (found.predicted_mean, found.predicted_cov)]
-    goes_on = jnp.concatenate([valid[1:], jnp.zeros_like(valid[:1])])
-    return (found.mean, found.cov, *ahead), goes_on
-
-
-def _gain(transition: Array, cov: Array, predicted_cov: Array) -> Array:
-    """P G' (P ahead)^-1."""
-    inverse, _ = inverse_and_logdet(predicted_cov)
-    return jnp.einsum("abn,cbn,cdn->adn", cov, transition, inverse)
-
-
-def _apply(matrix: Array, vector: Array) -> Array:
-    return (matrix * vector[None]).sum(1)
-
-
-def _sandwich(matrix: Array, middle: Array) -> Array:
-    """A M A'."""
-    return jnp.einsum("abn,bcn,dcn->adn", matrix, middle, matrix)

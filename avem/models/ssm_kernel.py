@@ -13,6 +13,7 @@ subject's states grow large, differences of large sums would leave nothing of it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ from avem.local import kalman
 from avem.models import ssm_sums
 from avem.models.lanes import Theta, by_subject, to_lanes
 from avem.models.twins import Move, sign_flips
+from avem.numerics.matrices import Matrix, pack
 
 
 class SSMLocal(NamedTuple):
@@ -256,50 +258,30 @@ class SSMKernel:
 
         ``form`` is for kernels with more than one; there is one here.
         """
-        q = self.n_latent
         problem = self.system(theta, f, chunk, cov)
-        found = kalman.smooth(problem)
-        mean, p_cov, valid = found.mean, found.cov, chunk.valid
-        w, s = self._regressors(chunk)
-
-        # Into every step but the first, from r = (x_{t-1}, s_t).
-        g = problem.system.transition
-        into = valid[1:, None]
-        before = jnp.where(into, mean[:-1], 0.0)
-        cov_before = jnp.where(into[:, None], p_cov[:-1], 0.0)
-        ahead = jnp.where(into, mean[1:], 0.0)
-        left = ahead - jnp.einsum("abn,tbn->tan", g, before)
-        if problem.drive is not None:
-            left -= jnp.where(into, problem.drive[1:], 0.0)
-        r = jnp.concatenate([before, jnp.where(into, s[1:], 0.0)], axis=1)
-        total_cov = cov_before.sum(0)
-        step_rr = jnp.einsum("tan,tbn->abn", r, r).at[:q, :q].add(total_cov)
-        step_er = jnp.einsum("tan,tbn->abn", left, r)
-        step_er = step_er.at[:, :q].add(
-            found.cross[1:].sum(0) - jnp.einsum("abn,bcn->acn", g, total_cov)
+        sums = _Moments.start(self, problem)
+        loglik, sums, _ = kalman.visit_smoothed(
+            problem, sums.visit(problem), sums, sums.also(self, problem, *self._regressors(chunk))
         )
-
-        # Outcomes from v = (x_t, w_t).
-        loading = problem.system.loading
-        miss = problem.y - jnp.einsum("jan,tan->tjn", loading, mean)
-        miss = jnp.where(problem.seen, miss, 0.0)
-        v = jnp.concatenate([mean, w], axis=1)
-        vv, covs = [], []
-        for group in self.groups:
-            here = problem.seen[:, group[0]]
-            own = jnp.where(here[:, None], v, 0.0)
-            covs.append(jnp.where(here[:, None, None], p_cov, 0.0).sum(0))
-            vv.append(jnp.einsum("tan,tbn->abn", own, own).at[:q, :q].add(covs[-1]))
-        of_outcome = jnp.stack(covs)[self.group_of]  # (p, q, q, lane)
-        shrunk = jnp.einsum("jan,jabn->jbn", loading, of_outcome)
-        seen_ev = jnp.einsum("tjn,tan->jan", miss, v).at[:, :q].add(-shrunk)
-        seen_ee = (miss**2).sum(0) + (shrunk * loading).sum(1)
-
-        away = jnp.where(valid[0], mean[0] - theta["start_mean"][:, None], 0.0)
-        first_second = jnp.where(valid[0], p_cov[0], 0.0) + away[:, None] * away[None]
-        lanes = (step_rr, step_er, jnp.stack(vv), seen_ev, seen_ee, away, first_second)
-        moments = [by_subject(part, chunk) for part in (found.loglik, *lanes)]
+        away = jnp.where(chunk.valid[0], sums.mean.unpack()[:, 0] - theta["start_mean"][:, None], 0)
+        spread = jnp.where(chunk.valid[0], sums.cov.unpack(), 0.0)
+        lanes = (loglik, *self._assembled(sums, chunk), away, spread + away[:, None] * away[None])
+        moments = [by_subject(part, chunk) for part in lanes]
         return SSMLocal(moments[0], f, *moments[1:], weight=jnp.ones(f.shape[1]))
+
+    def _assembled(self, sums: _Moments, chunk: Chunk) -> tuple[Array, ...]:
+        """Moments of whole regressors r and v, from those of the states and the known columns'."""
+        w, s = self._regressors(chunk)
+        into = jnp.where(chunk.valid[1:, None], s[1:], 0.0)
+        step_rr = _bordered(sums.xx, sums.xs, into)
+        step_er = _beside(sums.ex, sums.es)
+        seen = [self.seen(chunk)[:, group[0]] for group in self.groups]
+        seen_vv = [
+            _bordered(xx, None if xw is None else xw, jnp.where(here[:, None], w, 0.0))
+            for xx, xw, here in zip(sums.seen_xx, sums.seen_xw, seen, strict=True)
+        ]
+        seen_ev = _beside(sums.seen_ex, sums.seen_ew)
+        return step_rr, step_er, jnp.stack(seen_vv), seen_ev, sums.seen_ee.unpack()[:, 0]
 
     def weigh(self, local: SSMLocal, share: Float[Array, " subject"], chunk: Chunk) -> SSMLocal:
         """A local pass that counts only with a share of each subject."""
@@ -374,3 +356,112 @@ class SSMKernel:
         """E over p(U | D, f0) of log p(D, U | f; theta): the function that AVEM maximises."""
         problem = self.system(theta, f, chunk)
         return by_subject(kalman.expected_log_density(problem, posterior), chunk)
+
+
+class _Moments(NamedTuple):
+    """Sums over the steps of every lane, while the backward pass is on its way."""
+
+    mean: Matrix
+    """Of the step visited last, which at the end is the first."""
+    cov: Matrix
+    xx: Matrix
+    """Of the states that are left for a next step."""
+    ex: Matrix
+    xs: Matrix | None
+    es: Matrix | None
+    seen_xx: tuple[Matrix, ...]
+    """By group of outcomes."""
+    seen_xw: tuple[Matrix | None, ...]
+    seen_ex: Matrix
+    seen_ew: Matrix | None
+    seen_ee: Matrix
+
+    @classmethod
+    def start(cls, kernel: SSMKernel, problem: kalman.Problem) -> _Moments:
+        """Nothing yet."""
+        alike, n = pack(problem.system.loading), problem.y.shape[-1]
+        q, p, n_groups = kernel.n_latent, kernel.n_outcomes, len(kernel.groups)
+
+        def zeros(rows: int, columns: int) -> Any:
+            return pack(jnp.zeros((rows, columns, n)), alike) if columns else None
+
+        s, w = len(kernel.drive_cols), len(kernel.w_cols)
+        return cls(
+            zeros(q, 1),
+            zeros(q, q),
+            zeros(q, q),
+            zeros(q, q),
+            zeros(q, s),
+            zeros(q, s),
+            (zeros(q, q),) * n_groups,
+            (zeros(q, w),) * n_groups,
+            zeros(p, q),
+            zeros(p, w),
+            zeros(p, 1),
+        )
+
+    def also(
+        self, kernel: SSMKernel, problem: kalman.Problem, w: Array, s: Array
+    ) -> tuple[Any, ...]:
+        """What `visit` reads at every step besides the states."""
+
+        def column(array: Array) -> Any:
+            return pack(array[..., None, :], self.seen_ee) if array.shape[1] else None
+
+        seen = problem.seen.astype(problem.y.dtype)
+        drive = None if problem.drive is None else column(jnp.roll(problem.drive, -1, axis=0))
+        masks = tuple(problem.seen[:, group[0]] for group in kernel.groups)
+        return column(problem.y), column(seen), column(w), column(jnp.roll(s, -1, 0)), drive, masks
+
+    def visit(self, problem: kalman.Problem) -> Callable[[_Moments, kalman.Step], Any]:
+        """Adds a step to the sums."""
+        loading = pack(problem.system.loading)
+        transition = pack(problem.system.transition, loading)
+
+        def add(total: _Moments, step: kalman.Step) -> tuple[_Moments, None]:
+            y, seen, w, s, drive, masks = step.also
+            mean, cov, on = step.mean, step.cov, step.goes_on
+            xx = mean @ mean.T + cov
+            left = step.ahead - transition @ mean
+            left = (left if drive is None else left - drive).where(on)
+            shrunk = (transition @ cov).where(on)
+            miss = (y - loading @ mean).scaled(seen)
+            known = (loading @ cov).scaled(seen)
+
+            def more(old: Any, new: Callable[[], Any]) -> Any:
+                return None if old is None else old + new()
+
+            return _Moments(
+                mean=mean,
+                cov=cov,
+                xx=total.xx + xx.where(on),
+                ex=total.ex + left @ mean.T + step.cross - shrunk,
+                xs=more(total.xs, lambda: (mean @ s.T).where(on)),
+                es=more(total.es, lambda: left @ s.T),
+                seen_xx=tuple(
+                    old + xx.where(mask) for old, mask in zip(total.seen_xx, masks, strict=True)
+                ),
+                seen_xw=tuple(
+                    more(old, lambda mask=mask: (mean @ w.T).where(mask))
+                    for old, mask in zip(total.seen_xw, masks, strict=True)
+                ),
+                seen_ex=total.seen_ex + miss @ mean.T - known,
+                seen_ew=more(total.seen_ew, lambda: miss @ w.T),
+                seen_ee=total.seen_ee + miss.row_dots(miss) + known.row_dots(loading),
+            ), None
+
+        return add
+
+
+def _bordered(xx: Matrix, xc: Matrix | None, columns: Array) -> Array:
+    """The second moments of (x, c), from those of the states and the known columns c."""
+    if xc is None:
+        return xx.unpack()
+    cross = xc.unpack()
+    known = (columns[:, :, None] * columns[:, None]).sum(0)
+    top = jnp.concatenate([xx.unpack(), cross], axis=1)
+    return jnp.concatenate([top, jnp.concatenate([jnp.swapaxes(cross, 0, 1), known], axis=1)])
+
+
+def _beside(left: Matrix, right: Matrix | None) -> Array:
+    return left.unpack() if right is None else jnp.concatenate([left.unpack(), right.unpack()], 1)

@@ -10,6 +10,7 @@ from avem.local.kalman import (
     System,
     expected_log_density,
     filter_states,
+    predict_states,
     sample_states,
     smooth,
 )
@@ -72,7 +73,7 @@ def dense(system, y, seen, drive, lane, length):
     return mean.reshape(length, q), cov.reshape(length, q, length, q), loglik
 
 
-@pytest.mark.parametrize(("q", "p"), [(1, 1), (2, 3), (4, 5)])
+@pytest.mark.parametrize(("q", "p"), [(1, 1), (2, 3), (4, 5), (7, 8)])
 def test_smoothing_equals_the_dense_joint_gaussian(q, p):
     system, y, seen, valid, drive = make(q, p)
     found = jax.tree.map(np.asarray, RUN(Problem(system, y, seen, valid, drive)))
@@ -93,13 +94,14 @@ def test_smoothing_equals_the_dense_joint_gaussian(q, p):
 def test_filtering_uses_the_past_alone():
     system, y, seen, valid, drive = make(2, 3)
     found = in_float64(jax.jit(filter_states))(Problem(system, y, seen, valid, drive))
+    ahead = in_float64(jax.jit(predict_states))(Problem(system, y, seen, valid, drive))
     for t in (0, 2, 3):
         mean, cov, _ = dense(system, y, seen & (np.arange(T) <= t)[:, None, None], drive, 0, 6)
         np.testing.assert_allclose(found.mean[t, :, 0], mean[t], atol=1e-10)
         np.testing.assert_allclose(found.cov[t, :, :, 0], cov[t, :, t], atol=1e-10)
         mean, cov, _ = dense(system, y, seen & (np.arange(T) < t)[:, None, None], drive, 0, 6)
-        np.testing.assert_allclose(found.predicted_mean[t, :, 0], mean[t], atol=1e-10)
-        np.testing.assert_allclose(found.predicted_cov[t, :, :, 0], cov[t, :, t], atol=1e-10)
+        np.testing.assert_allclose(ahead.mean[t, :, 0], mean[t], atol=1e-10)
+        np.testing.assert_allclose(ahead.cov[t, :, :, 0], cov[t, :, t], atol=1e-10)
 
 
 def test_padding_changes_no_bit():

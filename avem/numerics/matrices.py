@@ -1,0 +1,220 @@
+"""Small matrices, many at once, written as one writes matrices: ``A @ B.T + C``.
+
+There are two kinds with the same operations. `Unrolled` has one array per entry, each over the
+batch: a compiler makes one loop over the batch of all that is done with them, which for 2 x 2 is
+several times faster than a general product of batches. `Batched` has one array, and is for those
+whose unrolled products would be long to compile. `pack` chooses. A vector is a matrix with one
+column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, Float
+
+_LARGEST = 6
+_MOST_ENTRIES = 48
+
+
+def pack(array: Float[Array, "*time i j n"], alike: Matrix | None = None) -> Matrix:
+    """Matrices from an array whose last axis is the batch; of the kind of `alike` if given."""
+    rows, columns = array.shape[-3:-1]
+    small = min(rows, columns) <= _LARGEST and rows * columns <= _MOST_ENTRIES
+    if small if alike is None else isinstance(alike, Unrolled):
+        entries = tuple(tuple(array[..., i, j, :] for j in range(columns)) for i in range(rows))
+        return Unrolled(entries)
+    return Batched(jnp.moveaxis(array, -1, -3))
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True, eq=False)
+class Unrolled:
+    """Entries apart: a tuple of rows, each a tuple of arrays over the batch."""
+
+    entries: tuple[tuple[Array, ...], ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return len(self.entries), len(self.entries[0]) if self.entries else 0
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
+        """For JAX."""
+        return self.entries, None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, entries: Any) -> Unrolled:
+        """For JAX."""
+        return cls(tuple(entries))
+
+    def unpack(self) -> Float[Array, "*time i j n"]:
+        """The inverse of `pack`."""
+        return jnp.stack([jnp.stack(row, axis=-2) for row in self.entries], axis=-3)
+
+    def _each(self, function: Any, *others: Unrolled) -> Unrolled:
+        together = zip(self.entries, *(other.entries for other in others), strict=True)
+        return Unrolled(
+            tuple(tuple(function(*cells) for cells in zip(*rows, strict=True)) for rows in together)
+        )
+
+    def __add__(self, other: Any) -> Unrolled:
+        return self._each(lambda a, b: a + b, other)
+
+    def __sub__(self, other: Any) -> Unrolled:
+        return self._each(lambda a, b: a - b, other)
+
+    def __matmul__(self, other: Any) -> Unrolled:
+        columns = list(zip(*other.entries, strict=True))
+        return Unrolled(
+            tuple(tuple(_dot(row, column) for column in columns) for row in self.entries)
+        )
+
+    @property
+    def T(self) -> Unrolled:
+        """The transpose."""
+        return Unrolled(tuple(zip(*self.entries, strict=True)))
+
+    def scaled(self, rows: Any) -> Unrolled:
+        """Every row times an entry of the column `rows`."""
+        pairs = zip(self.entries, rows.entries, strict=True)
+        return Unrolled(tuple(tuple(a * unit for a in row) for row, (unit,) in pairs))
+
+    def where(self, mask: Bool[Array, " n"], other: Any = 0.0) -> Unrolled:
+        """These matrices where `mask`, and the others elsewhere."""
+        if isinstance(other, Unrolled):
+            return self._each(lambda a, b: jnp.where(mask, a, b), other)
+        return self._each(lambda a: jnp.where(mask, a, other))
+
+    def dot(self, other: Any) -> Array:
+        """The sum of the products of all entries: tr A'B."""
+        mine = [a for row in self.entries for a in row]
+        return _dot(mine, [b for row in other.entries for b in row])
+
+    def row_dots(self, other: Any) -> Unrolled:
+        """The sums of the products of the entries of each row, as a column."""
+        pairs = zip(self.entries, other.entries, strict=True)
+        return Unrolled(tuple((_dot(mine, theirs),) for mine, theirs in pairs))
+
+    def cholesky(self) -> Unrolled:
+        """The lower factor."""
+        zero, low = jnp.zeros_like(self.entries[0][0]), _factor(self.entries)
+        size = range(len(low))
+        return Unrolled(tuple(tuple(low[i][j] if j <= i else zero for j in size) for i in size))
+
+    def inverse_and_logdet(self) -> tuple[Unrolled, Array]:
+        """Of positive definite matrices."""
+        low, size = _factor(self.entries), range(len(self.entries))
+        half: list[list[Any]] = [[None for _ in size] for _ in size]
+        for j in size:  # the factor's inverse by forward substitution
+            half[j][j] = 1.0 / low[j][j]
+            for i in range(j + 1, len(low)):
+                known = _dot([low[i][m] for m in range(j, i)], [half[m][j] for m in range(j, i)])
+                half[i][j] = -known * half[i][i] if half[i][i] is not None else -known / low[i][i]
+        inverse = [
+            [
+                _dot(*([half[m][c] for m in range(max(i, j), len(low))] for c in (i, j)))
+                for j in range(i + 1)
+            ]
+            for i in size
+        ]
+        rows = tuple(tuple(inverse[max(i, j)][min(i, j)] for j in size) for i in size)
+        pivots = low[0][0]
+        for i in size[1:]:
+            pivots = pivots * low[i][i]
+        return Unrolled(rows), 2.0 * jnp.log(pivots)
+
+
+def _dot(a: Any, b: Any) -> Any:
+    total = None
+    for x, y in zip(a, b, strict=True):
+        total = x * y if total is None else total + x * y
+    return 0.0 if total is None else total
+
+
+def _factor(entries: Any) -> list[list[Any]]:
+    """The Cholesky factor's entries, row by row; what stands above the diagonal has no meaning."""
+    size = len(entries)
+    low: list[list[Any]] = [[entries[0][0]] * size for _ in range(size)]
+    for i in range(size):
+        for j in range(i + 1):
+            rest = entries[i][j]
+            for m in range(j):
+                rest = rest - low[i][m] * low[j][m]
+            low[i][j] = jnp.sqrt(rest) if i == j else rest / low[j][j]
+    return low
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True, eq=False)
+class Batched:
+    """One array, the batch in front of the matrices."""
+
+    array: Float[Array, "*time n i j"]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.array.shape[-2], self.array.shape[-1]
+
+    def tree_flatten(self) -> tuple[tuple[Array], None]:
+        """For JAX."""
+        return (self.array,), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, leaves: Any) -> Batched:
+        """For JAX."""
+        return cls(*leaves)
+
+    def unpack(self) -> Float[Array, "*time i j n"]:
+        """The inverse of `pack`."""
+        return jnp.moveaxis(self.array, -3, -1)
+
+    def __add__(self, other: Any) -> Batched:
+        return Batched(self.array + other.array)
+
+    def __sub__(self, other: Any) -> Batched:
+        return Batched(self.array - other.array)
+
+    def __matmul__(self, other: Any) -> Batched:
+        return Batched(self.array @ other.array)
+
+    @property
+    def T(self) -> Batched:
+        """The transpose."""
+        return Batched(jnp.swapaxes(self.array, -1, -2))
+
+    def scaled(self, rows: Any) -> Batched:
+        """Every row times an entry of the column `rows`."""
+        return Batched(self.array * rows.array)
+
+    def where(self, mask: Bool[Array, " n"], other: Any = 0.0) -> Batched:
+        """These matrices where `mask`, and the others elsewhere."""
+        other = other.array if isinstance(other, Batched) else other
+        return Batched(jnp.where(mask[..., None, None], self.array, other))
+
+    def dot(self, other: Any) -> Array:
+        """The sum of the products of all entries: tr A'B."""
+        return (self.array * other.array).sum((-2, -1))
+
+    def row_dots(self, other: Any) -> Batched:
+        """The sums of the products of the entries of each row, as a column."""
+        return Batched((self.array * other.array).sum(-1, keepdims=True))
+
+    def cholesky(self) -> Batched:
+        """The lower factor."""
+        return Batched(jnp.linalg.cholesky(self.array))
+
+    def inverse_and_logdet(self) -> tuple[Batched, Array]:
+        """Of positive definite matrices."""
+        factor = jnp.linalg.cholesky(self.array)
+        half = jnp.linalg.inv(factor)
+        logdet = 2.0 * jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
+        return Batched(jnp.swapaxes(half, -1, -2) @ half), logdet
+
+
+Matrix = Unrolled | Batched

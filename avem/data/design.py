@@ -130,6 +130,22 @@ class Design:
             sides,
         )
 
+    @property
+    def covariates(self) -> tuple[str, ...]:
+        """The data columns that the formula reads, outcomes and subject not counted."""
+        atoms = [atom for _, side in self._sides for atom in side.values()]
+        return tuple(dict.fromkeys(name for atom in atoms for name in atom.columns))
+
+    def unknown(self, panel: Panel) -> np.ndarray:
+        """Return (rows,) where a covariate is missing, or a lag looks back to nothing."""
+        nowhere = np.zeros(panel.n_rows, bool)
+        gaps = [
+            atom_values(atom, panel, self.state, nowhere)[1]
+            for _, atoms in self._sides
+            for atom in atoms.values()
+        ]
+        return np.any([nowhere, *gaps], axis=0)
+
     def lags(self, names: set[str]) -> int:
         """Return how many rows this design looks back at any of the named columns, 0 if not."""
         atoms = [atom for _, side in self._sides for atom in side.values()]

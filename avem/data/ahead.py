@@ -1,0 +1,139 @@
+"""Rows beyond the end of every sequence, for forecasts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from avem.data.frames import column, numbers
+from avem.data.panel import Panel
+from avem.errors import DataError
+
+
+class Ahead(NamedTuple):
+    """A panel that goes on."""
+
+    panel: Panel
+    """The old rows by sequence and time, each sequence followed by its new rows."""
+    rows: np.ndarray
+    """(sequences * horizon,) where the new ones are, sequence after sequence."""
+    keys: pd.DataFrame
+    """Their subject, sequence, time (where it can be told) and step from 1."""
+
+
+def look_ahead(
+    panel: Panel, horizon: int, outcomes: Sequence[str], covariates: Sequence[str], future: Any
+) -> Ahead:
+    """The panel with `horizon` more rows after each sequence, whose outcomes are missing.
+
+    `covariates` are the columns that must be known there, from the frame `future`; times go on by
+    themselves where their steps are regular.
+    """
+    is_whole = isinstance(horizon, int | np.integer) and not isinstance(horizon, bool)
+    if not (is_whole and horizon >= 1):
+        raise DataError(f"horizon is {horizon!r}; a whole number of steps, at least 1, is wanted.")
+    lane = np.repeat(np.arange(panel.n_lanes), horizon)
+    first = panel.order[np.cumsum(panel.lane_length) - panel.lane_length]
+    keys = pd.DataFrame(
+        {
+            name: panel.table[name].take(first[lane]).reset_index(drop=True)
+            for name in (panel.subject, panel.sequence)
+            if name is not None
+        }
+    )
+    later = None if future is None else _rows_of(panel, future, horizon)
+    if panel.time is not None:
+        known = later is not None and panel.time in later
+        times = later[panel.time] if known else times_ahead(panel, horizon)
+        if times is not None:
+            keys[panel.time] = times
+    absent = [
+        name
+        for name in covariates
+        if name not in keys and (later is None or name not in later or later[name].isna().any())
+    ]
+    if absent:
+        wanted = [n for n in (panel.subject, panel.sequence, panel.time) if n is not None]
+        raise DataError(
+            f"A forecast needs {', '.join(map(repr, absent))} at every step ahead. Pass future=, a "
+            f"frame with the columns {', '.join(dict.fromkeys([*wanted, *absent]))} and {horizon} "
+            "complete rows for each sequence."
+        )
+    new = keys.copy()
+    for name in covariates:
+        if later is not None and name not in new:
+            new[name] = later[name]
+    kept = list(dict.fromkeys([*keys, *outcomes, *covariates]))
+    table = pd.concat([panel.table[kept], new], ignore_index=True)
+    step = np.tile(np.arange(horizon), panel.n_lanes)
+    lanes = np.concatenate([panel.row_lane, lane])
+    order = np.lexsort((np.concatenate([panel.row_step, panel.lane_length[lane] + step]), lanes))
+    # The rows are in order already, so times need not have one: text may, and may not, go on.
+    longer = Panel.from_frame(table.iloc[order], panel.subject, sequence=panel.sequence)
+    keys["step"] = step + 1
+    return Ahead(longer, np.flatnonzero(order >= panel.n_rows), keys)
+
+
+def times_ahead(panel: Panel, horizon: int) -> pd.Series | None:
+    """(sequences * horizon,) the times that follow, one usual step apart; None if none is usual."""
+    if panel.time is None:
+        return None
+    values = pd.Series(panel.table[panel.time])
+    is_date = pd.api.types.is_datetime64_any_dtype(values.dtype)
+    if not is_date and (numbers(values) is None or pd.api.types.is_bool_dtype(values.dtype)):
+        return None
+    ordered = values.iloc[panel.order].reset_index(drop=True)
+    steps = ordered.diff()[np.diff(panel.row_lane[panel.order], prepend=-1) == 0]
+    if not len(steps):
+        return None
+    usual = steps.mode().iloc[0]
+    last = ordered.iloc[np.cumsum(panel.lane_length) - 1]
+    ahead = np.tile(np.arange(1, horizon + 1), panel.n_lanes)
+    return last.repeat(horizon).reset_index(drop=True) + ahead * usual
+
+
+def _rows_of(panel: Panel, future: Any, horizon: int) -> pd.DataFrame:
+    """The first rows of `future` for every sequence of the panel, sequence after sequence."""
+    names = [name for name in (panel.subject, panel.sequence) if name is not None]
+    later = Panel.from_frame(future, panel.subject, sequence=panel.sequence)
+    if panel.time is not None and panel.time in later.table:
+        later = Panel.from_frame(future, panel.subject, panel.time, panel.sequence)
+        _refuse_the_past(panel, later)
+
+    def labels(of: Panel) -> pd.MultiIndex:
+        first = of.order[np.cumsum(of.lane_length) - of.lane_length]
+        return pd.MultiIndex.from_frame(of.table[names].iloc[first])
+
+    own = labels(panel)
+    places = labels(later).get_indexer(own)
+    enough = (places >= 0) & (later.lane_length[places] >= horizon)
+    if not enough.all():
+        lane = int(np.flatnonzero(~enough)[0])
+        n = int(later.lane_length[places[lane]]) if places[lane] >= 0 else 0
+        who = ", ".join(f"{name} {value!r}" for name, value in zip(names, own[lane], strict=True))
+        raise DataError(
+            f"future has {n} rows for {who}; {horizon} are wanted for each sequence "
+            f"({int((~enough).sum())} have fewer)."
+        )
+    start = (np.cumsum(later.lane_length) - later.lane_length)[places]
+    rows = later.order[start[:, None] + np.arange(horizon)].ravel()
+    return later.table.iloc[rows].reset_index(drop=True)
+
+
+def _refuse_the_past(panel: Panel, later: Panel) -> None:
+    """Raise unless every subject's new times come after its old ones."""
+    assert panel.time is not None
+    keys = [name for name in (panel.subject, panel.sequence) if name is not None]
+    end = column(panel.table, panel.time, "the time").groupby([panel.table[k] for k in keys]).max()
+    begin = later.table[panel.time].groupby([later.table[k] for k in keys]).min()
+    both = pd.concat([end.rename("end"), begin.rename("begin")], axis=1, join="inner")
+    early = both[both["begin"] <= both["end"]]
+    if len(early):
+        who = early.index.tolist()[0]
+        raise DataError(
+            f"future begins at {early['begin'].iloc[0]!r} for {who!r}, whose data end at "
+            f"{early['end'].iloc[0]!r}; rows after the end are wanted."
+        )

@@ -1,0 +1,125 @@
+"""One-step residuals of a fitted state-space model, and whether they look as they should."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import chi2, jarque_bera
+
+from avem.data import Panel
+from avem.errors import ModelError
+from avem.inference import ssm_apply
+from avem.models.param_info import check_seed
+from avem.results._ssm_tables import posterior_for
+
+EFFECTS = ("fitted", "drawn")
+
+
+def residuals(
+    fit: Any, data: Any = None, effects: str = "fitted", joint: bool = False, seed: int = 0
+) -> Any:
+    """Rows x outcomes: one-step residuals over their standard deviations, NaN where missing.
+
+    What is left of each outcome once the rows before it in the sequence have predicted it, in the
+    data's own row order and index.
+
+    Parameters
+    ----------
+    effects
+        ``"fitted"``: every subject at the mean of its effects, which were fitted to these very
+        rows, so the residuals are a little too small and too well-behaved. ``"drawn"``: at one
+        draw from what is known of them. Such residuals are standard normal and independent over
+        time if the model holds: a draw from the posterior and the data are together distributed
+        as the true effects and the data are.
+    joint
+        Take out of each outcome what the ones before it in the same row say of it, so that the
+        outcomes' residuals are uncorrelated, too.
+    """
+    encoded = fit._encode(data)
+    values = _values(fit, encoded, effects, joint, seed)
+    return encoded.panel.frame_like(dict(zip(fit.model.outcomes, values.T, strict=True)))
+
+
+def _values(fit: Any, encoded: Any, effects: str, joint: bool, seed: int) -> np.ndarray:
+    if effects not in EFFECTS:
+        raise ModelError(f"effects is {effects!r}; choose 'fitted' or 'drawn'.")
+    if effects == "fitted":
+        f = fit._effects_for(encoded)
+    else:
+        check_seed(seed)
+        f = ssm_apply.draw_effects(*posterior_for(fit, encoded), np.random.default_rng(seed))
+    return ssm_apply.residuals(fit.model, encoded, fit.theta, f, joint)
+
+
+def whiteness(
+    fit: Any, lags: int = 5, data: Any = None, effects: str = "drawn", seed: int = 0
+) -> pd.DataFrame:
+    """Per outcome, three tests on the standardised one-step residuals, pooled over all sequences.
+
+    If the model holds, `residuals(effects="drawn")` are independent standard normal numbers.
+    Tested are:
+
+    - ``p_white``: no autocorrelation at lags 1 to `lags` (``lag_1``, ...), by the Ljung-Box
+      statistic pooled over sequences, chi-squared with `lags` degrees of freedom. Fails where the
+      states have too few dimensions, or dynamics or effects are missing.
+    - ``p_normal``: skewness and excess kurtosis of a normal, by Jarque and Bera. Fails for
+      outliers, floors and ceilings.
+    - ``p_apart``: no correlation with the other outcomes' residuals of the same row (of
+      `residuals(joint=True)`), chi-squared with one degree of freedom for each of them. Fails where
+      the outcomes' noise is correlated, which the model takes as independent.
+
+    Also ``mean`` and ``sd``, which should be 0 and 1. The parameters were fitted to the same data,
+    so p-values are a little large; with plain anchoring's narrow posteriors of the effects, and
+    ``effects="fitted"``, many short sequences can make them small. In a large panel the smallest
+    misfit is significant: look at the size of the autocorrelations.
+    """
+    encoded = fit._encode(data)
+    panel, outcomes = encoded.panel, list(fit.model.outcomes)
+    longest = int(panel.lane_length.max()) - 1
+    if not 1 <= lags <= longest:
+        raise ModelError(f"lags is {lags!r}; from 1 to {longest} are possible here.")
+    each = _values(fit, encoded, effects, False, seed)
+    apart = _values(fit, encoded, effects, True, seed)
+    rows = []
+    for j, name in enumerate(outcomes):
+        e = each[:, j]
+        seen = e[~np.isnan(e)]
+        pairs = autocorrelations(panel, e, lags)
+        others = [_correlation(apart[:, j], apart[:, k]) for k in range(len(outcomes)) if k != j]
+        skewed = jarque_bera(seen) if len(seen) > 2 else None
+        deviation = (seen - seen.mean()) / seen.std() if len(seen) > 2 else np.full(1, np.nan)
+        rows.append(
+            {
+                "outcome": name,
+                "n": len(seen),
+                "mean": seen.mean() if len(seen) else np.nan,
+                "sd": seen.std() if len(seen) else np.nan,
+                **{f"lag_{k + 1}": r for k, (r, _) in enumerate(pairs)},
+                "p_white": _chi_squared(pairs),
+                "skewness": np.mean(deviation**3),
+                "kurtosis": np.mean(deviation**4) - 3.0,
+                "p_normal": np.nan if skewed is None else float(skewed.pvalue),
+                "p_apart": _chi_squared(others),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def autocorrelations(panel: Panel, e: np.ndarray, lags: int) -> list[tuple[float, int]]:
+    """At lags 1, 2, ..., pooled over sequences, and the number of pairs behind each."""
+    return [_correlation(e, panel.lag(e, k)) for k in range(1, lags + 1)]
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> tuple[float, int]:
+    """Correlation about 0, and of how many pairs."""
+    both = ~(np.isnan(a) | np.isnan(b))
+    size = np.sqrt(np.sum(a[both] ** 2) * np.sum(b[both] ** 2))
+    return (float(np.sum(a[both] * b[both]) / size) if size > 0 else np.nan), int(both.sum())
+
+
+def _chi_squared(pairs: list[tuple[float, int]]) -> float:
+    """P-value of all correlations being 0; each is known to 1 / sqrt(n)."""
+    known = [n * r**2 for r, n in pairs if n > 0]
+    return float(chi2.sf(sum(known), len(known))) if known else np.nan

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from avem.data.frames import column, numbers
+from avem.data.frames import numbers
 from avem.data.panel import Panel
 from avem.errors import DataError
 
@@ -36,18 +36,14 @@ def look_ahead(
     if not (is_whole and horizon >= 1):
         raise DataError(f"horizon is {horizon!r}; a whole number of steps, at least 1, is wanted.")
     lane = np.repeat(np.arange(panel.n_lanes), horizon)
-    first = panel.order[np.cumsum(panel.lane_length) - panel.lane_length]
-    keys = pd.DataFrame(
-        {
-            name: panel.table[name].take(first[lane]).reset_index(drop=True)
-            for name in (panel.subject, panel.sequence)
-            if name is not None
-        }
-    )
-    later = None if future is None else _rows_of(panel, future, horizon)
+    old: Any = panel.table
+    names = [name for name in (panel.subject, panel.sequence) if name is not None]
+    keys: Any = old[names].iloc[_first_rows(panel)[lane]].reset_index(drop=True)
+    later: Any = None if future is None else _rows_of(panel, future, horizon)
     if panel.time is not None:
-        known = later is not None and panel.time in later
-        times = later[panel.time] if known else times_ahead(panel, horizon)
+        times = times_ahead(panel, horizon)
+        if later is not None and panel.time in later:
+            times = later[panel.time]
         if times is not None:
             keys[panel.time] = times
     absent = [
@@ -67,7 +63,7 @@ def look_ahead(
         if later is not None and name not in new:
             new[name] = later[name]
     kept = list(dict.fromkeys([*keys, *outcomes, *covariates]))
-    table = pd.concat([panel.table[kept], new], ignore_index=True)
+    table: Any = pd.concat([old[kept], new], ignore_index=True)
     step = np.tile(np.arange(horizon), panel.n_lanes)
     lanes = np.concatenate([panel.row_lane, lane])
     order = np.lexsort((np.concatenate([panel.row_step, panel.lane_length[lane] + step]), lanes))
@@ -81,7 +77,7 @@ def times_ahead(panel: Panel, horizon: int) -> pd.Series | None:
     """(sequences * horizon,) the times that follow, one usual step apart; None if none is usual."""
     if panel.time is None:
         return None
-    values = pd.Series(panel.table[panel.time])
+    values: Any = panel.table[panel.time]
     is_date = pd.api.types.is_datetime64_any_dtype(values.dtype)
     if not is_date and (numbers(values) is None or pd.api.types.is_bool_dtype(values.dtype)):
         return None
@@ -92,7 +88,9 @@ def times_ahead(panel: Panel, horizon: int) -> pd.Series | None:
     usual = steps.mode().iloc[0]
     last = ordered.iloc[np.cumsum(panel.lane_length) - 1]
     ahead = np.tile(np.arange(1, horizon + 1), panel.n_lanes)
-    return last.repeat(horizon).reset_index(drop=True) + ahead * usual
+    found = last.repeat(horizon).reset_index(drop=True) + ahead * usual
+    whole = pd.api.types.is_integer_dtype(values.dtype)
+    return found.astype(values.dtype) if whole else found  # steps are floats, whatever times are
 
 
 def _rows_of(panel: Panel, future: Any, horizon: int) -> pd.DataFrame:
@@ -101,11 +99,10 @@ def _rows_of(panel: Panel, future: Any, horizon: int) -> pd.DataFrame:
     later = Panel.from_frame(future, panel.subject, sequence=panel.sequence)
     if panel.time is not None and panel.time in later.table:
         later = Panel.from_frame(future, panel.subject, panel.time, panel.sequence)
-        _refuse_the_past(panel, later)
 
     def labels(of: Panel) -> pd.MultiIndex:
-        first = of.order[np.cumsum(of.lane_length) - of.lane_length]
-        return pd.MultiIndex.from_frame(of.table[names].iloc[first])
+        table: Any = of.table
+        return pd.MultiIndex.from_frame(table[names].iloc[_first_rows(of)])
 
     own = labels(panel)
     places = labels(later).get_indexer(own)
@@ -120,20 +117,23 @@ def _rows_of(panel: Panel, future: Any, horizon: int) -> pd.DataFrame:
         )
     start = (np.cumsum(later.lane_length) - later.lane_length)[places]
     rows = later.order[start[:, None] + np.arange(horizon)].ravel()
-    return later.table.iloc[rows].reset_index(drop=True)
+    found: pd.DataFrame = later.table.iloc[rows].reset_index(drop=True)
+    if later.time is not None:
+        _refuse_the_past(panel, found[later.time].iloc[::horizon], own)
+    return found
 
 
-def _refuse_the_past(panel: Panel, later: Panel) -> None:
-    """Raise unless every subject's new times come after its old ones."""
-    assert panel.time is not None
-    keys = [name for name in (panel.subject, panel.sequence) if name is not None]
-    end = column(panel.table, panel.time, "the time").groupby([panel.table[k] for k in keys]).max()
-    begin = later.table[panel.time].groupby([later.table[k] for k in keys]).min()
-    both = pd.concat([end.rename("end"), begin.rename("begin")], axis=1, join="inner")
-    early = both[both["begin"] <= both["end"]]
-    if len(early):
-        who = early.index.tolist()[0]
-        raise DataError(
-            f"future begins at {early['begin'].iloc[0]!r} for {who!r}, whose data end at "
-            f"{early['end'].iloc[0]!r}; rows after the end are wanted."
-        )
+def _first_rows(panel: Panel) -> np.ndarray:
+    """(sequences,) the row each begins with."""
+    return panel.order[np.cumsum(panel.lane_length) - panel.lane_length]
+
+
+def _refuse_the_past(panel: Panel, begin: Any, own: pd.MultiIndex) -> None:
+    """Raise unless every sequence's new times, which begin so, come after its old ones."""
+    ends: Any = panel.table[panel.time].iloc[panel.order[np.cumsum(panel.lane_length) - 1]]
+    for label, new, old in zip(own, begin.tolist(), ends.tolist(), strict=True):
+        if not new > old:
+            raise DataError(
+                f"future begins at {new!r} for {label!r}, whose data end at {old!r}; rows after "
+                "the end are wanted."
+            )

@@ -110,15 +110,13 @@ def moments(
     """
     per_chunk = [list(data.layout.split(effects))]
     if effects_cov is not None and model.n_effects:
-        rule = normal_rule(model.n_effects)
         per_chunk.append(list(data.layout.split(roots(effects_cov))))
 
-        def work(chunk: Chunk, f: Array, root: Array) -> Moments:
-            return _averaged(data.kernel, theta, f, root, rule, chunk, kind)
-    else:
-
-        def work(chunk: Chunk, f: Array) -> Moments:
+    def work(chunk: Chunk, f: Array, root: Array | None = None) -> Moments:
+        if root is None:
             return _at(data.kernel, theta, f, chunk, kind)
+        rule = normal_rule(model.n_effects)
+        return _averaged(data.kernel, theta, f, root, rule, chunk, kind)
 
     found = make_ssm_em(model, data).each_chunk(work, *per_chunk)
     rows = jax.tree.map(lambda *parts: data.layout.gather([np.asarray(x) for x in parts]), *found)

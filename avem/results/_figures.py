@@ -88,6 +88,12 @@ def state_legend(figure: Figure, colors: list[str], with_mean: bool) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7))
 
 
+def whole_ticks(ax: Axes) -> None:
+    """Only whole numbers at the x axis."""
+    locator: Any = ax.xaxis.get_major_locator()
+    locator.set_params(integer=True)
+
+
 def write_dates(ax: Axes) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from avem.results._figures import DARK, GREY, OKABE_ITO, plain
+from avem.errors import ModelError
+from avem.results._figures import DARK, GREY, OKABE_ITO, Size, one_of, panels, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 LABELLED, _SEPARATE = 60, 2000
 """Up to how many subjects are named, and have an interval of their own."""
+
+
+def effects_figure(fit: Any, effect: str | None, ax: Axes | None, figsize: Size | None) -> Figure:
+    """One panel per effect, of any kind of fit."""
+    names = list(fit.model.effect_names)
+    if not names:
+        raise ModelError("No effects to draw: the subjects of this model are all alike.")
+    chosen = names if effect is None else [one_of(effect, names, "effect")]
+    n = len(fit.subjects)
+    height = max(2.6, 1.2 + 0.19 * n) if n <= LABELLED else (5.0 if len(chosen) <= 4 else 3.4)
+    figure, axes = panels(len(chosen), ax, figsize, (3.6, height), 4)
+    table = fit.effects()
+    for panel, name in zip(axes, chosen, strict=True):
+        draw_effect(panel, table.loc[table["effect"] == name].sort_values(by="mean"), name)
+    if ax is None:
+        figure.suptitle(f"Effects of {n:,} subject{'s'[: n != 1]}, 95% intervals")
+    return figure
 
 
 def draw_effect(ax: Axes, table: pd.DataFrame, name: str) -> None:

@@ -71,9 +71,10 @@ def whiteness(
       the outcomes' noise is correlated, which the model takes as independent.
 
     Also ``mean`` and ``sd``, which should be 0 and 1. The parameters were fitted to the same data,
-    so p-values are a little large; with plain anchoring's narrow posteriors of the effects, and
-    ``effects="fitted"``, many short sequences can make them small. In a large panel the smallest
-    misfit is significant: look at the size of the autocorrelations.
+    so p-values are a little large. With ``effects="fitted"`` they are too small where many subjects
+    have few rows each: residuals at effects fitted to them are correlated (with 200 subjects of 20
+    rows and 9 effects, a true model was rejected at 5% in 24% of panels, and in 3% at drawn ones).
+    In a large panel the smallest misfit is significant: look at the size of the autocorrelations.
     """
     encoded = fit._encode(data)
     panel, outcomes = encoded.panel, list(fit.model.outcomes)
@@ -88,7 +89,7 @@ def whiteness(
         seen = e[~np.isnan(e)]
         pairs = autocorrelations(panel, e, lags)
         others = [_correlation(apart[:, j], apart[:, k]) for k in range(len(outcomes)) if k != j]
-        skewed = jarque_bera(seen) if len(seen) > 2 else None
+        skewed: Any = jarque_bera(seen) if len(seen) > 2 else None
         deviation = (seen - seen.mean()) / seen.std() if len(seen) > 2 else np.full(1, np.nan)
         rows.append(
             {

@@ -12,7 +12,6 @@ import numpy as np
 from avem.errors import ModelError
 from avem.results._figures import (
     DARK,
-    OKABE_ITO,
     Size,
     new_figure,
     one_of,
@@ -22,11 +21,13 @@ from avem.results._figures import (
     state_legend,
     write_dates,
 )
-from avem.results._plot_effects import LABELLED, draw_effect
+from avem.results._plot_bound import bound_figure
+from avem.results._plot_effects import LABELLED, effects_figure
 from avem.results._plot_emissions import Emissions
 from avem.results._plot_gap import draw_gaps, draw_lost
-from avem.results._plot_states import choose_subjects, draw_track, label_levels, make_tracks
+from avem.results._plot_states import draw_track, label_levels, make_tracks
 from avem.results._predict import at_words, average_moves, levels_of, places
+from avem.results._timeline import choose_subjects, share_time
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,18 +70,16 @@ class Plots:
         outcomes = self._outcomes(outcome)[:_MAX_OUTCOMES]
         shown = choose_subjects(panel, subjects, max_subjects)
         tracks, time_label, are_dates = make_tracks(fit, panel, shown, max_rows)
-        ends = np.concatenate([track.edges for track in tracks])
-        # Subjects of different years share no axis: each would be a sliver of it.
-        together = np.ptp(ends) <= 2 * max(np.ptp(track.edges) for track in tracks)
+        together = share_time([track.along for track in tracks])
         width = 10.0 if len(outcomes) < 3 else 4.0 * len(outcomes)
         figure = new_figure(figsize or (width, 1.2 + 1.55 * len(shown)))
         grid = figure.subplots(
-            len(shown), len(outcomes), squeeze=False, sharey="col", sharex=bool(together)
+            len(shown), len(outcomes), squeeze=False, sharey="col", sharex=together
         )
         colors = state_colors(fit.model.n_states)
         for row, track in zip(grid, tracks, strict=True):
             name = {"rotation": 0, "ha": "right", "va": "center", "fontweight": "bold"}
-            row[0].set_ylabel(plain(track.label), **name)
+            row[0].set_ylabel(plain(track.along.label), **name)
             for ax, j in zip(row, outcomes, strict=True):
                 draw_track(ax, track, j, colors)
                 label_levels(ax, levels_of(every[j].piece))
@@ -95,7 +94,7 @@ class Plots:
         title = f"States of {len(tracks):,} of {panel.n_subjects:,} subjects"
         if 1 < len(outcomes) < len(every):
             title += f", first {len(outcomes)} of {len(every)} outcomes"
-        if any(track.n_rows > max_rows for track in tracks):
+        if any(track.along.n_rows > max_rows for track in tracks):
             title += f", first {max_rows:,} rows of each"
         figure.suptitle(title)
         with_mean = any(not np.isnan(track.mean[:, outcomes]).all() for track in tracks)
@@ -106,45 +105,14 @@ class Plots:
         self, effect: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None
     ) -> Figure:
         """Every subject's effect with its 95% interval, sorted; one panel per effect."""
-        names = self._fit.model.effect_names
-        if not names:
-            raise ModelError("No effects to draw: no formula has a (... | subject) term.")
-        chosen = names if effect is None else [one_of(effect, names, "effect")]
-        n = len(self._fit.subjects)
-        height = max(2.6, 1.2 + 0.19 * n) if n <= LABELLED else 5.0
-        figure, axes = panels(len(chosen), ax, figsize, (3.6, height), 4)
-        table = self._fit.effects()
-        for panel, name in zip(axes, chosen, strict=True):
-            draw_effect(panel, table.loc[table["effect"] == name].sort_values(by="mean"), name)
-        if ax is None:
-            figure.suptitle(f"Effects of {n:,} subjects, 95% intervals")
-        return figure
+        return effects_figure(self._fit, effect, ax, figsize)
 
     def bound(self, *, ax: Axes | None = None, figsize: Size | None = None) -> Figure:
         """The bound at each iteration; beside it, on a log scale, what was still to gain.
 
         With `ax`, only the first.
         """
-        history = np.asarray(self._fit.bound_history, float)
-        iteration = np.arange(1, len(history) + 1)
-        figure, axes = panels(1 if ax is not None else 2, ax, figsize, (4.6, 3.4), 2)
-        mark = "o-" if len(history) <= 40 else "-"
-        axes[0].plot(iteration, history, mark, color=OKABE_ITO[0], ms=3.5)
-        name = self._fit.bound_name
-        axes[0].set(xlabel="iteration", ylabel=name, title=name[0].upper() + name[1:])
-        axes[0].ticklabel_format(axis="y", useOffset=False)
-        if np.ptp(history) < 1:  # less than 1 is next to nothing, and must look so
-            axes[0].set_ylim(history.mean() + np.array([-1, 1]))
-        for later in axes[1:]:
-            distance = max(history.max(), self._fit.bound) - history
-            left = distance > 0
-            later.plot(iteration[left], distance[left], mark, color=OKABE_ITO[1], ms=3.5)
-            later.set(xlabel="iteration", ylabel="distance", title="Distance to the best")
-            later.set_yscale("log" if left.any() else "linear")
-        for panel in axes:
-            panel.set_xlim(0.5, len(history) + 0.5)
-            panel.xaxis.get_major_locator().set_params(integer=True)
-        return figure
+        return bound_figure(self._fit, ax, figsize)
 
     def gap(self, *, figsize: Size | None = None) -> Figure:
         """Does anchoring hold? Every subject's gap, and the information lost on each effect."""

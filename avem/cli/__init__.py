@@ -29,8 +29,20 @@ from avem.cli._files import (
     with_data,
     with_keys,
 )
+from avem.cli._options import (
+    DataFile,
+    FitFile,
+    Force,
+    MissingCodes,
+    NoCache,
+    NoPlots,
+    SequenceColumn,
+    SubjectColumn,
+    TimeColumn,
+)
 from avem.cli._outcomes import Defaults, read_outcomes, read_states
 from avem.cli._process import plain_warnings, set_up_jax
+from avem.cli._ssm import fit_ssm
 from avem.errors import AvemError, DataError, ModelError
 
 _INTERRUPTED = 130
@@ -77,29 +89,6 @@ app = _App(
     pretty_exceptions_enable=False,
 )
 
-FitFile = Annotated[Path, typer.Argument(metavar="FIT", help="A fit saved by avem (.avem).")]
-DataFile = Annotated[Path, typer.Argument(metavar="FILE", help="The data: .csv, .tsv or .parquet.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite files that are already there.")]
-NoCache = Annotated[
-    bool,
-    typer.Option("--no-cache", envvar="AVEM_NO_CACHE", help="Do not keep compiled code on disk."),
-]
-TimeColumn = Annotated[str | None, typer.Option(help="Column to sort the rows by.")]
-SequenceColumn = Annotated[
-    str | None, typer.Option(help="Column (session, day) that restarts the chain.")
-]
-SubjectColumn = Annotated[
-    str | None, typer.Option(help="Subject column, if the formula names none.")
-]
-MissingCodes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--missing-code",
-        metavar="VALUE",
-        help="A value that means missing, such as -99, in outcomes and covariates. Repeatable.",
-    ),
-]
-
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -116,7 +105,7 @@ def main(
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """Hidden Markov models with subject-specific random effects."""
+    """Hidden Markov and state-space models with subject-specific random effects."""
 
 
 @app.command()
@@ -198,7 +187,7 @@ def fit(
     plain: Annotated[
         bool, typer.Option("--plain", help="The paper's iteration to the letter.")
     ] = False,
-    no_plots: Annotated[bool, typer.Option("--no-plots", help="Write no PNG files.")] = False,
+    no_plots: NoPlots = False,
     missing_code: MissingCodes = None,
     force: Force = False,
     no_cache: NoCache = False,
@@ -233,6 +222,9 @@ def fit(
         plain=plain,
     )
     finish(fitted, data, out, plots=not no_plots, standard_errors=standard_errors)
+
+
+app.command("fit-ssm")(fit_ssm)
 
 
 @app.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,11 @@ from avem.errors import DataError, FileError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from avem.mixed_hmm import MixedHMM
     from avem.results.hmm_fit import HMMFit
 
 NOT_CONVERGED = 3
-_PLOTS = ("states", "effects", "bound", "emissions")
-_FILES = ("fit.avem", "summary.txt", "parameters.csv", "effects.csv", "states.csv", "report.html")
+PLOTS = ("states", "effects", "bound", "emissions")
+FILES = ("fit.avem", "summary.txt", "parameters.csv", "effects.csv", "states.csv", "report.html")
 
 
 # --- what a fit leaves behind ------------------------------------------------------------------
@@ -29,32 +28,61 @@ def finish(
     fitted: HMMFit, data: pd.DataFrame, out: Path, plots: bool, standard_errors: bool = False
 ) -> None:
     """Write all files, print the summary, and end with the fit's exit code."""
-    from avem import Stop
-    from avem.data.files import write_table
     from avem.results.report import write_report
 
+    written = start_folder(fitted, out)
+    table = fitted.standard_errors() if standard_errors else fitted.table()
+    states = with_keys(fitted, data, fitted.decode(), fitted.state_probabilities())
+    tables = {"parameters": table, "effects": fitted.effects(), "states": states}
+    written += write_tables(tables, out)
+    write_report(fitted, out / "report.html")
+    written.append("report.html")
+    shown = [name for name in PLOTS if name != "effects" or fitted.model.n_effects]
+    written += write_plots(fitted, shown if plots else [], out)
+    say_written(fitted, written, out)
+
+
+def start_folder(fitted: Any, out: Path) -> list[str]:
+    """The folder with the fit itself, so that nothing that follows can lose it, and its summary."""
     out.mkdir(parents=True, exist_ok=True)
-    fitted.save(out / "fit.avem")  # first, so that nothing that follows can lose it
+    fitted.save(out / "fit.avem")
     text = str(fitted.summary())
     typer.echo(text)
     (out / "summary.txt").write_text(text + "\n", encoding="utf-8")
-    table = fitted.standard_errors() if standard_errors else fitted.table()
-    write_table(table, out / "parameters.csv")
-    write_table(fitted.effects(), out / "effects.csv")
-    states = with_keys(fitted, data, fitted.decode(), fitted.state_probabilities())
-    write_table(states, out / "states.csv")
-    write_report(fitted, out / "report.html")
-    written = [*_FILES]
-    for name in _PLOTS if plots else ():
-        if name != "effects" or fitted.model.n_effects:
-            getattr(fitted.plot, name)().savefig(out / f"{name}.png", dpi=150)
-            written.append(f"{name}.png")
+    return ["fit.avem", "summary.txt"]
+
+
+def write_tables(tables: Mapping[str, Any], out: Path) -> list[str]:
+    """Tables as .csv files; their names."""
+    from avem.data.files import write_table
+
+    for name, table in tables.items():
+        write_table(table, out / f"{name}.csv")
+    return [f"{name}.csv" for name in tables]
+
+
+def write_plots(
+    fitted: Any, names: Iterable[str], out: Path, **options: Mapping[str, Any]
+) -> list[str]:
+    """Pictures of a fit as .png files, some of them with options; their names."""
+    written = []
+    for name in names:
+        figure = getattr(fitted.plot, name)(**options.get(name, {}))
+        figure.savefig(out / f"{name}.png", dpi=150)
+        written.append(f"{name}.png")
+    return written
+
+
+def say_written(fitted: Any, written: Iterable[str], out: Path) -> None:
+    """The last words, and the fit's exit code."""
+    from avem import Stop
+
     typer.echo("\nWritten:\n" + "\n".join(f"  {out / name}" for name in written))
     if fitted.stop is not Stop.CONVERGED:
         raise typer.Exit(NOT_CONVERGED)
 
 
-def with_keys(fitted: HMMFit, data: pd.DataFrame, *found: Any) -> pd.DataFrame:
+def with_keys(fitted: Any, data: pd.DataFrame, *found: Any) -> pd.DataFrame:
     """What was found for each row, beside the row's subject, sequence and time."""
     import pandas as pd
 
@@ -62,9 +90,11 @@ def with_keys(fitted: HMMFit, data: pd.DataFrame, *found: Any) -> pd.DataFrame:
     return pd.concat([data[[name for name in names if name is not None]], *found], axis=1)
 
 
-def check_folder(out: Path, force: bool) -> None:
+def check_folder(
+    out: Path, force: bool, files: Iterable[str] = FILES, plots: Iterable[str] = PLOTS
+) -> None:
     """Say before any work is done why the results cannot go there."""
-    refuse_existing([out / name for name in (*_FILES, *(f"{p}.png" for p in _PLOTS))], force)
+    refuse_existing([out / name for name in (*files, *(f"{p}.png" for p in plots))], force)
     there = next(path for path in (out, *out.absolute().parents) if path.exists())
     if not there.is_dir():
         raise FileError(f"--out {str(out)!r}: {str(there)!r} is a file; a folder is wanted.")
@@ -88,7 +118,7 @@ def load_fit(path: Path) -> HMMFit:
 
 
 def read_for(
-    model: MixedHMM,
+    model: Any,
     path: Path,
     subject: str | None,
     time: str | None,

@@ -1,0 +1,122 @@
+"""The command `avem fit-ssm`: what it hands on, and what it writes."""
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import avem
+from avem.cli import app
+from avem.data import Panel
+from avem.results import _ssm_residuals, _ssm_tables
+from avem.results._ssm_plots import SSMPlots
+from tests.ssm_panels import TrueFit, specification, true_fit
+
+TABLES = ["effects", "forecast", "parameters", "residuals", "states", "whiteness"]
+PLOTS = ["bound", "effects", "forecast", "loadings", "residuals", "states"]
+FILES = sorted(["fit.avem", "summary.txt", *(f"{name}.csv" for name in TABLES)])
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments], env={"AVEM_NO_CACHE": "1"})
+
+
+class StandIn:
+    """A model whose fit is the truth, and which keeps what it was called with."""
+
+    calls = ()
+
+    def __init__(self, outcomes, n_latent, **options):
+        self.outcomes, self.n_latent, self.options = outcomes, n_latent, options
+        text = outcomes if isinstance(outcomes, str) else f"{' + '.join(outcomes)} ~ 1"
+        self.spec = specification(text, n_latent, random=("transition",))
+
+    def fit(self, data, **options):
+        type(self).calls = (self.outcomes, self.n_latent, self.options, options)
+        fit, _ = true_fit(self.spec, n_subjects=3, n_times=8)
+        panel = Panel.from_frame(data, "id", options["time"], options["sequence"])
+        return FitLike(fit.model, fit.params, fit.effects_mean, fit.effects_cov, panel)
+
+
+class FitLike(TrueFit):
+    """With the methods that the command calls."""
+
+    stop = avem.Stop.CONVERGED
+    states, forecast = _ssm_tables.states, _ssm_tables.forecast
+    residuals, whiteness = _ssm_residuals.residuals, _ssm_residuals.whiteness
+
+    @property
+    def plot(self):
+        return SSMPlots(self)
+
+    def summary(self):
+        return "a summary"
+
+    def table(self):
+        return pd.DataFrame({"parameter": ["noise"], "estimate": [1.0]})
+
+    def save(self, path):
+        path.write_text("saved")
+
+
+@pytest.fixture
+def data(tmp_path):
+    _, frame = true_fit(n_subjects=3, n_times=8)
+    path = tmp_path / "data.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    monkeypatch.setattr(avem, "MixedSSM", StandIn, raising=False)
+
+
+OPTIONS = ["--n-latent", 2, "--subject", "id", "--time", "t"]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_everything_is_written(data, tmp_path):
+    out = tmp_path / "out"
+    words = ["--outcomes", "y1, y2,y3", *OPTIONS, "--refine", "never", "--horizon", 3]
+    result = run("fit-ssm", data, *words, "--random", "transition", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert StandIn.calls == (
+        ["y1", "y2", "y3"],
+        2,
+        {"subject": "id", "random": ["transition"]},
+        {"time": "t", "sequence": None, "seed": 0, "refine": None},
+    )
+    written = sorted(path.name for path in out.iterdir())
+    assert written == sorted([*FILES, *(f"{name}.png" for name in PLOTS)])
+    states = pd.read_csv(out / "states.csv")
+    assert list(states)[:3] == ["id", "t", "state_0"]
+    assert (states["t"] == pd.read_csv(data)["t"]).all()
+    assert pd.read_csv(out / "forecast.csv")["step"].max() == 3
+    again = run("fit-ssm", data, *words, "--out", out)
+    assert again.exit_code == 2
+    assert "--force" in again.output
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_forecast_without_covariates_is_left_out(data, tmp_path):
+    words = ["--outcomes", "y1 + y2 ~ x", *OPTIONS, "--no-plots"]
+    result = run("fit-ssm", data, *words, "--out", tmp_path / "one")
+    assert result.exit_code == 0, result.output
+    assert "needs 'x' at every step ahead" in result.output
+    assert not (tmp_path / "one" / "forecast.csv").exists()
+    later = pd.DataFrame({"id": ["s0", "s1", "s2"], "t": 8, "x": 0.5})
+    later.to_csv(tmp_path / "later.csv", index=False)
+    ahead = ["--horizon", 1, "--future", tmp_path / "later.csv", "--out", tmp_path / "two"]
+    result = run("fit-ssm", data, *words, *ahead)
+    assert result.exit_code == 0, result.output
+    assert len(pd.read_csv(tmp_path / "two" / "forecast.csv")) == 3 * 2
+
+
+@pytest.mark.skipif(not hasattr(avem, "MixedSSM"), reason="needs MixedSSM")
+def test_the_command_fits_and_saves(data, tmp_path):
+    out = tmp_path / "out"
+    words = ["--outcomes", "y1,y2,y3", *OPTIONS[2:], "--n-latent", 1, "--no-plots"]
+    result = run("fit-ssm", data, *words, "--refine", "never", "--starts", 1, "--out", out)
+    assert result.exit_code in (0, 3), result.output
+    assert sorted(path.name for path in out.iterdir()) == FILES
+    assert "noise" in run("summary", out / "fit.avem").output

@@ -9,7 +9,7 @@ from avem.cli import app
 from avem.data import Panel
 from avem.results import _ssm_residuals, _ssm_tables
 from avem.results._ssm_plots import SSMPlots
-from tests.ssm_panels import TrueFit, specification, true_fit
+from tests.ssm_truth import TrueFit, specification, true_fit
 
 TABLES = ["effects", "forecast", "parameters", "residuals", "states", "whiteness"]
 PLOTS = ["bound", "effects", "forecast", "loadings", "residuals", "states"]

@@ -139,8 +139,11 @@ def draw_quantiles(ax: Axes, values: np.ndarray, name: str) -> None:
     ax.set_xlabel("standard normal")
 
 
-def draw_autocorrelation(ax: Axes, panel: Panel, values: np.ndarray, lags: int) -> None:
-    """At each lag, pooled over sequences, with the band that 95% of white residuals keep to."""
+def draw_autocorrelation(ax: Axes, panel: Panel, values: np.ndarray, lags: int) -> float:
+    """At each lag, pooled over sequences, with the band that 95% of white residuals keep to.
+
+    Returns how high the axis has to be, which panels may share.
+    """
     found = autocorrelations(panel, values, lags)
     r = np.array([each for each, _ in found])
     limit = ndtri(0.975) / np.sqrt(np.maximum([n for _, n in found], 1))
@@ -149,6 +152,6 @@ def draw_autocorrelation(ax: Axes, panel: Panel, values: np.ndarray, lags: int) 
     ax.axhline(0, color=GREY, lw=0.8)
     ax.vlines(lag, 0, r, color=SIGNAL, lw=2)
     ax.plot(lag, r, "o", ms=4, color=SIGNAL, gid="autocorrelation")
-    height = max(0.1, 1.25 * float(np.nanmax([*np.abs(r), *limit])))
-    ax.set(xlabel="lag", xlim=(0.4, lags + 0.6), ylim=(-min(height, 1.05), min(height, 1.05)))
+    ax.set(xlabel="lag", xlim=(0.4, lags + 0.6))
     whole_ticks(ax)
+    return min(1.05, max(0.1, 1.25 * float(np.nanmax([*np.abs(r), *limit]))))

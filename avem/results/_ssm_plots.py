@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from scipy.special import ndtri
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _MAX_OUTCOMES = 4
 """Drawn when no outcome is chosen."""
+_FLAT = 3.0
+"""How much more one subject's outcomes may move than another's on the same scale."""
 
 
 class SSMPlots:
@@ -67,7 +69,8 @@ class SSMPlots:
         n, n_rows = len(shown), 1 + len(outcomes)
         figure = new_figure(figsize or (max(6.4, 4.2 * n), 1.2 + 1.9 * n_rows))
         together = "all" if share_time(stretches) else "col"
-        grid = figure.subplots(n_rows, n, squeeze=False, sharey="row", sharex=together)
+        share = self._share_height(y[:, outcomes], [along.rows for along in stretches])
+        grid = figure.subplots(n_rows, n, squeeze=False, sharey=share, sharex=together)
         z, colors = ndtri(0.975), state_colors(model.n_latent)
         for column, along in zip(grid.T, stretches, strict=True):
             rows = along.rows
@@ -125,7 +128,8 @@ class SSMPlots:
         kept = max(20, 3 * horizon) if max_rows is None else max(1, max_rows)
         width = max(6.4, 4.2 * len(shown))
         figure = new_figure(figsize or (width, 1.3 + 2.1 * len(outcomes)))
-        grid = figure.subplots(len(outcomes), len(shown), squeeze=False, sharey="row", sharex="all")
+        share = self._share_height(y[:, outcomes], [along.rows for along in stretches])
+        grid = figure.subplots(len(outcomes), len(shown), squeeze=False, sharey=share, sharex="all")
         for column, along in zip(grid.T, stretches, strict=True):
             lane = panel.row_lane[along.rows[-1]]
             rows = along.rows[panel.row_lane[along.rows] == lane][-kept:]
@@ -205,11 +209,14 @@ class SSMPlots:
         found = residuals(self._fit, encoded.panel, effects)
         figure = new_figure(figsize or (max(4.0, 2.9 * len(outcomes)), 5.6))
         grid = figure.subplots(2, len(outcomes), squeeze=False, sharey="row")
+        height = 0.0
         for (top, bottom), j in zip(grid.T, outcomes, strict=True):
             name = self._fit.model.outcomes[j]
             values = np.asarray(found[name], float)
             drawing.draw_quantiles(top, values, name)
-            drawing.draw_autocorrelation(bottom, panel, values, lags)
+            needed = drawing.draw_autocorrelation(bottom, panel, values, lags)
+            height = max(height, needed)
+        grid[1, 0].set_ylim(-height, height)
         grid[0, 0].set_ylabel("residual")
         grid[1, 0].set_ylabel("autocorrelation")
         figure.suptitle("Standardised one-step residuals" + self._of_outcomes(outcomes))
@@ -238,6 +245,17 @@ class SSMPlots:
     def _of_outcomes(self, outcomes: list[int]) -> str:
         n = len(self._fit.model.outcomes)
         return f", first {len(outcomes)} of {n} outcomes" if 1 < len(outcomes) < n else ""
+
+    @staticmethod
+    def _share_height(y: np.ndarray, rows: list[np.ndarray]) -> Literal["row", "none"]:
+        """One scale for all subjects, unless one of them would flatten another."""
+        spans = np.array([y[own].max(0, initial=-np.inf, where=~np.isnan(y[own])) for own in rows])
+        spans -= [y[own].min(0, initial=np.inf, where=~np.isnan(y[own])) for own in rows]
+        spans = np.where(np.isfinite(spans) & (spans > 0), spans, np.nan)
+        flat = np.nanmax(spans, axis=0, initial=0) > _FLAT * np.nanmin(
+            spans, axis=0, initial=np.inf
+        )
+        return "none" if flat.any() else "row"
 
     @staticmethod
     def _label_rows(grid: np.ndarray, names: list[str]) -> None:

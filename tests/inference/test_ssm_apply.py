@@ -5,7 +5,7 @@ import pytest
 
 from avem.inference.ssm_apply import moments, noise_of, residuals
 from avem.models.ssm_params import ssm_effects_out
-from tests.ssm_panels import specification, true_fit
+from tests.ssm_truth import specification, true_fit
 
 RANDOM = ("transition", "loading")
 

@@ -9,7 +9,7 @@ import pytest
 from avem.data import Panel
 from avem.errors import DataError, ModelError
 from avem.results._ssm_plots import SSMPlots
-from tests.ssm_panels import specification, true_fit
+from tests.ssm_truth import specification, true_fit
 
 RANDOM = ("transition", "loading")
 

@@ -18,7 +18,7 @@ from avem.models.ssm_params import ssm_effects_out
 from avem.numerics.precision import in_float64
 from avem.results._ssm_residuals import residuals, whiteness
 from avem.results._ssm_tables import forecast, predictions, states
-from tests.ssm_panels import TrueFit, draw, specification, true_fit
+from tests.ssm_truth import TrueFit, draw, specification, true_fit
 
 
 @pytest.fixture(scope="module")

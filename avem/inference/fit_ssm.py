@@ -23,6 +23,8 @@ from avem.numerics.precision import in_float64
 
 _START_RULES = Rules(max_iter=40, tol=3e-3, max_searches=0)
 _REDUCED_RULES = Rules(max_iter=300, tol=1e-3, max_searches=0)
+_HARMLESS = 1e-3
+"""How far, per observed cell, the anchored solution may lie below the highest bound."""
 _SMALL, _LARGE = 0.02, 0.25
 """Least and largest variance of an effect at the start, relative to the mean square of its kind."""
 
@@ -66,6 +68,7 @@ def fit_ssm(
     began = time.perf_counter()
     rng = np.random.default_rng(seed)
     em = make_ssm_em(model, data, options, plain=rules.plain, max_radius=max_radius)
+    rules = replace(rules, harmless=max(rules.harmless, _HARMLESS * (~np.isnan(data.y)).sum()))
     no_effects = np.zeros((model.n_effects, data.layout.n_subjects))
     starts: tuple[Run, ...] = ()
     needed = set(OF_THETA) - ({"coef"} if not model.x_cols else set())

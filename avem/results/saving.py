@@ -24,7 +24,8 @@ from avem.models.params import param_info
 from avem.results._archive import array, member, npy, numbers, typed, write_archive
 from avem.results._labels import label_in, label_out
 from avem.results._model_json import model_in, model_out
-from avem.results.hmm_fit import FitInfo, HMMFit
+from avem.results.hmm_fit import HMMFit
+from avem.results.info import FitInfo
 
 FORMAT, VERSION = "avem fit", 3
 _JSON, _LABELS = "fit.json", "subjects.npy"

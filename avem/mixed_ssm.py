@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from avem.data import Panel, parse_formula
+from avem.data.design import has_intercept
 from avem.data.formula import Formula
 from avem.data.grouping import blank_frame, group_of, read_panel, subject_column
 from avem.errors import AvemWarning, ModelError
@@ -35,6 +36,7 @@ from avem.models.ssm_checks import check_ssm_data
 from avem.models.ssm_model import (
     BLOCKS,
     RANDOM,
+    STRUCTURES,
     SSMData,
     SSMEncoded,
     SSMModel,
@@ -53,7 +55,6 @@ from avem.results.ssm_fit import SSMFit
 from avem.results.ssm_notes import ssm_alarms, ssm_remarks
 
 _RANDOM_WORDS = {"both": RANDOM, "transition": RANDOM[:1], "loading": RANDOM[1:], "none": ()}
-_STRUCTURES = ("full", "diagonal")
 
 
 class MixedSSM:
@@ -394,6 +395,12 @@ def _state_formula(text: Any) -> Formula:
             f"state={text!r} has a group term. Subjects' own coefficients are available for the "
             "outcomes: put (x | subject) into their formula."
         )
+    if has_intercept(formula):
+        bare = text.split("~", 1)[-1].strip()
+        raise ModelError(
+            f"state={text!r} has an intercept, which cannot be told from the outcomes' own. Write "
+            f"'~ 0{'' if bare == '1' else f' + {bare}'}'."
+        )
     return formula
 
 
@@ -412,14 +419,15 @@ def _random_parts(given: Any) -> tuple[str, ...]:
 
 
 def _structures(given: Any) -> tuple[str, ...]:
-    named = given if isinstance(given, Mapping) else dict.fromkeys(BLOCKS, given)
+    named: Mapping[str, Any]
+    named = given if isinstance(given, Mapping) else {kind: given for kind in BLOCKS}
     unknown = [kind for kind in named if kind not in BLOCKS]
     if unknown:
         raise ModelError(
             f"effect_covariance has {unknown}; the kinds of effects are {', '.join(BLOCKS)}."
         )
     found = tuple(named.get(kind, "full") for kind in BLOCKS)
-    wrong = [word for word in found if word not in _STRUCTURES]
+    wrong = [word for word in found if not isinstance(word, str) or word not in STRUCTURES]
     if wrong:
         raise ModelError(
             f"effect_covariance is {wrong[0]!r}; choose 'full' or 'diagonal', or a dict with one "

@@ -64,11 +64,11 @@ def _rows(model: SSMModel, name: str, value: np.ndarray) -> Iterator[tuple[dict,
 
 def ssm_constants(model: SSMModel, table: pd.DataFrame) -> np.ndarray:
     """(rows,) bool: covariances that are 0 because the model says so."""
-    diagonal = {
+    diagonal = [
         f"{kind}_covariance"
         for kind, structure in zip(BLOCKS, model.spec.effect_covariance, strict=True)
         if structure == "diagonal"
-    }
+    ]
     return (table["parameter"].isin(diagonal) & (table["term"] != table["other"])).to_numpy(bool)
 
 
@@ -135,8 +135,8 @@ def _spreads(fit: SSMFit, section: Any, states: list[str], outcomes: list[str]) 
             values = np.full((len(rows), len(names)), np.nan)
             sd = np.sqrt(np.diagonal(fit.params[f"{kind}_covariance"]))
             values[tuple(np.array(entries).T)] = sd
-            used = ~np.isnan(values).all(0)
-            kept = [name for name, is_used in zip(names, used, strict=True) if is_used]
+            used = np.unique([column for _, column in entries])
+            kept = [names[column] for column in used]
             title = f"{title.capitalize()}, sd between {len(fit.subjects):,} subjects"
             yield section(title, values[:, used], rows, kept)
 

@@ -1,4 +1,4 @@
-"""Hidden Markov models with subject-specific random effects.
+"""Hidden Markov and state-space models with subject-specific random effects.
 
 The names below are imported when they are first used, so that `import avem` and `avem --help` are
 quick: JAX and pandas take a second to load.
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from avem.inference.stop import Stop
     from avem.mixed_hmm import MixedHMM
+    from avem.mixed_ssm import MixedSSM
     from avem.models.outcome import outcome
     from avem.models.simulate import Simulation
     from avem.resampling.bootstrap import bootstrap
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from avem.results.comparison import likelihood_ratio_test
     from avem.results.hmm_fit import HMMFit
     from avem.results.saving import load
+    from avem.results.ssm_fit import SSMFit
     from avem.selection import cross_validate, select
 
 __version__ = "0.1.0"
@@ -60,10 +62,12 @@ __all__ = [
     "HMMFit",
     "LogNormal",
     "MixedHMM",
+    "MixedSSM",
     "ModelError",
     "NegativeBinomial",
     "Panel",
     "Poisson",
+    "SSMFit",
     "Simulation",
     "Stop",
     "StudentT",
@@ -106,6 +110,7 @@ _HOMES = {
     ),
     "avem.inference.stop": ("Stop",),
     "avem.mixed_hmm": ("MixedHMM",),
+    "avem.mixed_ssm": ("MixedSSM",),
     "avem.models.outcome": ("outcome",),
     "avem.models.simulate": ("Simulation",),
     "avem.resampling.bootstrap": ("bootstrap",),
@@ -113,6 +118,7 @@ _HOMES = {
     "avem.results.comparison": ("likelihood_ratio_test",),
     "avem.results.hmm_fit": ("HMMFit",),
     "avem.results.saving": ("load",),
+    "avem.results.ssm_fit": ("SSMFit",),
     "avem.selection": ("cross_validate", "select"),
 }
 

@@ -16,15 +16,21 @@ import pandas as pd
 
 from avem.data import Panel, parse_formula
 from avem.data.formula import Formula
+from avem.data.grouping import blank_frame, group_of, read_panel, subject_column
 from avem.effects.prior import STRUCTURES, project_covariance
 from avem.errors import AvemWarning, ModelError
 from avem.families import Bernoulli
-from avem.inference.em import ANCHORS, Q_UPDATES
+from avem.inference.check_options import (
+    PLAIN_TOL,
+    TOL,
+    check_nodes,
+    check_options,
+    effect_numbers,
+)
 from avem.inference.fit_hmm import Fitted, Guess, Options, fit_hmm
 from avem.inference.loop import Rules
-from avem.inference.methods import METHODS, Integration
+from avem.inference.methods import Integration
 from avem.inference.minibatch import lanes_per_batch
-from avem.inference.starts import start_gaps, starts_agreeing
 from avem.inference.watch import Watch
 from avem.models.checks import check_data
 from avem.models.hmm_model import Encoded, HMMData, HMMModel, Specification
@@ -32,10 +38,11 @@ from avem.models.outcome import Outcome, outcome
 from avem.models.param_info import check_count, check_seed
 from avem.models.params import check_params, effects_in, effects_out, param_info, params_out
 from avem.models.simulate import Simulation, simulate
-from avem.results.hmm_fit import FitInfo, HMMFit
+from avem.results.hmm_fit import HMMFit
+from avem.results.info import make_info
 from avem.results.notes import alarms, remarks
 
-_TOL, _PLAIN_TOL, _BATCH_TOL = 1e-6, 1e-4, 1e-4
+_BATCH_TOL = 1e-4
 
 
 class MixedHMM:
@@ -97,12 +104,7 @@ class MixedHMM:
             int(n_states), outcomes, _one_sided(transition, "transition"), start, effect_covariance
         )
         self._learned: HMMModel | None = None
-        self._groups = {group for formula in self.spec.formulas for _, group in formula.groups}
-        if len(self._groups) > 1:
-            raise ModelError(
-                f"The formulas group by {', '.join(sorted(self._groups))}; all group terms must "
-                "name the same column, the subject."
-            )
+        self._group = group_of(self.spec.formulas)
 
     @classmethod
     def from_spec(cls, spec: Specification, learned: HMMModel | None = None) -> MixedHMM:
@@ -217,14 +219,23 @@ class MixedHMM:
         progress
             Show progress; by default in a terminal, after two seconds.
         """
-        _check_options(method, refine, q_update, anchor, n_starts, max_iter, tol, seed)
+        check_options(
+            method=method,
+            refine=refine,
+            anchor=anchor,
+            n_starts=n_starts,
+            max_iter=max_iter,
+            tol=tol,
+            seed=seed,
+            q_update=q_update,
+        )
         if batch_size is not None:
             check_count("batch_size", batch_size)
             if plain or anchor != "mean" or method != "avem":
                 raise ModelError(
                     "batch_size goes with method='avem', the mean anchor, and without plain=True."
                 )
-        _check_nodes(method, refine, n_nodes, n_draws, fresh_draws)
+        check_nodes(method, refine, n_nodes, n_draws, fresh_draws)
         panel = self._panel(data, subject, time, sequence)
         model, read = self._model(panel, plain)
         encoded = model.encode(panel, read, max_lanes=lanes_per_batch(batch_size))
@@ -235,7 +246,7 @@ class MixedHMM:
         guess.params.update(held)
         frozen = frozenset(held)
         if tol is None:
-            tol = _PLAIN_TOL if plain else _TOL if batch_size is None else _BATCH_TOL
+            tol = PLAIN_TOL if plain else TOL if batch_size is None else _BATCH_TOL
         offset = float(model.scaling.log_jacobian(~np.isnan(encoded.y)).sum())
         with Watch(progress, max_iter, offset) as watch:
             fitted = fit_hmm(
@@ -250,7 +261,7 @@ class MixedHMM:
                         n_nodes=n_nodes,
                         n_draws=n_draws,
                         fresh_draws=fresh_draws,
-                        unanchored=_effect_numbers(model, unanchored, method),
+                        unanchored=effect_numbers(model.effect_names, unanchored, method),
                         follow=not plain,
                     ),
                     None if plain and refine == "auto" else refine,
@@ -264,14 +275,10 @@ class MixedHMM:
                 keep_order=init is not None or bool(frozen - {"effect_covariance"}),
                 watch=watch,
             )
-        done = fitted.how
-        how = {
+        asked = {
             "method": method,
-            "refined": done.refined,
-            "lost": done.lost,
             "q_update": q_update,
             "anchor": anchor,
-            "unanchored": tuple(model.effect_names[e] for e in done.unanchored or ()),
             "n_nodes": n_nodes,
             "n_draws": n_draws,
             "fresh_draws": bool(fresh_draws),
@@ -279,7 +286,7 @@ class MixedHMM:
             "plain": plain,
             "seed": int(seed),
         }
-        return self._result(model, encoded, fitted, frozen, how)
+        return self._result(model, encoded, fitted, frozen, asked)
 
     def simulate(
         self,
@@ -300,19 +307,13 @@ class MixedHMM:
         """
         if seed is not None:
             check_seed(seed)
-        group = self._group(subject) or "subject"
+        group = subject_column(self._group, subject) or "subject"
         if data is None:
             if n_subjects is None or n_times is None:
                 raise ModelError("simulate needs n_subjects and n_times, or data.")
             check_count("n_subjects", n_subjects)
             check_count("n_times", n_times)
-            data = pd.DataFrame(
-                {
-                    group: np.repeat(np.arange(n_subjects), n_times),
-                    "time": np.tile(np.arange(n_times), n_subjects),
-                }
-            )
-            time = "time"
+            data, time = blank_frame(group, n_subjects, n_times), "time"
         panel = self._panel(data, group, time, sequence)
         model, panel = self._blank_model(panel)
         checked = check_params(params, model, "params")
@@ -324,35 +325,10 @@ class MixedHMM:
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _group(self, subject: str | None) -> str | None:
-        group = next(iter(self._groups), None)
-        if group is not None and subject not in (None, group):
-            raise ModelError(
-                f"subject={subject!r}, but the formula groups by {group!r}. Leave subject= out."
-            )
-        return group or subject
-
     def _panel(
         self, data: Any, subject: str | None, time: str | None, sequence: str | None
     ) -> Panel:
-        group = self._group(subject)
-        if isinstance(data, Panel):
-            if time is not None or sequence is not None:
-                raise ModelError(
-                    "A Panel already knows its time and sequence; leave them out here."
-                )
-            if group is not None and group != data.subject:
-                raise ModelError(
-                    f"The formula groups by {group!r}, but the panel's subject column is "
-                    f"{data.subject!r}."
-                )
-            return data
-        if group is None:
-            raise ModelError(
-                "Which rows belong together? The formula has no (... | subject) term, so give "
-                "fit(data, subject='column')."
-            )
-        return Panel.from_frame(data, group, time=time, sequence=sequence)
+        return read_panel(data, subject_column(self._group, subject), time, sequence)
 
     def _model(self, panel: Panel, plain: bool) -> tuple[HMMModel, HMMData]:
         if self._learned is None:
@@ -403,11 +379,10 @@ class MixedHMM:
         data: Encoded,
         fitted: Fitted,
         fixed: frozenset[str],
-        how: dict[str, Any],
+        asked: dict[str, Any],
     ) -> HMMFit:
         scaling, run, panel = model.scaling, fitted.run, data.panel
         observed = ~np.isnan(data.y)
-        own = model.outcome_columns
         effects_mean, effects_cov = effects_out(model, fitted.effects_mean, fitted.effects_cov)
         jacobian = float(scaling.log_jacobian(observed).sum())
         doubts = alarms(model, fitted)
@@ -424,18 +399,13 @@ class MixedHMM:
             loglik_history=run.logliks + jacobian,
             n_iter=len(run.bounds),
             stop=run.stop,
-            info=FitInfo(
-                **how,
-                n_rows=panel.n_rows,
-                n_sequences=panel.n_lanes,
-                n_observed=int(observed[:, own].sum()),
-                n_missing=int((~observed[:, own]).sum()),
-                start_gaps=start_gaps(fitted.starts),
-                start_iterations=tuple(len(start.bounds) for start in fitted.starts),
-                starts_agreeing=starts_agreeing(fitted.starts),
-                moved=run.moved,
-                seconds=fitted.seconds,
-                notes=(*doubts, *remarks(model, data, fitted, fixed)),
+            info=make_info(
+                fitted,
+                panel,
+                observed[:, model.outcome_columns],
+                model.effect_names,
+                (*doubts, *remarks(model, data, fitted, fixed)),
+                **asked,
             ),
             columns={"subject": panel.subject, "time": panel.time, "sequence": panel.sequence},
             panel=panel,
@@ -478,67 +448,3 @@ def _check_structure(sigma: np.ndarray, model: HMMModel) -> None:
             f"fixed['effect_covariance'] is not {model.effect_covariance}, as the model says it "
             "is (or ties effects of separate group terms). Change one of them."
         )
-
-
-def _effect_numbers(
-    model: HMMModel, unanchored: str | Sequence[str], method: str
-) -> tuple[int, ...] | None:
-    """The effects with these names; None for "auto"."""
-    if isinstance(unanchored, str) and unanchored == "auto":
-        return None
-    if method != "partial":
-        raise ModelError(f"unanchored is for method='partial', and method is {method!r}.")
-    names = [unanchored] if isinstance(unanchored, str) else list(unanchored)
-    unknown = [name for name in names if name not in model.effect_names]
-    if unknown:
-        raise ModelError(
-            f"unanchored has {unknown}; the effects are {', '.join(model.effect_names) or 'none'}."
-        )
-    return tuple(sorted({model.effect_names.index(name) for name in names}))
-
-
-def _check_nodes(
-    method: str, refine: str | None, n_nodes: Any, n_draws: Any, fresh_draws: bool
-) -> None:
-    """Raise unless the numbers belong to the method."""
-    adaptive = method == "adaptive" or refine is not None
-    for name, value, methods in (
-        ("n_nodes", n_nodes, ("quadrature", "partial", "structured", "adaptive")),
-        ("n_draws", n_draws, ("monte_carlo", "adaptive")),
-    ):
-        if value is not None:
-            check_count(name, value)
-            if method not in methods and not adaptive:
-                raise ModelError(
-                    f"{name} is for the methods {', '.join(methods)}, and method is {method!r}."
-                )
-    if fresh_draws and method != "monte_carlo":
-        raise ModelError(f"fresh_draws is for method='monte_carlo', and method is {method!r}.")
-
-
-def _check_options(
-    method: str,
-    refine: str | None,
-    q_update: str,
-    anchor: str,
-    n_starts: int,
-    max_iter: int,
-    tol: float | None,
-    seed: int,
-) -> None:
-    if method not in METHODS:
-        raise ModelError(f"method is {method!r}; available: {', '.join(METHODS)}.")
-    if refine not in (None, "auto", "adaptive"):
-        raise ModelError(f"refine is {refine!r}; available: 'adaptive', 'auto', None.")
-    if refine == "adaptive" and method not in ("avem", "partial", "mean_field", "structured"):
-        raise ModelError(f"refine goes with method='avem'; {method!r} maximises it already.")
-    if q_update not in Q_UPDATES:
-        raise ModelError(f"q_update is {q_update!r}; available: {', '.join(Q_UPDATES)}.")
-    if anchor not in ANCHORS:
-        raise ModelError(f"anchor is {anchor!r}; available: {', '.join(ANCHORS)}.")
-    check_count("n_starts", n_starts)
-    check_count("max_iter", max_iter)
-    is_number = isinstance(tol, int | float | np.number) and not isinstance(tol, bool)
-    if tol is not None and not (is_number and tol >= 0):
-        raise ModelError(f"tol is {tol!r}; a number that is not negative is wanted.")
-    check_seed(seed)

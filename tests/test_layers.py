@@ -20,7 +20,7 @@ LAYERS = [
     ("models",),
     ("inference",),
     ("results",),
-    ("mixed_hmm",),  # what the user types: calls every layer
+    ("mixed_hmm", "mixed_ssm"),  # what the user types: calls every layer
     ("selection", "resampling"),  # many fits of one model
     ("cli", "__main__"),
 ]

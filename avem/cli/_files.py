@@ -112,9 +112,13 @@ def refuse_existing(paths: Iterable[Path], force: bool) -> None:
 
 
 def load_fit(path: Path) -> HMMFit:
+    from avem.results.hmm_fit import HMMFit
     from avem.results.saving import load
 
-    return load(path)
+    fit = load(path)
+    if not isinstance(fit, HMMFit):
+        raise FileError(f"{str(path)!r} is a fit of a state-space model; that of an HMM is wanted.")
+    return fit
 
 
 def read_for(

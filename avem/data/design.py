@@ -195,6 +195,13 @@ class Design:
         return DesignData(Y, A, incomplete)
 
 
+def has_intercept(formula: Formula) -> bool:
+    """Whether the fixed side has an intercept, written or implied."""
+    text, atoms = compile_side(formula.fixed)
+    _, keys, _ = _matrix(text, pd.DataFrame(dict.fromkeys(atoms, 0.0), index=range(1)))
+    return any(label == "Intercept" for _, label in keys)
+
+
 def _matrix(
     text: str, frame: pd.DataFrame
 ) -> tuple[np.ndarray, list[tuple[str, str]], list[set[str]]]:

@@ -1,4 +1,4 @@
-"""A fitted model on data: effects of new subjects, state probabilities, most probable paths."""
+"""A fitted model on data: state probabilities, most probable paths."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ import jax
 import numpy as np
 
 from avem.errors import AvemError
-from avem.inference.em import EM, IMPOSSIBLE, State
+from avem.inference.em import IMPOSSIBLE
 from avem.inference.fit_hmm import make_em
-from avem.inference.modes import search_modes
 from avem.models.hmm_model import Encoded, HMMModel
 from avem.models.lanes import by_subject
 from avem.models.param_info import Params
 from avem.numerics.precision import in_float64
-
-_MAX_STEPS = 100
-_SETTLED = 1e-8
 
 
 @partial(jax.jit, static_argnames=("kernel", "form"))
@@ -75,37 +71,3 @@ def viterbi(model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray) 
     if not all(np.isfinite(height).all() for _, height in paths):
         raise AvemError(IMPOSSIBLE)
     return data.layout.gather([np.asarray(path) for path, _ in paths])
-
-
-@in_float64
-def infer_effects(
-    model: HMMModel, data: Encoded, theta: Params, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (d, subjects) and covariance (d, d, subjects) of q_i at fixed parameters."""
-    em = make_em(model, data)
-    rng = np.random.default_rng(seed)
-    zero = np.zeros((model.n_effects, data.panel.n_subjects))
-    state = _settle(em, State(theta, tuple(data.layout.split(zero))))
-    for _ in range(3):
-        found = search_modes(em, state, rng)
-        if not found.moved:
-            break
-        state = _settle(em, found.state)
-    passes = em.e_step(state)
-    join = data.layout.join
-    return (
-        join([np.asarray(p.mean) for p in passes]),
-        join([np.asarray(p.covariance) for p in passes]),
-    )
-
-
-def _settle(em: EM, state: State) -> State:
-    """Repeat E-steps until no anchor moves."""
-    for _ in range(_MAX_STEPS):
-        anchors = tuple(np.asarray(p.mean) for p in em.e_step(state))
-        pairs = zip(anchors, state.anchors, strict=True)
-        change = max((np.abs(new - old).max(initial=0.0) for new, old in pairs), default=0.0)
-        state = State(state.theta, anchors)
-        if change < _SETTLED:
-            break
-    return state

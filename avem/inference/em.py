@@ -26,7 +26,7 @@ from avem.inference.anchored import TO_THE_END, Anchored
 from avem.inference.newton import climb
 from avem.inference.passes import Pass, Totals, coef_height, coef_pass
 from avem.inference.settle import best_anchors, settle, settle_q
-from avem.inference.theta import Match, absorb, pack_theta, unpack_theta
+from avem.inference.theta import Match, absorb, pack_theta, theta_moves, unpack_theta
 from avem.models.general import CoefTerms
 from avem.models.kernel import Kernel
 from avem.numerics.covariance import floor_eigenvalues
@@ -342,9 +342,8 @@ class EM:
             np.minimum(1.0, step.sharpness[key]) if key in step.sharpness else np.ones(value.shape)
             for key, value in sorted(before.items())
         ]
-        moves = pack_theta(after) - pack_theta(before)
         weights = np.concatenate([np.ravel(part) for part in sharp])
-        return float(np.abs(moves * weights).max(initial=0.0))
+        return float((theta_moves(before, after) * weights).max(initial=0.0))
 
     def anchor_change(self, step: Step) -> float:
         """How far the iteration moved the anchors, root mean square."""

@@ -13,16 +13,19 @@ from avem.inference.loop import Rules, Run, iterate
 from avem.inference.methods import Integration
 from avem.inference.refine import variance_hint
 from avem.inference.run import Guess, Options, of_subjects, run_method
-from avem.inference.ssm_start import make_ssm_start, stabilised
+from avem.inference.ssm_start import make_ssm_start
 from avem.inference.theta import Match
 from avem.inference.watch import Watch
 from avem.models.param_info import Params
 from avem.models.ssm_model import SSMEncoded, SSMModel
 from avem.models.ssm_params import OF_THETA, free_matrices, ssm_override
+from avem.models.ssm_subjects import stable_effects
 from avem.numerics.precision import in_float64
 
 _START_RULES = Rules(max_iter=40, tol=3e-3, max_searches=0)
 _REDUCED_RULES = Rules(max_iter=300, tol=1e-3, max_searches=0)
+_HARMLESS = 1e-3
+"""How far, per observed cell, the anchored solution may lie below the highest bound."""
 _SMALL, _LARGE = 0.02, 0.25
 """Least and largest variance of an effect at the start, relative to the mean square of its kind."""
 
@@ -66,6 +69,7 @@ def fit_ssm(
     began = time.perf_counter()
     rng = np.random.default_rng(seed)
     em = make_ssm_em(model, data, options, plain=rules.plain, max_radius=max_radius)
+    rules = replace(rules, harmless=max(rules.harmless, _HARMLESS * (~np.isnan(data.y)).sum()))
     no_effects = np.zeros((model.n_effects, data.layout.n_subjects))
     starts: tuple[Run, ...] = ()
     needed = set(OF_THETA) - ({"coef"} if not model.x_cols else set())
@@ -121,7 +125,7 @@ def make_ssm_em(
         blocks=model.effect_blocks,
         matches=_matches(model, fixed),
         spread=data.spread,
-        effect_scale=_effect_scale(model, data),
+        effect_scale=ssm_effect_scale(model, data),
         free=free_matrices(model, tuple(fixed), centred=plain),
         fixed=frozenset(held | ({"effect_covariance"} if covariances else set())),
         method=Anchored(),
@@ -147,7 +151,7 @@ def _matches(model: SSMModel, fixed: frozenset[str]) -> tuple[Match | None, ...]
     return tuple(out)
 
 
-def _effect_scale(model: SSMModel, data: SSMEncoded) -> np.ndarray:
+def ssm_effect_scale(model: SSMModel, data: SSMEncoded) -> np.ndarray:
     """(d,) the variance beside which an effect's is judged."""
     shape = model.shape
     rows = [j for j, _ in (*shape.loading_effects, *shape.coef_effects)]
@@ -261,15 +265,7 @@ def _with_positive_diagonal(model: SSMModel, theta: Params) -> tuple[Params, np.
 
 def _stable(model: SSMModel, theta: Params, f: np.ndarray, limit: float) -> np.ndarray:
     """Effects whose dynamics have a spectral radius of at most `limit`."""
-    size = len(model.shape.transition_effects)
-    if not size:
-        return f
-    q = model.n_latent
-    out = np.array(f)
-    for i in range(f.shape[1]):
-        own = theta["dynamics"] + f[:size, i].reshape(q, q).T
-        out[:size, i] = (stabilised(own, limit) - theta["dynamics"]).T.ravel()
-    return out
+    return stable_effects(model, theta["dynamics"], f.T, limit).T
 
 
 def _held_back(model: SSMModel, theta: Params, f: np.ndarray, limit: float | None) -> int:

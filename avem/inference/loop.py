@@ -23,8 +23,6 @@ _LOOSE = 1e-3
 """Convergence that is good enough to look for better modes."""
 _CATCH_UP = 0.1
 """How far the anchors may lag behind, as a share of the last move of the parameters."""
-_HARMLESS_FALL = 0.5
-"""Where states overlap, the solution lies a little below the highest bound on the way to it."""
 _NOISY_BLOCK = 10
 _PATIENCE = 25
 """Iterations in a row that may be further below the best bound before the fit gives up."""
@@ -69,6 +67,8 @@ class Rules:
     """How often to look for better modes before convergence is declared all the same."""
     settle: bool = True
     """Let the anchors catch up with the parameters in every iteration."""
+    harmless: float = 0.5
+    """Where states overlap, the solution lies this far below the highest bound on the way to it."""
     lenient: bool = True
     """Near the end, let a leap lower the bound a little: the solution may lie there."""
 
@@ -143,7 +143,7 @@ def _fast(
             continue
         record.add(step)
         level, since_best = step.bound, since_best + 1
-        if best is None or step.bound > best.bound - _HARMLESS_FALL:
+        if best is None or step.bound > best.bound - rules.harmless:
             since_best = 0
         if best is None or step.bound > best.bound:
             best = step

@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from avem.data._layout import Layout
 from avem.inference.adaptive import Adaptive
 from avem.inference.centres import find_centres
 from avem.inference.diagnose import effect_information, gaps
 from avem.inference.em import EM, State
-from avem.inference.fit_hmm import effect_scale, make_em
 from avem.inference.score import Curvature, curvature
-from avem.models.free import find_free
-from avem.models.hmm_model import Encoded, HMMModel
+from avem.models.free_parts import Free
 from avem.models.param_info import Params
 from avem.numerics.precision import in_float64
 
@@ -56,13 +55,10 @@ class Anchoring:
 
 
 @in_float64
-def marginal(
-    model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray, seed: int = 0
-) -> Marginal:
+def marginal(em: EM, layout: Layout, theta: Params, effects: np.ndarray, seed: int = 0) -> Marginal:
     """Log p(D_i) of every subject; `effects` (d, subjects) are where to look first."""
-    em = make_em(model, data)
-    d, join = model.n_effects, data.layout.join
-    state = State(theta, tuple(data.layout.split(effects)))
+    d, join = em.kernel.n_effects, layout.join
+    state = State(theta, tuple(layout.split(effects)))
     em = replace(em, method=Adaptive.make(d, seed=seed))
     state = find_centres(em, state, np.random.default_rng(seed))
     passes = em.e_step(state)
@@ -82,21 +78,19 @@ def marginal(
 
 
 @in_float64
-def uncertainty(model: HMMModel, data: Encoded, at: Marginal, fixed: tuple[str, ...]) -> Curvature:
+def uncertainty(at: Marginal, free: Free) -> Curvature:
     """The curvature of the log likelihood in the free parameters."""
-    theta = at.state.theta
-    free = find_free(model, theta, fixed, data.spread, effect_scale(model, data))
     return curvature(at.em, at.state, free)
 
 
 @in_float64
 def anchoring(
-    model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray, seed: int = 0
+    em: EM, layout: Layout, theta: Params, effects: np.ndarray, seed: int = 0
 ) -> Anchoring:
     """The gaps and the information at settled anchors."""
-    em, join = make_em(model, data), data.layout.join
-    start = State(theta, tuple(data.layout.split(effects)))
-    if not model.n_effects:
+    join = layout.join
+    start = State(theta, tuple(layout.split(effects)))
+    if not em.kernel.n_effects:
         bound = join([p.bound for p in em.e_step(start)])
         return Anchoring(bound, bound, bound, np.ones(len(bound)), effects, effects)
     state, _ = em.settled_e_step(start, 1e-9)

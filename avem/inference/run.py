@@ -11,7 +11,7 @@ from avem.data._layout import Layout
 from avem.inference.adaptive import Adaptive
 from avem.inference.diagnose import anchoring_fails, diffuse_effects, lost_information
 from avem.inference.em import EM, State
-from avem.inference.loop import Rules, Run, iterate
+from avem.inference.loop import Rules, Run, iterate, joined
 from avem.inference.methods import Integration, make_method
 from avem.inference.minibatch import iterate_batches
 from avem.inference.passes import Pass
@@ -69,14 +69,19 @@ def run_method(
     if options.resume and options.refine is not None:
         return *_refined(em, how, state, rules, rng, watch), replace(how, refined=True)
     go = iterate_batches if options.batches else iterate
-    run = go(chosen, state, rules, rng, watch)
+    anchored = chosen.method.anchored and em.anchor == "mean" and not rules.plain and n_effects
+    # Where refinement takes over, anchoring need not be followed to its end.
+    early = bool(anchored) and options.refine is not None and rules.tol < _NEAR
+    run = go(chosen, state, replace(rules, tol=_NEAR) if early else rules, rng, watch)
     if not n_effects or run.stop is Stop.INTERRUPTED:
         return chosen, run, how
-    if chosen.method.anchored and em.anchor == "mean" and not rules.plain:
+    if anchored:
         how = replace(how, lost=tuple(lost_information(em, run.state).tolist()))
     if options.refine == "adaptive" or (options.refine == "auto" and anchoring_fails(how.lost)):
         chosen, finer = _refined(em, how, run.state, rules, rng, watch)
-        run, how = replace(finer, moved=run.moved), replace(how, refined=True)
+        return chosen, replace(finer, moved=run.moved), replace(how, refined=True)
+    if early and run.stop is Stop.CONVERGED:
+        run = joined(run, iterate(chosen, run.state, rules, rng, watch))
     return chosen, run, how
 
 

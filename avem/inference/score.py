@@ -18,7 +18,7 @@ from jax import Array, lax
 from avem.data._layout import Chunk
 from avem.inference.em import EM, State, add_up
 from avem.inference.passes import Pass
-from avem.models.free import Free
+from avem.models.free_parts import Free
 from avem.models.kernel import Kernel
 from avem.models.lanes import Theta
 from avem.models.param_info import Params

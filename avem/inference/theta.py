@@ -41,6 +41,24 @@ def _root(covariance: np.ndarray) -> np.ndarray:
     return np.linalg.cholesky(covariance) if covariance.size else covariance
 
 
+def theta_moves(before: Theta, after: Theta) -> np.ndarray:
+    """How far every entry moved; those of a covariance in units of standard deviations.
+
+    A covariance that is nearly singular in some direction may turn in it for ever, which its factor
+    shows and its entries do not.
+    """
+    return np.concatenate(
+        [np.ravel(_moves(key, before[key], after[key])) for key in sorted(before)]
+    )
+
+
+def _moves(key: str, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    if not _is_covariance(key):
+        return np.abs(new - old)
+    scale = np.sqrt(np.sqrt(np.einsum("...ii->...i", new) + 1e-300))
+    return np.abs(new - old) / (2.0 * scale[..., :, None] * scale[..., None, :])
+
+
 def unpack_theta(vector: np.ndarray, like: Theta) -> Theta:
     """The inverse of `pack_theta`, pulled back where a probability or scale would turn negative."""
     theta, at = {}, 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from avem.data import Panel
@@ -17,33 +19,39 @@ _LARGEST = 1e75
 
 def check_data(model: HMMModel, panel: Panel, data: HMMData) -> None:
     """Raise an error that says what is wrong and what to try, or return nothing."""
-    _check_times(panel, model.n_states)
+    if model.n_states > 1:
+        check_times(panel)
     if model.n_effects:
-        _check_subjects(panel)
+        check_subjects(
+            panel,
+            f"Drop the (... | {panel.subject}) term and give subject={panel.subject!r} to fit().",
+        )
     for piece, at in model.each_piece():
         for j, name in enumerate(piece.outcomes):
             y = data.Y[:, at[j]]
-            _check_outcome(name, y[~np.isnan(y)])
+            check_outcome(name, y[~np.isnan(y)])
             # Each outcome has its own coefficients, so each needs rows that tell its terms apart.
             rows = ~np.isnan(y)
             where = f"where the outcome {name!r} is observed ({rows.sum()} row(s))"
             lines = [line for line in piece.lines if line.outcome == name and line.part >= 0]
             for line in lines:
-                _check_terms(model, data.A[rows], line, where)
+                check_terms(data.A[rows][:, list(line.x_cols)], line.terms, where)
                 if line.z_cols:
-                    _check_effects(model, panel, data.A, rows, line, f"on {line.label!r}")
+                    _check_line_effects(model, panel, data.A, rows, line, f"on {line.label!r}")
     later, first = panel.row_step > 0, panel.row_step == 0
     if model.structure.moves:
         line = model.structure.moves[0]
-        _check_terms(model, data.A[later], line, "where the chain moves")
+        check_terms(data.A[later][:, list(line.x_cols)], line.terms, "where the chain moves")
         if line.z_cols:
-            _check_effects(model, panel, data.A, later, line, "on the transitions")
+            _check_line_effects(model, panel, data.A, later, line, "on the transitions")
     if model.structure.start:
-        _check_terms(model, data.A[first], model.structure.start[0], "where sequences start")
+        line = model.structure.start[0]
+        check_terms(data.A[first][:, list(line.x_cols)], line.terms, "where sequences start")
     _check_states(model, data)
 
 
-def _check_outcome(name: str, values: np.ndarray) -> None:
+def check_outcome(name: str, values: np.ndarray) -> None:
+    """Raise unless the observed values of an outcome vary, within what can be squared."""
     if len(values) == 0:
         raise DataError(f"Outcome {name!r} has no observed value. Leave it out of the formula.")
     largest = np.abs(values).max()
@@ -60,8 +68,9 @@ def _check_outcome(name: str, values: np.ndarray) -> None:
         )
 
 
-def _check_times(panel: Panel, n_states: int) -> None:
-    if n_states > 1 and panel.lane_length.max() < 2:
+def check_times(panel: Panel) -> None:
+    """Raise if nothing ever moves."""
+    if panel.lane_length.max() < 2:
         label = panel.subjects[0]
         raise DataError(
             f"Every sequence has 1 time point (subject {label!r}, for one); transitions need at "
@@ -69,9 +78,9 @@ def _check_times(panel: Panel, n_states: int) -> None:
         )
 
 
-def _check_terms(model: HMMModel, A: np.ndarray, line: Line, where: str) -> None:
-    x = A[:, list(line.x_cols)]
-    for name, size in zip(line.terms, np.abs(x).max(0, initial=0.0), strict=True):
+def check_terms(x: np.ndarray, terms: Sequence[str], where: str) -> None:
+    """Raise unless the columns (rows, terms) can be told apart."""
+    for name, size in zip(terms, np.abs(x).max(0, initial=0.0), strict=True):
         if size > _LARGEST or 0 < size < 1 / _LARGEST:
             raise DataError(
                 f"The covariate {name!r} reaches {size:g}, beyond what double precision can "
@@ -80,7 +89,7 @@ def _check_terms(model: HMMModel, A: np.ndarray, line: Line, where: str) -> None
     dependent = _dependent_column(x)
     if dependent is None:
         return
-    name, before = line.terms[dependent], ", ".join(line.terms[:dependent])
+    name, before = terms[dependent], ", ".join(terms[:dependent])
     if not x[:, dependent].any():
         raise ModelError(f"The fixed term {name!r} is 0 {where}. Leave it out of the formula.")
     raise ModelError(
@@ -101,19 +110,27 @@ def _dependent_column(x: np.ndarray) -> int | None:
     return len(r) if len(r) < x.shape[1] else None
 
 
-def _check_subjects(panel: Panel) -> None:
+def check_subjects(panel: Panel, advice: str) -> None:
+    """Raise unless there are subjects to differ."""
     if panel.n_subjects < 2:
         raise ModelError(
             f"There is 1 subject ({panel.subjects.tolist()[0]!r} in column {panel.subject!r}); the "
-            "spread of effects between subjects needs at least 2, better 10 or more. Drop the "
-            f"(... | {panel.subject}) term and give subject={panel.subject!r} to fit()."
+            f"spread of effects between subjects needs at least 2, better 10 or more. {advice}"
         )
 
 
-def _check_effects(
+def _check_line_effects(
     model: HMMModel, panel: Panel, A: np.ndarray, rows: np.ndarray, line: Line, where: str
 ) -> None:
-    e = len(line.z_cols)
+    terms = [model.structure.effects[place].term for place in line.effects[0]]
+    check_effects(panel, A[:, list(line.z_cols)], rows, terms, where)
+
+
+def check_effects(
+    panel: Panel, z: np.ndarray, rows: np.ndarray, terms: Sequence[str], where: str
+) -> None:
+    """Raise unless some subjects' ``rows`` tell the effect columns (rows, terms) apart."""
+    e = len(terms)
     subject = panel.row_subject[rows]
     enough = np.bincount(subject, minlength=panel.n_subjects) > e
     if enough.sum() < 2:
@@ -122,9 +139,8 @@ def _check_effects(
             f"more than {e} observed row(s), and {enough.sum()} of {panel.n_subjects} subjects "
             "have that many. Use fewer effect terms, or none."
         )
-    full_rank = _full_rank(A[rows][:, list(line.z_cols)], subject, panel.n_subjects)
+    full_rank = _full_rank(z[rows], subject, panel.n_subjects)
     if (full_rank & enough).sum() < 2:
-        terms = [model.structure.effects[place].term for place in line.effects[0]]
         raise ModelError(
             f"Effects {where} are not identified: within each subject the effect terms "
             f"{', '.join(terms)} are proportional to each other or 0 (does a "

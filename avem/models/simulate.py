@@ -30,9 +30,8 @@ class Simulation(NamedTuple):
     """(subjects, effects), subjects in order of first appearance."""
 
 
-def draw_effects(params: Params, n_subjects: int, rng: np.random.Generator) -> np.ndarray:
+def draw_effects(sigma: np.ndarray, n_subjects: int, rng: np.random.Generator) -> np.ndarray:
     """(subjects, d) draws from N(0, Sigma)."""
-    sigma = params["effect_covariance"]
     values, vectors = np.linalg.eigh(sigma)  # works for a singular Sigma too
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     return rng.standard_normal((n_subjects, len(sigma))) @ root.T
@@ -48,7 +47,7 @@ def simulate(
     """One data set on the rows of `panel`; cells that are missing there stay missing."""
     model = model.in_user_units()
     if effects is None:
-        effects = draw_effects(params, panel.n_subjects, rng)
+        effects = draw_effects(params["effect_covariance"], panel.n_subjects, rng)
     draw = _Draw(model, params_in(model, params), panel, effects, rng)
     states = draw.states()
     table = draw.outcomes(states)

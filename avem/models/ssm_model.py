@@ -24,6 +24,8 @@ _LANES_ELSEWHERE = 1 << 20
 RANDOM = ("transition", "loading")
 BLOCKS = (*RANDOM, "coef")
 """Kinds of effects; those of different kinds are independent."""
+STRUCTURES = ("full", "diagonal")
+"""Of the covariance of the effects of one kind."""
 
 
 class SSMSpecification(NamedTuple):

@@ -6,6 +6,7 @@ functions, families are looked up in a list, and sizes are checked before anythi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from avem.models.scaling import Scaling
 from avem.results._archive import typed
 
 _KINDS = {**FAMILIES, Normal.name: Normal}
-_MAX_SIZE = 1 << 24
+MAX_SIZE = 1 << 24
 """Of states x states x columns: no model comes near, and it can be built in a moment."""
 
 
@@ -78,14 +79,16 @@ def model_out(model: HMMModel) -> dict[str, Any]:
         transition=spec.transition.text,
         initial=None if spec.initial is None else spec.initial.text,
         effect_covariance=spec.effect_covariance,
-        learned=[
-            {name: part.state[name] for name in ("levels", "moments")}
-            for part in model.designs.parts
-        ],
+        learned=designs_out(model.designs),
         scaling=model.scaling.to_json(),
         averages=tuple(model.averages.tolist()),
     )
     return asdict(record)
+
+
+def designs_out(designs: Designs) -> list[dict[str, Any]]:
+    """For every formula, levels and moments of its covariates."""
+    return [{name: part.state[name] for name in ("levels", "moments")} for part in designs.parts]
 
 
 def _outcome_out(item: Outcome, families: tuple[AnyFamily, ...]) -> _Outcome:
@@ -137,24 +140,29 @@ def model_in(found: dict[str, Any]) -> HMMModel:
     spec = Specification(
         record.n_states,
         tuple(_outcome_in(item) for item in outcomes),
-        _one_sided(record.transition),
-        None if record.initial is None else _one_sided(record.initial),
+        one_sided(record.transition),
+        None if record.initial is None else one_sided(record.initial),
         record.effect_covariance,
     )
     _check_spec(spec)
     pairs = zip(spec.outcomes, outcomes, strict=True)
     families = tuple(_learned_families(item, saved.levels) for item, saved in pairs)
-    if len(record.learned) != len(spec.formulas):
-        raise FileError(f"it has {len(record.learned)} designs for {len(spec.formulas)} formulas.")
-    states = zip(spec.formulas, record.learned, strict=True)
-    parts = tuple(Design.from_state({**state, "formula": text.text}) for text, state in states)
-    designs = Designs(parts)
+    designs = designs_in(spec.formulas, record.learned)
     _check_size(record.n_states, families, designs)
     nothing = Scaling.none(0, 0, 0)
     model = HMMModel(spec, families, designs, nothing, np.array(record.averages, float))
-    units = typed(_Units, record.scaling, "scaling")
-    _check_units(units, model)
-    return replace(model, scaling=Scaling.from_json(asdict(units)))
+    n_columns = len(model.designs.keys)
+    if len(model.averages) != n_columns or not np.isfinite(model.averages).all():
+        raise FileError("its scaling does not belong to its formulas.")
+    return replace(model, scaling=scaling_in(record.scaling, designs, model.y_cols[-1][-1] + 1))
+
+
+def designs_in(formulas: Sequence[Formula], learned: list) -> Designs:
+    """The designs of these formulas, with what `designs_out` kept of them."""
+    if len(learned) != len(formulas):
+        raise FileError(f"it has {len(learned)} designs for {len(formulas)} formulas.")
+    pairs = zip(formulas, learned, strict=True)
+    return Designs(tuple(Design.from_state({**own, "formula": f.text}) for f, own in pairs))
 
 
 def _outcome_in(saved: _Outcome) -> Outcome:
@@ -180,7 +188,8 @@ def _learned_families(item: Outcome, levels: list) -> tuple[AnyFamily, ...]:
     return tuple(found)
 
 
-def _one_sided(text: str) -> Formula:
+def one_sided(text: str) -> Formula:
+    """The formula, which must not have an outcome."""
     formula = parse_formula(text)
     if formula.outcomes:
         raise FileError(f"its formula {text!r} of the states has an outcome.")
@@ -198,20 +207,23 @@ def _check_spec(spec: Specification) -> None:
 def _check_size(n_states: int, families: Any, designs: Designs) -> None:
     levels = [getattr(family, "levels", ()) for of_spec in families for family in of_spec]
     columns = len(levels) + sum(map(len, levels)) + sum(len(part.keys) for part in designs.parts)
-    if n_states**2 * columns > _MAX_SIZE:
+    if n_states**2 * columns > MAX_SIZE:
         raise FileError(
             f"{n_states:,} states with {columns:,} levels and columns are more than avem saves."
         )
 
 
-def _check_units(units: _Units, model: HMMModel) -> None:
-    p, a = model.y_cols[-1][-1] + 1, len(model.designs.keys)
-    parts = (units.centre, units.scale, units.column_centre, units.column_scale, model.averages)
-    places = np.array([*units.centre, *units.column_centre, *model.averages])
+def scaling_in(found: dict[str, Any], designs: Designs, n_outcomes: int) -> Scaling:
+    """The scaling of these designs and so many outcome columns."""
+    units = typed(_Units, found, "scaling")
+    n_columns = len(designs.keys)
     sizes = np.array([*units.scale, *units.column_scale])
+    places = np.array([*units.centre, *units.column_centre])
+    parts = (units.centre, units.scale, units.column_centre, units.column_scale)
     if (
-        tuple(map(len, parts)) != (p, p, a, a, a)
-        or units.constant != model.designs.names.index("Intercept")
+        tuple(map(len, parts)) != (n_outcomes, n_outcomes, n_columns, n_columns)
+        or units.constant != designs.names.index("Intercept")
         or not (np.isfinite(sizes).all() and np.isfinite(places).all() and (sizes > 0).all())
     ):
         raise FileError("its scaling does not belong to its formulas.")
+    return Scaling.from_json(asdict(units))

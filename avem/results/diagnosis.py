@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 
 from avem.inference.diagnose import fails_above
 from avem.inference.marginal import Anchoring
+from avem.results._common import HasSubjects
 
-if TYPE_CHECKING:
-    from avem.results.hmm_fit import HMMFit
+HARD_TO_TELL = "The states are hard to tell apart"
+HARD_TO_SEE = "The states are seen only through noise"
+
+
+class _Fit(HasSubjects, Protocol):
+    @property
+    def model(self) -> Any: ...
+
+    @property
+    def subject_jacobian(self) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,8 +57,8 @@ class Diagnosis:
         return "\n".join([*lines, self.advice])
 
 
-def diagnose(fit: HMMFit, found: Anchoring) -> Diagnosis:
-    """The tables and the advice."""
+def diagnose(fit: _Fit, found: Anchoring, sd: np.ndarray, why: str) -> Diagnosis:
+    """The tables and the advice; ``sd`` (d,) of the effects, ``why`` anchoring may fail."""
     names = fit.model.effect_names
     offset = fit.subject_jacobian
     table = pd.DataFrame(
@@ -74,13 +83,13 @@ def diagnose(fit: HMMFit, found: Anchoring) -> Diagnosis:
             "information_complete": complete,
             "information_observed": observed,
             "lost": lost,
-            "sd": np.sqrt(np.diagonal(fit.params["effect_covariance"])),
+            "sd": sd,
         }
     )
-    return Diagnosis(table, effects, advice(names, lost, fit.info.refined))
+    return Diagnosis(table, effects, advice(names, lost, fit.info.refined, why))
 
 
-def advice(names: list[str], lost: np.ndarray, refined: bool) -> str:
+def advice(names: list[str], lost: np.ndarray, refined: bool, why: str) -> str:
     """What the shares of information lost mean for the fit."""
     if not len(names):
         return "The model has no effects: nothing is anchored, and the likelihood is exact."
@@ -89,8 +98,7 @@ def advice(names: list[str], lost: np.ndarray, refined: bool) -> str:
     if not bad:
         return f"Anchoring holds: at most {max(lost.max(), 0.0):.0%} of the information is lost."
     words = (
-        f"The states are hard to tell apart: much of the information on {', '.join(bad)} is lost, "
-        "which anchoring does not see."
+        f"{why}: much of the information on {', '.join(bad)} is lost, which anchoring does not see."
     )
     if refined:
         return words + " This fit is refined, so its estimates do not suffer from it."

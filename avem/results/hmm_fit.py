@@ -10,64 +10,36 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri
 
 from avem.data import Panel
-from avem.errors import DataError, ModelError
-from avem.inference.apply import infer_effects, path_entropy, state_probabilities, viterbi
+from avem.inference.apply import path_entropy, state_probabilities, viterbi
+from avem.inference.fit_hmm import effect_scale, make_em
 from avem.inference.marginal import Marginal, anchoring, marginal, uncertainty
-from avem.inference.methods import MARGINAL
+from avem.inference.new_subjects import infer_effects
 from avem.inference.score import Curvature
 from avem.inference.stop import Stop
-from avem.models.free import count_free
+from avem.models.free import count_free, find_free
 from avem.models.hmm_model import Encoded, HMMModel
 from avem.models.param_info import check_level, check_seed
-from avem.models.params import effects_in, effects_out, params_in
+from avem.models.params import effects_in, effects_out, param_info, params_in, params_out
 from avem.models.simulate import Simulation, simulate
 from avem.results import tables
-from avem.results.diagnosis import Diagnosis, diagnose
+from avem.results._common import (
+    bound_name,
+    check_posterior,
+    effects_table,
+    effects_to_draw_with,
+    jacobian,
+    own_panel,
+    panel_for,
+    positions,
+)
+from avem.results.diagnosis import HARD_TO_TELL, Diagnosis, diagnose
+from avem.results.info import FitInfo
 from avem.results.likelihood import LogLik, aic, bic
 from avem.results.plots import Plots
 from avem.results.tables import Summary
-from avem.results.uncertainty import standard_errors
-
-
-@dataclass(frozen=True)
-class FitInfo:
-    """How the fit went: for people, not for further computing."""
-
-    method: str
-    refined: bool
-    """The adaptive tier went on from the method's solution."""
-    lost: tuple[float, ...]
-    """Share of the information on each effect that is lost by not seeing the states; AVEM only."""
-    q_update: str
-    anchor: str
-    unanchored: tuple[str, ...]
-    """The effects that partial anchoring integrated."""
-    n_nodes: int | None
-    n_draws: int | None
-    fresh_draws: bool
-    fixed: tuple[str, ...]
-    """Parameters that were held."""
-    plain: bool
-    seed: int
-    n_rows: int
-    n_sequences: int
-    n_observed: int
-    """Observed outcome cells."""
-    n_missing: int
-    start_gaps: tuple[float, ...]
-    """How far below the best start's bound each one ended."""
-    start_iterations: tuple[int, ...]
-    """Iterations that each start took before they were compared."""
-    starts_agreeing: int
-    """Starts that found the best one's solution."""
-    moved: int
-    """Times a subject was moved to a better mode of its effect."""
-    seconds: float
-    notes: tuple[str, ...]
-    """What a reader should know, in sentences."""
+from avem.results.uncertainty import Estimates, standard_errors
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -108,8 +80,7 @@ class HMMFit:
     @property
     def bound_name(self) -> str:
         """What `bound` is: a variational bound, or the log likelihood by integration."""
-        marginal = self.info.refined or self.info.method in MARGINAL
-        return "log likelihood" if marginal else "bound"
+        return bound_name(self.info)
 
     # --- words and tables -----------------------------------------------------------------------
 
@@ -135,8 +106,7 @@ class HMMFit:
         are too short where states are hard to tell apart. ``"adaptive"``: from the posterior with
         the states integrated out.
         """
-        if posterior not in ("fit", "adaptive"):
-            raise ModelError(f"posterior is {posterior!r}; choose 'fit' or 'adaptive'.")
+        check_posterior(posterior)
         mean, cov = self.effects_mean, self.effects_cov
         if posterior == "adaptive":
             mean, cov = effects_out(self.model, self._marginal.mean, self._marginal.cov)
@@ -145,21 +115,8 @@ class HMMFit:
     def _effects_table(
         self, subjects: np.ndarray, mean: np.ndarray, cov: np.ndarray, level: float
     ) -> pd.DataFrame:
-        check_level(level)
-        n, d = mean.shape
-        centre = mean.ravel()
-        sd = np.sqrt(np.diagonal(cov, axis1=1, axis2=2)).ravel()
-        half = ndtri(0.5 + level / 2) * sd
-        return pd.DataFrame(
-            {
-                self.columns["subject"]: np.repeat(subjects, d),
-                "effect": np.tile(np.array(self.model.effect_names, dtype=object), n),
-                "mean": centre,
-                "sd": sd,
-                "lower": centre - half,
-                "upper": centre + half,
-            }
-        )
+        names = self.model.effect_names
+        return effects_table(self.columns["subject"], subjects, names, mean, cov, level)
 
     # --- how likely, how certain ----------------------------------------------------------------
 
@@ -172,8 +129,9 @@ class HMMFit:
             found, encoded = self._marginal, self._own_data
         else:
             encoded = self._encode(data)
-            start, _ = infer_effects(self.model, encoded, self.theta)
-            found = marginal(self.model, encoded, self.theta, start)
+            em = make_em(self.model, encoded)
+            start, _ = infer_effects(em, encoded.layout, self.theta)
+            found = marginal(em, encoded.layout, self.theta, start)
         return LogLik(
             found.loglik + self._jacobian(encoded), found.error, int((found.quality == 0).sum())
         )
@@ -209,13 +167,26 @@ class HMMFit:
         is no standard error, `note` says why.
         """
         check_level(level)
-        return standard_errors(self, self._curvature, kind, level)
+        model, table = self.model, self.table()
+        estimates = Estimates(
+            table=table,
+            rows=lambda theta: np.array(
+                [v for *_, v in tables.parameter_rows(model, params_out(model, theta))]
+            ),
+            theta=self.theta,
+            info=param_info(model),
+            constant=tables.constant_rows(self, table),
+            fixed=self.info.fixed,
+            n_units=len(self.subjects) if model.n_effects else None,
+        )
+        return standard_errors(estimates, self._curvature, kind, level)
 
     def diagnose(self) -> Diagnosis:
         """Whether one anchor per subject is enough here: gaps, information lost, advice."""
-        effects = effects_in(self.model, self.effects_mean)
-        found = anchoring(self.model, self._own_data, self.theta, effects)
-        return diagnose(self, found)
+        effects, data = effects_in(self.model, self.effects_mean), self._own_data
+        found = anchoring(make_em(self.model, data), data.layout, self.theta, effects)
+        sd = np.sqrt(np.diagonal(self.params["effect_covariance"]))
+        return diagnose(self, found, sd, HARD_TO_TELL)
 
     # --- states ---------------------------------------------------------------------------------
 
@@ -253,15 +224,7 @@ class HMMFit:
         ``effects="new"`` draws new subjects; ``"fitted"`` keeps each subject at its own effect.
         """
         panel = self._panel(data)
-        if effects not in ("new", "fitted"):
-            raise ModelError(f"effects is {effects!r}; choose 'new' or 'fitted'.")
-        fixed = None
-        if effects == "fitted":
-            known = self._positions(panel)
-            if (known < 0).any():
-                unknown = panel.subjects[known < 0][:5].tolist()
-                raise DataError(f"No fitted effects for subjects {unknown}; use effects='new'.")
-            fixed = self.effects_mean[known]
+        fixed = effects_to_draw_with(self, panel, effects, self.effects_mean)
         if seed is not None:
             check_seed(seed)
         rng = np.random.default_rng(seed)
@@ -280,16 +243,7 @@ class HMMFit:
 
     def with_data(self, data: Any) -> HMMFit:
         """The same fit with its data back, for a fit that was loaded from a file."""
-        panel, info = self._panel(data), self.info
-        same = (panel.n_rows, panel.n_lanes) == (info.n_rows, info.n_sequences)
-        if not same or not np.array_equal(panel.subjects, self.subjects):
-            raise DataError(
-                f"These are not the data of the fit: {panel.n_rows:,} rows of "
-                f"{panel.n_subjects:,} subjects in {panel.n_lanes:,} sequences; the fit had "
-                f"{info.n_rows:,}, {len(self.subjects):,} and {info.n_sequences:,}, its first "
-                f"subject being {self.subjects.tolist()[0]!r}."
-            )
-        return replace(self, panel=panel)
+        return replace(self, panel=own_panel(self, data))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fit to one file, without the data; `avem.load` reads it."""
@@ -311,19 +265,7 @@ class HMMFit:
         return params_in(self.model, self.params)
 
     def _panel(self, data: Any) -> Panel:
-        if isinstance(data, Panel):
-            return data
-        if data is not None:
-            names = self.columns
-            return Panel.from_frame(
-                data, str(names["subject"]), time=names["time"], sequence=names["sequence"]
-            )
-        if self.panel is None:
-            raise DataError(
-                "This fit was loaded from a file, which holds no data. Pass the data, or put them "
-                "back for all that follows: fit = fit.with_data(frame)."
-            )
-        return self.panel
+        return panel_for(self, data)
 
     @cached_property
     def _own_data(self) -> Encoded:
@@ -334,47 +276,37 @@ class HMMFit:
 
     @cached_property
     def _marginal(self) -> Marginal:
-        effects = effects_in(self.model, self.effects_mean)
-        return marginal(self.model, self._own_data, self.theta, effects)
+        effects, data = effects_in(self.model, self.effects_mean), self._own_data
+        return marginal(make_em(self.model, data), data.layout, self.theta, effects)
 
     @cached_property
     def _curvature(self) -> Curvature:
-        return uncertainty(self.model, self._own_data, self._marginal, self.info.fixed)
+        model, data = self.model, self._own_data
+        scale = effect_scale(model, data)
+        free = find_free(model, self.theta, self.info.fixed, data.spread, scale)
+        return uncertainty(self._marginal, free)
 
     def _jacobian(self, data: Encoded) -> np.ndarray:
         """(subjects,) from log densities on the scale of the fit to those of the user's units."""
-        of_row = self.model.scaling.log_jacobian(~np.isnan(data.y))
-        return np.bincount(data.panel.row_subject, of_row, minlength=data.panel.n_subjects)
+        return jacobian(self.model.scaling, data.panel, data.y)
 
     @property
     def subject_jacobian(self) -> np.ndarray:
         """The same for the data of the fit."""
         return self._jacobian(self._own_data)
 
-    def _positions(self, panel: Panel) -> np.ndarray:
-        """(panel subjects,) place of each in `subjects`, or -1."""
-        places = pd.Index(self.subjects).get_indexer(pd.Index(panel.subjects))
-        if (places < 0).all():
-            known = {str(label) for label in self.subjects.tolist()}
-            if any(str(label) in known for label in panel.subjects.tolist()):
-                raise DataError(
-                    f"Subjects such as {panel.subjects.tolist()[0]!r} are in the fit, but as "
-                    f"{type(self.subjects.tolist()[0]).__name__}. Convert the column "
-                    f"{panel.subject!r}, or choose other labels for new subjects."
-                )
-        return places
-
     def _infer(self, data: Encoded) -> tuple[np.ndarray, np.ndarray]:
         """Mean (d, subjects) and covariance of the effects, by the fit's own kind of posterior."""
-        anchored = infer_effects(self.model, data, self.theta)
+        em = make_em(self.model, data)
+        anchored = infer_effects(em, data.layout, self.theta)
         if self.bound_name == "bound" or not self.model.n_effects:
             return anchored
-        found = marginal(self.model, data, self.theta, anchored[0])
+        found = marginal(em, data.layout, self.theta, anchored[0])
         return found.mean, found.cov
 
     def _effects_for(self, data: Encoded) -> np.ndarray:
         """(d, panel subjects) on the scale of the fit: fitted where known, inferred elsewhere."""
-        known = self._positions(data.panel)
+        known = positions(self, data.panel)
         effects = effects_in(self.model, self.effects_mean[known])
         if (known < 0).any() and self.model.n_effects:
             inferred, _ = self._infer(data)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from avem.data import Panel
 from avem.families import Gaussian
 from avem.inference.diagnose import anchoring_fails, fails_above
 from avem.inference.fit_hmm import Fitted, effect_scale
+from avem.inference.loop import Run
+from avem.inference.methods import Integration
 from avem.inference.starts import starts_agreeing
 from avem.inference.stop import Stop
 from avem.models.hmm_model import Encoded, HMMModel
 from avem.models.params import params_out
+from avem.results.diagnosis import HARD_TO_TELL
 
 _NOTHING, _NOTHING_ON_A_LINK = 1e-7, 1e-3
 """An effect variance below this share of the outcome's own, or on the scale of a link, is none."""
@@ -63,26 +69,35 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
             f"The variance of {', '.join(names)} between subjects went to (nearly) 0: they hardly "
             "differ in it."
         )
-    found += _anchoring(model, fitted)
-    if fitted.quality is not None and (fitted.quality == 0).any():
-        n_laplace = int((fitted.quality == 0).sum())
+    sd = np.sqrt(np.diagonal(params_out(model, fitted.theta)["effect_covariance"]))
+    found += anchoring_remarks(model.effect_names, fitted.how, sd, HARD_TO_TELL)
+    panel, past = data.panel, data.n_without_past
+    return found + general_remarks(fitted.quality, fitted.starts, panel, past)
+
+
+def general_remarks(
+    quality: np.ndarray | None, starts: Sequence[Run], panel: Panel, n_without_past: int
+) -> list[str]:
+    """What a reader of any model's fit should know."""
+    found = []
+    if quality is not None and (quality == 0).any():
+        n_laplace = int((quality == 0).sum())
         found.append(
-            f"The effects of {n_laplace:,} of {len(fitted.quality):,} subjects were integrated by "
+            f"The effects of {n_laplace:,} of {len(quality):,} subjects were integrated by "
             "Laplace approximations, because importance weights rested on too few draws. More "
             "draws (n_draws=1024) may help."
         )
-    n_starts = len(fitted.starts)
-    if n_starts > 3 and starts_agreeing(fitted.starts) == 1:
+    n_starts = len(starts)
+    if n_starts > 3 and starts_agreeing(starts) == 1:
         found.append(
             f"Only 1 of {n_starts} starts found this solution. More (n_starts={5 * n_starts}) "
             "may find a better one; if not, the data hardly tell the states apart."
         )
-    if data.n_without_past:
+    if n_without_past:
         found.append(
-            f"{data.n_without_past:,} observed values are not modelled, but only looked back at: "
+            f"{n_without_past:,} observed values are not modelled, but only looked back at: "
             "lag() needs rows before them."
         )
-    panel = data.panel
     n_gaps, usual = panel.gaps()
     if n_gaps:
         found.append(
@@ -93,21 +108,17 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
     return found
 
 
-def _anchoring(model: HMMModel, fitted: Fitted) -> list[str]:
+def anchoring_remarks(
+    names: Sequence[str], how: Integration, sd: np.ndarray, why: str
+) -> list[str]:
     """Where anchoring does not hold: what was done about it, or could be."""
-    how = fitted.how
     if not anchoring_fails(how.lost):
         return []
-    pairs = zip(model.effect_names, how.lost, strict=True)
-    limit = fails_above(len(how.lost))
-    names = ", ".join(f"{name} ({lost:.0%})" for name, lost in pairs if lost > limit)
-    words = (
-        f"The states are hard to tell apart, and anchoring does not see the information lost by "
-        f"it: {names}."
-    )
+    limit, pairs = fails_above(len(how.lost)), zip(names, how.lost, strict=True)
+    named = ", ".join(f"{name} ({lost:.0%})" for name, lost in pairs if lost > limit)
+    words = f"{why}, and anchoring does not see the information lost by it: {named}."
     if how.refined:
         return [words + " So the fit was refined to maximum likelihood."]
-    sd = np.sqrt(np.diagonal(params_out(model, fitted.theta)["effect_covariance"]))
     figures = ", ".join(f"{s:.3g}" for s in sd)
     return [
         words + f" The standard deviations between subjects ({figures}) are likely too small: "

@@ -30,7 +30,8 @@ from avem.results._sections import (
 from avem.results._words import model_code, model_words, reading
 
 if TYPE_CHECKING:
-    from avem.results.hmm_fit import FitInfo, HMMFit
+    from avem.results.hmm_fit import HMMFit
+    from avem.results.info import FitInfo
 
 _MAX_SUBJECTS = 200
 """Rows of the table of effects."""

@@ -11,8 +11,10 @@ import os
 import sys
 import uuid
 import zipfile
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -20,11 +22,16 @@ import pandas as pd
 
 from avem.errors import AvemError, FileError
 from avem.inference.stop import Stop
+from avem.models.param_info import ParamInfo
 from avem.models.params import param_info
+from avem.models.ssm_params import ssm_param_info
 from avem.results._archive import array, member, npy, numbers, typed, write_archive
 from avem.results._labels import label_in, label_out
 from avem.results._model_json import model_in, model_out
-from avem.results.hmm_fit import FitInfo, HMMFit
+from avem.results._ssm_json import ssm_model_in, ssm_model_out
+from avem.results.hmm_fit import HMMFit
+from avem.results.info import FitInfo
+from avem.results.ssm_fit import SSMFit
 
 FORMAT, VERSION = "avem fit", 3
 _JSON, _LABELS = "fit.json", "subjects.npy"
@@ -45,6 +52,23 @@ class _Record:
     stop: str
     n_iter: int
     bound: float
+    kind: str = "hmm"
+    """Of the model; files of before there were several say nothing."""
+
+
+class _Kind(NamedTuple):
+    """How one kind of fit is written and read."""
+
+    fit: type
+    model_out: Callable[[Any], dict]
+    model_in: Callable[[dict], Any]
+    param_info: Callable[[Any], Mapping[str, ParamInfo]]
+
+
+_KINDS = {
+    "hmm": _Kind(HMMFit, model_out, model_in, param_info),
+    "ssm": _Kind(SSMFit, ssm_model_out, ssm_model_in, ssm_param_info),
+}
 
 
 @dataclass(frozen=True)
@@ -57,7 +81,7 @@ class _Columns:
 # --- saving ------------------------------------------------------------------------------------
 
 
-def save(fit: HMMFit, path: str | os.PathLike[str]) -> None:
+def save(fit: HMMFit | SSMFit, path: str | os.PathLike[str]) -> None:
     """Write the fit to `path`, by convention ``something.avem``; `load` reads it.
 
     An existing file is replaced only once the new one is complete.
@@ -83,9 +107,10 @@ def save(fit: HMMFit, path: str | os.PathLike[str]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _json(fit: HMMFit) -> bytes:
+def _json(fit: HMMFit | SSMFit) -> bytes:
+    (kind,) = [word for word, kind in _KINDS.items() if isinstance(fit, kind.fit)]
     record = _Record(
-        model=model_out(fit.model),
+        model=_KINDS[kind].model_out(fit.model),
         columns=dict(fit.columns),
         n_subjects=len(fit.subjects),
         subjects=None if _is_array(fit.subjects) else [label_out(x) for x in fit.subjects],
@@ -93,13 +118,14 @@ def _json(fit: HMMFit) -> bytes:
         stop=fit.stop.name,
         n_iter=fit.n_iter,
         bound=fit.bound,
+        kind=kind,
     )
     own = getattr(sys.modules["avem"], "__version__", "unknown")
     head = {"format": FORMAT, "version": VERSION, "avem": own}
     return json.dumps(head | asdict(record), indent=1).encode("ascii")
 
 
-def _arrays(fit: HMMFit) -> dict[str, np.ndarray]:
+def _arrays(fit: HMMFit | SSMFit) -> dict[str, np.ndarray]:
     found = {
         **{_param(name): value for name, value in fit.params.items()},
         "effects_mean.npy": fit.effects_mean,
@@ -119,8 +145,8 @@ def _param(name: str) -> str:
 # --- loading -----------------------------------------------------------------------------------
 
 
-def load(path: str | os.PathLike[str]) -> HMMFit:
-    """The fit that `HMMFit.save` wrote. It holds no data: pass them to `decode` and its like."""
+def load(path: str | os.PathLike[str]) -> HMMFit | SSMFit:
+    """The fit that `fit.save` wrote. It holds no data: pass them, or see `fit.with_data`."""
     path = Path(path)
     try:
         _check_kind(path)
@@ -149,18 +175,21 @@ def _check_kind(path: Path) -> None:
         )
 
 
-def _fit(archive: zipfile.ZipFile) -> HMMFit:
+def _fit(archive: zipfile.ZipFile) -> HMMFit | SSMFit:
     record = _record(archive)
     if record.n_subjects < 1 or record.n_iter < 0:
         raise FileError("it has no subjects or a negative number of iterations.")
-    model = model_in(record.model)
+    if record.kind not in _KINDS:
+        raise FileError(f"it is a fit of the kind {record.kind!r}; update avem.")
+    kind = _KINDS[record.kind]
+    model = kind.model_in(record.model)
     columns = asdict(typed(_Columns, record.columns, "columns"))
     for group in {group for formula in model.spec.formulas for _, group in formula.groups}:
         if group != columns["subject"]:
             raise FileError(f"its formula groups by {group!r}, its data by {columns['subject']!r}.")
-    shapes = {name: info.shape for name, info in param_info(model).items()}
+    shapes = {name: info.shape for name, info in kind.param_info(model).items()}
     n, d = record.n_subjects, model.n_effects
-    return HMMFit(
+    return kind.fit(
         model=model,
         params={name: numbers(archive, _param(name), shape) for name, shape in shapes.items()},
         effects_mean=numbers(archive, "effects_mean.npy", (n, d)),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,8 @@ from avem.inference.stop import Stop
 from avem.models.hmm_model import HMMModel
 from avem.models.params import by_spec
 from avem.models.structure import Piece
-from avem.results._sections import describe_family, emission_names, frames
+from avem.results._sections import Section, describe_family, emission_names, frames
+from avem.results.info import FitInfo
 
 if TYPE_CHECKING:
     from avem.results.hmm_fit import HMMFit
@@ -43,10 +44,12 @@ def parameter_table(fit: HMMFit) -> pd.DataFrame:
 
     ``other`` is the second effect or outcome of a covariance.
     """
-    rows = [
-        {"parameter": name, **where, "estimate": estimate}
-        for name, where, estimate in parameter_rows(fit.model, fit.params)
-    ]
+    return tidy(parameter_rows(fit.model, fit.params))
+
+
+def tidy(found: Iterable[tuple[str, dict[str, Any], float]]) -> pd.DataFrame:
+    """The table of parameters from their names, places and values."""
+    rows = [{"parameter": name, **where, "estimate": estimate} for name, where, estimate in found]
     frame = pd.DataFrame(rows, columns=list(_COLUMNS))
     for column in _TEXTS:
         frame[column] = frame[column].astype(object).where(frame[column].notna(), None)
@@ -116,21 +119,59 @@ def _rows(pieces: list[Piece], name: str, value: np.ndarray) -> Iterator[tuple[d
                 yield {"state": k, "outcome": line.label, "term": term}, value[k, j, i]
 
 
+def constant_rows(fit: HMMFit, table: pd.DataFrame) -> np.ndarray:
+    """(rows,) bool: what is what it is by definition."""
+    first = (table["parameter"] == "initial_coef") & (table["state"] == 0)
+    alone = table["parameter"].isin(["initial", "transition"]) & (fit.model.n_states == 1)
+    return (first | alone).fillna(False).to_numpy(bool)
+
+
 # --- for reading --------------------------------------------------------------------------------
 
 
 def summary(fit: HMMFit) -> Summary:
     """What was fitted, to what, how it ended, and the estimates."""
-    model, info = fit.model, fit.info
+    model = fit.model
     n_states = model.n_states
-    missing = f", {info.n_missing:,} missing" if info.n_missing else ""
     kind = "Mixed hidden" if model.n_effects else "Hidden"
     families = dict.fromkeys(describe_family(piece.family) for piece in model.structure.pieces)
-    lines = [
+    head = [
         f"{kind} Markov model: {model.spec.text}",
         *_chain_words(fit),
         f"{n_states} state{'s' if n_states > 1 else ''}, {', '.join(families)}"
         + (f", effects {model.effect_covariance}" if model.n_effects else ""),
+    ]
+    return compose(head, fit, frames(fit))
+
+
+class Fit(Protocol):
+    """A fit, as far as a summary's first lines speak of it."""
+
+    @property
+    def subjects(self) -> np.ndarray: ...
+
+    @property
+    def bound_name(self) -> str: ...
+
+    @property
+    def bound(self) -> float: ...
+
+    @property
+    def n_iter(self) -> int: ...
+
+    @property
+    def stop(self) -> Stop: ...
+
+    @property
+    def info(self) -> FitInfo: ...
+
+
+def compose(head: Sequence[str], fit: Fit, sections: Sequence[Section]) -> Summary:
+    """A summary: the model in words, the data, how it ended, tables, notes."""
+    info = fit.info
+    missing = f", {info.n_missing:,} missing" if info.n_missing else ""
+    lines = [
+        *head,
         f"{len(fit.subjects):,} subjects, {info.n_sequences:,} sequences, {info.n_rows:,} rows, "
         f"{info.n_observed:,} observed values{missing}",
         f"{fit.bound_name} {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s. "
@@ -141,7 +182,7 @@ def summary(fit: HMMFit) -> Summary:
             f"{info.starts_agreeing} of {len(info.start_gaps)} starts found the same solution; "
             f"their bounds spread over {max(info.start_gaps):.3g}."
         )
-    for section in frames(fit):
+    for section in sections:
         lines += ["", section.title, _text(section.frame, section.chances)]
     if info.notes or fit.stop is not Stop.CONVERGED:
         lines += ["", "Notes"] + [f"- {note}" for note in info.notes]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -10,11 +11,7 @@ from scipy.special import expit, logit, ndtri, stdtrit
 
 from avem.errors import ModelError
 from avem.inference.score import Curvature
-from avem.models.params import param_info, params_out
-from avem.results.tables import parameter_rows, parameter_table
-
-if TYPE_CHECKING:
-    from avem.results.hmm_fit import HMMFit
+from avem.models.param_info import ParamInfo, Params
 
 KINDS = ("observed", "sandwich")
 _STEP = 1e-5
@@ -27,13 +24,30 @@ _FLAT_WORDS = "not determined by the data"
 _SADDLE_WORDS = "the log likelihood is not at its maximum: refine the fit"
 
 
-def standard_errors(fit: HMMFit, curvature: Curvature, kind: str, level: float) -> pd.DataFrame:
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """The estimates of a fit, one in a row, and how they follow from theta."""
+
+    table: pd.DataFrame
+    """`fit.table()`."""
+    rows: Callable[[Params], np.ndarray]
+    """The column "estimate" for any theta."""
+    theta: Params
+    info: Mapping[str, ParamInfo]
+    constant: np.ndarray
+    """(rows,) what is what it is by definition."""
+    fixed: tuple[str, ...]
+    n_units: int | None
+    """Subjects, where they are all there is to judge by: with effects."""
+
+
+def standard_errors(at: Estimates, curvature: Curvature, kind: str, level: float) -> pd.DataFrame:
     """The table of parameters with standard errors, intervals, and notes where there are none."""
     if kind not in KINDS:
         raise ModelError(f"kind is {kind!r}; choose 'observed' or 'sandwich'.")
-    table = parameter_table(fit)
+    table = at.table
     estimate = table["estimate"].to_numpy(float)
-    slope = _slope(fit, curvature)
+    slope = _slope(at, curvature)
     covariance, undetermined = _covariance(curvature, kind)
     se = np.sqrt(np.maximum(np.einsum("rp,pq,rq->r", slope, covariance, slope), 0.0))
     note = np.full(len(table), "", dtype=object)
@@ -41,32 +55,29 @@ def standard_errors(fit: HMMFit, curvature: Curvature, kind: str, level: float) 
         concerned = (np.abs(slope) * (share > _CONCERNED)).sum(1) > 1e-8
         note[concerned & (note == "")] = words
     still = (np.abs(slope).sum(1) < 1e-10) & (note == "")
-    held = table["parameter"].isin(fit.info.fixed).to_numpy()
-    constant = _constants(fit, table)
+    held = table["parameter"].isin(at.fixed).to_numpy()
     note[still] = _BOUNDARY
     note[held] = "held"
-    note[constant & ~held] = ""
-    lacking = (note != "") | constant
+    note[at.constant & ~held] = ""
+    lacking = (note != "") | at.constant
     se = np.where(lacking, np.nan, se)
-    lower, upper = _intervals(fit, table, estimate, se, level)
+    lower, upper = _intervals(at, estimate, se, level)
     return table.assign(se=se, lower=lower, upper=upper, note=note)
 
 
-def _slope(fit: HMMFit, curvature: Curvature) -> np.ndarray:
+def _slope(at: Estimates, curvature: Curvature) -> np.ndarray:
     """(rows, free) derivative of every row of the table in the free parameters."""
-    free, model, theta = curvature.free, fit.model, fit.theta
+    free, theta = curvature.free, at.theta
     vector = free.vector(theta)
 
-    def rows(at: np.ndarray) -> np.ndarray:
-        params = params_out(model, free.theta(at, theta))
-        return np.array([value for *_, value in parameter_rows(model, params)])
+    def rows(there: np.ndarray) -> np.ndarray:
+        return at.rows(free.theta(there, theta))
 
     columns = [
         (rows(vector + _STEP * unit) - rows(vector - _STEP * unit)) / (2 * _STEP)
         for unit in np.eye(free.size)
     ]
-    n_rows = sum(1 for _ in parameter_rows(model, fit.params))
-    return np.array(columns).T.reshape(n_rows, free.size)
+    return np.array(columns).T.reshape(len(at.table), free.size)
 
 
 def _covariance(curvature: Curvature, kind: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -86,19 +97,12 @@ def _covariance(curvature: Curvature, kind: str) -> tuple[np.ndarray, dict[str, 
     return inverse, undetermined
 
 
-def _constants(fit: HMMFit, table: pd.DataFrame) -> np.ndarray:
-    """Rows that are what they are by definition."""
-    first = (table["parameter"] == "initial_coef") & (table["state"] == 0)
-    alone = table["parameter"].isin(["initial", "transition"]) & (fit.model.n_states == 1)
-    return (first | alone).fillna(False).to_numpy(bool)
-
-
 def _intervals(
-    fit: HMMFit, table: pd.DataFrame, estimate: np.ndarray, se: np.ndarray, level: float
+    at: Estimates, estimate: np.ndarray, se: np.ndarray, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Intervals on the scale where each parameter is free: log, log odds, or its own."""
-    half = _quantile(fit, level) * se
-    kinds = _scales(fit, table)
+    half = _quantile(at.n_units, level) * se
+    kinds = _scales(at)
     out = []
     for sign in (-1, 1):
         bound = estimate + sign * half
@@ -111,18 +115,18 @@ def _intervals(
     return out[0], out[1]
 
 
-def _quantile(fit: HMMFit, level: float) -> float:
+def _quantile(n_units: int | None, level: float) -> float:
     """How many standard errors to go: with effects, the n subjects are all there is to judge by."""
-    if fit.model.n_effects:
-        return float(stdtrit(len(fit.subjects) - 1, 0.5 + level / 2))
+    if n_units is not None:
+        return float(stdtrit(n_units - 1, 0.5 + level / 2))
     return float(ndtri(0.5 + level / 2))
 
 
-def _scales(fit: HMMFit, table: pd.DataFrame) -> np.ndarray:
+def _scales(at: Estimates) -> np.ndarray:
     """ "log", "logit" or "" for every row."""
-    info = param_info(fit.model)
+    info = at.info
     own: list[str] = []
-    for name, rows in table.groupby("parameter", sort=False):
+    for name, rows in at.table.groupby("parameter", sort=False):
         kind, link = info[str(name)].kind, info[str(name)].link
         if kind == "covariance":
             own += _of_covariance(len(rows), info[str(name)].shape)

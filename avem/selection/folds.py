@@ -112,7 +112,7 @@ def _parts(model: MixedHMM, panel: Panel, folds: Any, by: Any, seed: Any) -> lis
         raise ModelError("folds is 1; at least 2 are wanted: one is scored, the others are fitted.")
     check_seed(seed)
     if by == "subjects":
-        return subject_folds(panel, folds, seed, n_needed=2 if model._groups else 1)
+        return subject_folds(panel, folds, seed, n_needed=2 if model._group else 1)
     _refuse_memory(model.spec)
     return time_folds(panel, folds)
 

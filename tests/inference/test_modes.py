@@ -38,7 +38,7 @@ def test_displaced_subjects_are_brought_back(fitted):
     em = make_em(fit.model, data)
     right = effects_in(fit.model, fit.effects_mean)
     wrong = right.copy()
-    shift = label_shifts(em, fit.theta)[0]
+    shift = label_shifts(em.kernel.n_states, fit.theta, em.matches)[0]
     wrong[:, :10] += shift[:, None]
     start = State(fit.theta, tuple(data.layout.split(wrong)))
     found = search_modes(em, start, np.random.default_rng(0))
@@ -55,7 +55,8 @@ def test_displaced_subjects_are_brought_back(fitted):
 
 def test_shifts_are_the_distances_between_states(fitted):
     _, fit = fitted
-    shifts = label_shifts(make_em(fit.model, fit._own_data), fit.theta)
+    em = make_em(fit.model, fit._own_data)
+    shifts = label_shifts(em.kernel.n_states, fit.theta, em.matches)
     in_units = shifts * fit.model.scaling.scale
     sizes = np.sort(np.unique(np.round(in_units[:, 0], 0)))
     # Equally spaced states: one step up or down, two steps up or down, each kept once.

@@ -11,7 +11,8 @@ import pandas as pd
 import avem
 from avem.data import Panel
 from avem.models.hmm_model import HMMModel
-from avem.results.hmm_fit import FitInfo, HMMFit
+from avem.results.hmm_fit import HMMFit
+from avem.results.info import FitInfo
 
 N, T = 8, 24
 CHAIN = {"initial": [0.4, 0.6], "transition": [[0.8, 0.2], [0.3, 0.7]]}

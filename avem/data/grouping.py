@@ -1,0 +1,62 @@
+"""Which rows belong together: the subject's column, and the panel of a user's data by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from avem.data.formula import Formula
+from avem.data.panel import Panel
+from avem.errors import ModelError
+
+
+def group_of(formulas: Iterable[Formula]) -> str | None:
+    """The column that all group terms name, the subject's; None without any."""
+    groups = {group for formula in formulas for _, group in formula.groups}
+    if len(groups) > 1:
+        raise ModelError(
+            f"The formulas group by {', '.join(sorted(groups))}; all group terms must "
+            "name the same column, the subject."
+        )
+    return next(iter(groups), None)
+
+
+def subject_column(group: str | None, subject: str | None) -> str | None:
+    """The subject's column, from the model's own group and what was said beside it."""
+    if group is not None and subject not in (None, group):
+        raise ModelError(
+            f"subject={subject!r}, but the formula groups by {group!r}. Leave subject= out."
+        )
+    return group or subject
+
+
+def read_panel(data: Any, group: str | None, time: str | None, sequence: str | None) -> Panel:
+    """A user's data as a panel of the subjects in the column `group`."""
+    if isinstance(data, Panel):
+        if time is not None or sequence is not None:
+            raise ModelError("A Panel already knows its time and sequence; leave them out here.")
+        if group is not None and group != data.subject:
+            raise ModelError(
+                f"The formula groups by {group!r}, but the panel's subject column is "
+                f"{data.subject!r}."
+            )
+        return data
+    if group is None:
+        raise ModelError(
+            "Which rows belong together? The formula has no (... | subject) term, so give "
+            "fit(data, subject='column')."
+        )
+    return Panel.from_frame(data, group, time=time, sequence=sequence)
+
+
+def blank_frame(group: str, n_subjects: int, n_times: int) -> pd.DataFrame:
+    """Rows of subjects 0, 1, ... at times 0, 1, ..., with nothing else."""
+    return pd.DataFrame(
+        {
+            group: np.repeat(np.arange(n_subjects), n_times),
+            "time": np.tile(np.arange(n_times), n_subjects),
+        }
+    )

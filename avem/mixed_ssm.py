@@ -1,0 +1,452 @@
+"""What the user types: `MixedSSM(outcomes, n_latent).fit(data)`.
+
+Like `mixed_hmm`, this module stands above all layers because it is the one that calls them.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from avem.data import Panel, parse_formula
+from avem.data.design import has_intercept
+from avem.data.formula import Formula
+from avem.data.grouping import blank_frame, group_of, read_panel, subject_column
+from avem.errors import AvemWarning, ModelError
+from avem.inference.check_options import (
+    PLAIN_TOL,
+    TOL,
+    check_nodes,
+    check_options,
+    effect_numbers,
+)
+from avem.inference.fit_ssm import FittedSSM, fit_ssm
+from avem.inference.loop import Rules
+from avem.inference.methods import Integration
+from avem.inference.run import Guess, Options
+from avem.inference.watch import Watch
+from avem.models.param_info import check_count, check_seed
+from avem.models.ssm_checks import check_ssm_data
+from avem.models.ssm_model import (
+    BLOCKS,
+    RANDOM,
+    STRUCTURES,
+    SSMData,
+    SSMEncoded,
+    SSMModel,
+    SSMSpecification,
+)
+from avem.models.ssm_params import (
+    check_ssm_params,
+    ssm_effects_in,
+    ssm_effects_out,
+    ssm_param_info,
+    ssm_params_out,
+)
+from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
+from avem.results.info import make_info
+from avem.results.ssm_fit import SSMFit
+from avem.results.ssm_notes import ssm_alarms, ssm_remarks
+
+_RANDOM_WORDS = {"both": RANDOM, "transition": RANDOM[:1], "loading": RANDOM[1:], "none": ()}
+
+
+class MixedSSM:
+    """A linear-Gaussian state-space model in which every subject has its own matrices.
+
+    The states follow x_t = G_i x_{t-1} + N(0, I), the outcomes y_t = H_i x_t + a + N(0, R), R
+    diagonal. Subjects' matrices G_i and H_i are drawn around the population's. The noise of the
+    states is I and the loadings are lower triangular, so that the states have a scale and an order.
+
+    Parameters
+    ----------
+    outcomes
+        Names of columns, or a formula: ``"y1 + y2 ~ 1 + x + (1 | subject)"``. A list of names means
+        ``~ 1``, an intercept for every outcome; ``~ 0`` leaves it out. Terms in ``(... | subject)``
+        are coefficients of the subject's own.
+    n_latent
+        Number of latent states, q; at most as many as outcomes.
+    subject
+        The grouping column, where no formula names it; it can be given to `fit` instead.
+    state
+        Formula of covariates that move the states, without an intercept: ``"~ 0 + dose"``.
+        Covariates at time t act on the step from t-1 to t.
+    random
+        What differs between subjects: ``"both"``, ``"transition"``, ``"loading"`` or ``"none"``.
+    effect_covariance
+        ``"full"`` or ``"diagonal"``: the covariance of the effects of each kind; or a dict, such as
+        ``{"transition": "full", "loading": "diagonal"}``. Effects of different kinds (transition,
+        loading, coef) are independent.
+    """
+
+    def __init__(
+        self,
+        outcomes: str | Sequence[str],
+        n_latent: int,
+        *,
+        subject: str | None = None,
+        state: str = "~ 0",
+        random: str | Sequence[str] = "both",
+        effect_covariance: str | Mapping[str, str] = "full",
+    ) -> None:
+        formula = _outcome_formula(outcomes)
+        check_count("n_latent", n_latent)
+        n_outcomes = len(formula.outcomes)
+        if n_latent > n_outcomes:
+            raise ModelError(
+                f"n_latent is {n_latent}, with {n_outcomes} outcome(s). Lower triangular loadings "
+                f"tell at most as many states apart as there are outcomes: use n_latent="
+                f"{n_outcomes} or fewer, or add outcomes."
+            )
+        self.spec = SSMSpecification(
+            int(n_latent),
+            formula,
+            _state_formula(state),
+            _random_parts(random),
+            _structures(effect_covariance),
+        )
+        if subject is not None and not isinstance(subject, str):
+            raise ModelError(f"subject is {subject!r}; the name of a column is wanted.")
+        self._group = subject_column(group_of(self.spec.formulas), subject)
+
+    def __repr__(self) -> str:
+        words = f"MixedSSM({self.spec.text!r}, n_latent={self.spec.n_latent}"
+        if self.spec.state.text.replace(" ", "") != "~0":
+            words += f", state={self.spec.state.text!r}"
+        if self.spec.random != RANDOM:
+            words += f", random={self.spec.random!r}"
+        return words + ")"
+
+    def fit(
+        self,
+        data: Any,
+        subject: str | None = None,
+        time: str | None = None,
+        sequence: str | None = None,
+        *,
+        method: str = "avem",
+        refine: str | None = "auto",
+        unanchored: str | Sequence[str] = "auto",
+        n_nodes: int | None = None,
+        n_draws: int | None = None,
+        fresh_draws: bool = False,
+        anchor: str = "mean",
+        init: Mapping[str, Any] | SSMFit | None = None,
+        fixed: Mapping[str, Any] | None = None,
+        n_starts: int = 4,
+        max_iter: int = 500,
+        tol: float | None = None,
+        seed: int = 0,
+        max_radius: float | None = None,
+        plain: bool = False,
+        progress: bool | None = None,
+    ) -> SSMFit:
+        """The model fitted to data.
+
+        Parameters
+        ----------
+        data
+            A long table (pandas, polars, pyarrow), one row per subject and time, or a `Panel`.
+        subject, time, sequence
+            Column names. Rows are sorted by `time` when it is given; `sequence` (session, day)
+            starts the states anew while the subject keeps its matrices.
+        method
+            ``"avem"``: anchored variational EM. ``"adaptive"``: maximum likelihood, the effects
+            integrated over nodes or draws where each subject's posterior is. ``"partial"``: some
+            effects anchored, the `unanchored` ones integrated. ``"mean_field"``, ``"structured"``,
+            ``"monte_carlo"`` and, with few effects, ``"quadrature"``: as for `MixedHMM`.
+        refine
+            ``"adaptive"``: go on from AVEM's solution to the maximum of the marginal likelihood.
+            ``"auto"`` (the default): do so where anchoring does not hold (`fit.diagnose()`), and
+            never with `plain`. None: never.
+        unanchored
+            For ``"partial"``: names of effects (as in `fit.effects()`), or ``"auto"``.
+        n_nodes, n_draws, fresh_draws
+            Nodes per effect for methods with few effects; draws for ``"monte_carlo"`` (100) and for
+            ``"adaptive"`` with many effects (256); whether ``"monte_carlo"`` draws anew in every
+            iteration.
+        anchor
+            Where each subject's local pass is run: at the ``"mean"`` of its q, at the
+            ``"optimal"`` anchor, or ``"fixed"`` at the start.
+        init
+            Where to start instead of at values found in the data: a dict with some or all of the
+            parameters, or an earlier fit. The signs of its states are kept.
+        fixed
+            Parameters to hold at given values, e.g. ``{"transition_mean": matrix}``.
+        n_starts
+            How many starting points are tried, on the model whose subjects are alike.
+        max_iter, tol
+            Limits. `tol` bounds the last change of any parameter, on the scale of standardised
+            outcomes (default 1e-6); with `plain`, the relative change of the anchored log
+            likelihood (default 1e-4).
+        seed
+            For the starting points and the search for modes.
+        max_radius
+            Keep every subject's transition matrix at a spectral radius of at most this: 0.98, say.
+        plain
+            The paper's iteration to the letter: no rescaling of outcomes, no recentring, no
+            acceleration, no final E-step.
+        progress
+            Show progress; by default in a terminal, after two seconds.
+        """
+        check_options(
+            method=method,
+            refine=refine,
+            anchor=anchor,
+            n_starts=n_starts,
+            max_iter=max_iter,
+            tol=tol,
+            seed=seed,
+        )
+        check_nodes(method, refine, n_nodes, n_draws, fresh_draws)
+        self._check_radius(max_radius)
+        panel = read_panel(data, subject_column(self._group, subject), time, sequence)
+        model, read = self._model(panel, plain)
+        encoded = model.encode(panel, read)
+        held = check_ssm_params({} if fixed is None else fixed, model, "fixed")
+        _check_held(model, held)
+        guess = self._guess(init, model, panel)
+        guess.params.update(held)
+        frozen = frozenset(held)
+        tol = tol if tol is not None else PLAIN_TOL if plain else TOL
+        offset = float(model.scaling.log_jacobian(~np.isnan(encoded.y)).sum())
+        with Watch(progress, max_iter, offset) as watch:
+            fitted = fit_ssm(
+                model,
+                encoded,
+                guess=guess,
+                options=Options(
+                    anchor,
+                    Integration(
+                        method,
+                        n_nodes=n_nodes,
+                        n_draws=n_draws,
+                        fresh_draws=fresh_draws,
+                        unanchored=effect_numbers(model.effect_names, unanchored, method),
+                        follow=not plain,
+                    ),
+                    None if plain and refine == "auto" else refine,
+                    isinstance(init, SSMFit) and init.info.refined and method == "avem",
+                    fixed=frozen,
+                ),
+                n_starts=n_starts,
+                rules=Rules(max_iter, tol, plain),
+                seed=seed,
+                max_radius=max_radius,
+                watch=watch,
+            )
+        asked = {
+            "method": method,
+            "q_update": "laplace",
+            "anchor": anchor,
+            "n_nodes": n_nodes,
+            "n_draws": n_draws,
+            "fresh_draws": bool(fresh_draws),
+            "fixed": tuple(sorted(frozen)),
+            "plain": plain,
+            "seed": int(seed),
+            "max_radius": None if max_radius is None else float(max_radius),
+            "held_back": fitted.held_back,
+        }
+        return self._result(model, encoded, fitted, frozen, asked)
+
+    def simulate(
+        self,
+        params: Mapping[str, Any],
+        n_subjects: int | None = None,
+        n_times: int | None = None,
+        *,
+        data: Any = None,
+        subject: str | None = None,
+        time: str | None = None,
+        sequence: str | None = None,
+        max_radius: float | None = None,
+        seed: int | None = None,
+    ) -> SSMSimulation:
+        """Data drawn from given parameters (all of them, as in `fit.params`).
+
+        Either `n_subjects` and `n_times`, or, when the formula has covariates, `data` with the
+        covariates of every row. With `max_radius`, subjects whose transition matrix has a larger
+        spectral radius get it scaled back to that.
+        """
+        if seed is not None:
+            check_seed(seed)
+        self._check_radius(max_radius)
+        group = subject_column(self._group, subject)
+        if data is None:
+            if n_subjects is None or n_times is None:
+                raise ModelError("simulate needs n_subjects and n_times, or data.")
+            check_count("n_subjects", n_subjects)
+            check_count("n_times", n_times)
+            group = group or "subject"
+            data, time = blank_frame(group, n_subjects, n_times), "time"
+        panel = read_panel(data, group, time, sequence)
+        model = SSMModel.learn(self.spec, _with_columns(panel, self.spec.formula.outcomes))
+        checked = check_ssm_params(params, model, "params")
+        lacking = set(ssm_param_info(model)) - set(checked)
+        if lacking:
+            raise ModelError(f"params lacks {', '.join(sorted(lacking))}.")
+        rng = np.random.default_rng(seed)
+        return simulate_ssm(model, checked, panel, rng, max_radius=max_radius)
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _check_radius(self, max_radius: Any) -> None:
+        if max_radius is None:
+            return
+        is_number = isinstance(max_radius, int | float | np.number)
+        if not is_number or isinstance(max_radius, bool) or not 0 < max_radius < np.inf:
+            raise ModelError(
+                f"max_radius is {max_radius!r}; a positive number is wanted: 0.98, say."
+            )
+        if "transition" not in self.spec.random:
+            raise ModelError(
+                "max_radius is for models whose transitions differ between subjects: "
+                "random='both' or 'transition'."
+            )
+
+    def _model(self, panel: Panel, plain: bool) -> tuple[SSMModel, SSMData]:
+        model = SSMModel.learn(self.spec, panel)
+        data = model.read(panel)
+        check_ssm_data(model, panel, data)
+        return (model if plain else model.scaled_to(data)), data
+
+    def _guess(self, init: Any, model: SSMModel, panel: Panel) -> Guess:
+        if init is None:
+            return Guess({})
+        if isinstance(init, SSMFit):
+            if ssm_param_info(init.model) != ssm_param_info(model):
+                raise ModelError(
+                    f"init is a fit of {init.model.spec.text!r}, which has other parameters "
+                    f"than {self.spec.text!r}. Give a dict of the parameters to take over."
+                )
+            params = check_ssm_params(init.params, model, "init")
+            known = pd.Index(init.subjects).get_indexer(pd.Index(panel.subjects))
+            effects = np.where(known[:, None] < 0, 0.0, init.effects_mean[known])
+            return Guess(params, ssm_effects_in(model, effects))
+        return Guess(check_ssm_params(init, model, "init"))
+
+    def _result(
+        self,
+        model: SSMModel,
+        data: SSMEncoded,
+        fitted: FittedSSM,
+        fixed: frozenset[str],
+        asked: dict[str, Any],
+    ) -> SSMFit:
+        run, panel, observed = fitted.run, data.panel, ~np.isnan(data.y)
+        effects_mean, effects_cov = ssm_effects_out(model, fitted.effects_mean, fitted.effects_cov)
+        jacobian = float(model.scaling.log_jacobian(observed).sum())
+        doubts = ssm_alarms(model, fitted)
+        if doubts:
+            warnings.warn(" ".join(doubts), AvemWarning, stacklevel=3)
+        remarks = ssm_remarks(model, data, fitted, fixed, asked["max_radius"])
+        return SSMFit(
+            model=model,
+            params=ssm_params_out(model, fitted.theta),
+            effects_mean=effects_mean,
+            effects_cov=effects_cov,
+            subjects=panel.subjects,
+            bound=float(fitted.subject_bound.sum()) + jacobian,
+            bound_history=run.bounds + jacobian,
+            loglik_history=run.logliks + jacobian,
+            n_iter=len(run.bounds),
+            stop=run.stop,
+            info=make_info(
+                fitted, panel, observed, model.effect_names, (*doubts, *remarks), **asked
+            ),
+            columns={"subject": panel.subject, "time": panel.time, "sequence": panel.sequence},
+            panel=panel,
+        )
+
+
+def _outcome_formula(given: Any) -> Formula:
+    if isinstance(given, str):
+        if "~" not in given:
+            raise ModelError(
+                f"outcomes is {given!r}; a list of column names, [{given!r}], or a formula, "
+                f"'{given} ~ 1', is wanted."
+            )
+        formula = parse_formula(given)
+        if not formula.outcomes:
+            raise ModelError(f"The formula {given!r} has no outcomes; write 'y1 + y2 ~ 1'.")
+        return formula
+    if not isinstance(given, Sequence) or not given:
+        raise ModelError(f"outcomes is {given!r}; a list of column names or a formula is wanted.")
+    wrong = [name for name in given if not isinstance(name, str)]
+    if wrong:
+        raise ModelError(f"outcomes has {wrong[0]!r}; names of columns are wanted.")
+    names = [n if re.fullmatch(r"[^\W\d]\w*", n) else f"`{n}`" for n in given]
+    return parse_formula(" + ".join(names) + " ~ 1")
+
+
+def _state_formula(text: Any) -> Formula:
+    formula = parse_formula(text)
+    if formula.outcomes:
+        raise ModelError(f"state={text!r} has an outcome; write it one-sided: '~ 0 + x'.")
+    if formula.groups:
+        raise ModelError(
+            f"state={text!r} has a group term. Subjects' own coefficients are available for the "
+            "outcomes: put (x | subject) into their formula."
+        )
+    if has_intercept(formula):
+        bare = text.split("~", 1)[-1].strip()
+        raise ModelError(
+            f"state={text!r} has an intercept, which cannot be told from the outcomes' own. Write "
+            f"'~ 0{'' if bare == '1' else f' + {bare}'}'."
+        )
+    return formula
+
+
+def _random_parts(given: Any) -> tuple[str, ...]:
+    if isinstance(given, str):
+        if given not in _RANDOM_WORDS:
+            raise ModelError(f"random is {given!r}; choose one of {', '.join(_RANDOM_WORDS)}.")
+        return _RANDOM_WORDS[given]
+    unknown = [part for part in given if part not in RANDOM] if isinstance(given, Sequence) else [0]
+    if unknown:
+        raise ModelError(
+            f"random is {given!r}; choose one of {', '.join(_RANDOM_WORDS)}, or a tuple of "
+            f"{' and '.join(RANDOM)}."
+        )
+    return tuple(part for part in RANDOM if part in given)
+
+
+def _structures(given: Any) -> tuple[str, ...]:
+    named: Mapping[str, Any]
+    named = given if isinstance(given, Mapping) else {kind: given for kind in BLOCKS}
+    unknown = [kind for kind in named if kind not in BLOCKS]
+    if unknown:
+        raise ModelError(
+            f"effect_covariance has {unknown}; the kinds of effects are {', '.join(BLOCKS)}."
+        )
+    found = tuple(named.get(kind, "full") for kind in BLOCKS)
+    wrong = [word for word in found if not isinstance(word, str) or word not in STRUCTURES]
+    if wrong:
+        raise ModelError(
+            f"effect_covariance is {wrong[0]!r}; choose 'full' or 'diagonal', or a dict with one "
+            f"for each of {', '.join(BLOCKS)}."
+        )
+    return found
+
+
+def _check_held(model: SSMModel, held: Mapping[str, Any]) -> None:
+    kinds = [f"{kind}_covariance" for kind in dict.fromkeys(model.effect_kinds)]
+    free = [name for name in kinds if name not in held]
+    if free and len(free) < len(kinds):
+        raise ModelError(
+            f"fixed holds some covariances of effects, but not {', '.join(free)}. Hold all of "
+            f"{', '.join(kinds)}, or none."
+        )
+
+
+def _with_columns(panel: Panel, names: Sequence[str]) -> Panel:
+    """The panel with these columns, which may be looked back at before they are drawn."""
+    table = panel.table.assign(**{n: 0.0 for n in names if n not in panel.table})
+    return replace(panel, table=table)

@@ -1,0 +1,138 @@
+"""What the fits of all models do alike with subjects, effects and data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+
+from avem.data import Panel
+from avem.errors import DataError, ModelError
+from avem.inference.methods import MARGINAL
+from avem.models.param_info import check_level
+from avem.models.scaling import Scaling
+from avem.results.info import FitInfo
+
+POSTERIORS = ("fit", "adaptive")
+
+
+class HasSubjects(Protocol):
+    """A fit, as far as it is about subjects."""
+
+    @property
+    def subjects(self) -> np.ndarray: ...
+
+    @property
+    def columns(self) -> Mapping[str, str | None]: ...
+
+    @property
+    def panel(self) -> Panel | None: ...
+
+    @property
+    def info(self) -> FitInfo: ...
+
+
+def bound_name(info: FitInfo) -> str:
+    """What `bound` is: a variational bound, or the log likelihood by integration."""
+    return "log likelihood" if info.refined or info.method in MARGINAL else "bound"
+
+
+def effects_table(
+    subject: str | None,
+    subjects: np.ndarray,
+    names: Sequence[str],
+    mean: np.ndarray,
+    cov: np.ndarray,
+    level: float,
+) -> pd.DataFrame:
+    """A row per subject and effect, from means (n, d) and covariances (n, d, d)."""
+    check_level(level)
+    n, d = mean.shape
+    centre = mean.ravel()
+    sd = np.sqrt(np.diagonal(cov, axis1=1, axis2=2)).ravel()
+    half = ndtri(0.5 + level / 2) * sd
+    return pd.DataFrame(
+        {
+            subject: np.repeat(subjects, d),
+            "effect": np.tile(np.array(names, dtype=object), n),
+            "mean": centre,
+            "sd": sd,
+            "lower": centre - half,
+            "upper": centre + half,
+        }
+    )
+
+
+def check_posterior(posterior: str) -> None:
+    """Raise unless it is one that `effects` knows."""
+    if posterior not in POSTERIORS:
+        raise ModelError(f"posterior is {posterior!r}; choose 'fit' or 'adaptive'.")
+
+
+def panel_for(fit: HasSubjects, data: Any) -> Panel:
+    """The panel of a user's data, by the columns of the fit; without data, that of the fit."""
+    if isinstance(data, Panel):
+        return data
+    if data is not None:
+        names = fit.columns
+        return Panel.from_frame(
+            data, str(names["subject"]), time=names["time"], sequence=names["sequence"]
+        )
+    if fit.panel is None:
+        raise DataError(
+            "This fit was loaded from a file, which holds no data. Pass the data, or put them "
+            "back for all that follows: fit = fit.with_data(frame)."
+        )
+    return fit.panel
+
+
+def own_panel(fit: HasSubjects, data: Any) -> Panel:
+    """The panel of data that must be those of the fit."""
+    panel, info = panel_for(fit, data), fit.info
+    same = (panel.n_rows, panel.n_lanes) == (info.n_rows, info.n_sequences)
+    if not same or not np.array_equal(panel.subjects, fit.subjects):
+        raise DataError(
+            f"These are not the data of the fit: {panel.n_rows:,} rows of "
+            f"{panel.n_subjects:,} subjects in {panel.n_lanes:,} sequences; the fit had "
+            f"{info.n_rows:,}, {len(fit.subjects):,} and {info.n_sequences:,}, its first "
+            f"subject being {fit.subjects.tolist()[0]!r}."
+        )
+    return panel
+
+
+def positions(fit: HasSubjects, panel: Panel) -> np.ndarray:
+    """(panel subjects,) place of each in the fit's `subjects`, or -1."""
+    places = pd.Index(fit.subjects).get_indexer(pd.Index(panel.subjects))
+    if (places < 0).all():
+        known = {str(label) for label in fit.subjects.tolist()}
+        if any(str(label) in known for label in panel.subjects.tolist()):
+            raise DataError(
+                f"Subjects such as {panel.subjects.tolist()[0]!r} are in the fit, but as "
+                f"{type(fit.subjects.tolist()[0]).__name__}. Convert the column "
+                f"{panel.subject!r}, or choose other labels for new subjects."
+            )
+    return places
+
+
+def effects_to_draw_with(
+    fit: HasSubjects, panel: Panel, effects: str, mean: np.ndarray
+) -> np.ndarray | None:
+    """The fitted effects of a panel's subjects, or None where new ones are to be drawn."""
+    if effects not in ("new", "fitted"):
+        raise ModelError(f"effects is {effects!r}; choose 'new' or 'fitted'.")
+    if effects == "new":
+        return None
+    known = positions(fit, panel)
+    if (known < 0).any():
+        unknown = panel.subjects[known < 0][:5].tolist()
+        raise DataError(f"No fitted effects for subjects {unknown}; use effects='new'.")
+    return mean[known]
+
+
+def jacobian(scaling: Scaling, panel: Panel, y: np.ndarray) -> np.ndarray:
+    """(subjects,) from log densities on the scale of the fit to those of the user's units."""
+    of_row = scaling.log_jacobian(~np.isnan(y))
+    return np.bincount(panel.row_subject, of_row, minlength=panel.n_subjects)

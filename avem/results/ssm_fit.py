@@ -1,0 +1,299 @@
+"""The fit of a mixed-effects state-space model: parameters, effects, and what to do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from avem.data import Panel
+from avem.inference.em import EM
+from avem.inference.fit_ssm import make_ssm_em, ssm_effect_scale
+from avem.inference.marginal import Marginal, anchoring, marginal, uncertainty
+from avem.inference.new_subjects import infer_effects
+from avem.inference.score import Curvature
+from avem.inference.stop import Stop
+from avem.models.param_info import check_level, check_seed
+from avem.models.ssm_free import count_ssm_free, find_ssm_free
+from avem.models.ssm_model import SSMEncoded, SSMModel
+from avem.models.ssm_params import (
+    ssm_effects_in,
+    ssm_effects_out,
+    ssm_param_info,
+    ssm_params_in,
+    ssm_params_out,
+)
+from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
+from avem.models.ssm_subjects import Matrices, subject_matrices
+from avem.results._common import (
+    bound_name,
+    check_posterior,
+    effects_table,
+    effects_to_draw_with,
+    jacobian,
+    own_panel,
+    panel_for,
+    positions,
+)
+from avem.results.diagnosis import HARD_TO_SEE, Diagnosis, diagnose
+from avem.results.info import FitInfo
+from avem.results.likelihood import LogLik, aic, bic
+from avem.results.ssm_tables import ssm_constants, ssm_rows, ssm_summary
+from avem.results.tables import Summary, tidy
+from avem.results.uncertainty import Estimates, standard_errors
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SSMFit:
+    """A fitted mixed-effects state-space model.
+
+    Attributes
+    ----------
+    params
+        The parameters by name: ``initial_mean`` (q,), ``initial_covariance`` (q, q),
+        ``transition_mean`` (q, q), ``state_coef`` (q, terms), ``loading_mean`` (p, q), ``coef``
+        (p, terms), ``noise`` (p,) variances, and the covariances of the effects of each kind that
+        there is: ``transition_covariance``, ``loading_covariance``, ``coef_covariance``. `table`
+        has them all, a row each.
+    effects_mean, effects_cov
+        (n, d) and (n, d, d): mean and covariance of q_i, subjects in the order of `subjects`. The
+        effects are deviations from the population's matrices: entries of the transition matrix
+        column by column, then those of the loadings, then the outcomes' coefficients.
+    bound, bound_history, n_iter, stop
+        The anchored ELBO, its history, the number of iterations, and how they ended.
+    """
+
+    model: SSMModel
+    params: dict[str, np.ndarray]
+    effects_mean: np.ndarray
+    effects_cov: np.ndarray
+    subjects: np.ndarray
+    bound: float
+    bound_history: np.ndarray
+    loglik_history: np.ndarray
+    """sum_i log p(D_i | anchor) at each iteration."""
+    n_iter: int
+    stop: Stop
+    info: FitInfo
+    columns: Mapping[str, str | None]
+    """The data's subject, time and sequence columns."""
+    panel: Panel | None = field(default=None)
+    """The data; None for a fit loaded from a file."""
+
+    @property
+    def bound_name(self) -> str:
+        """What `bound` is: a variational bound, or the log likelihood by integration."""
+        return bound_name(self.info)
+
+    # --- words and tables -----------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        model = self.model
+        return (
+            f"SSMFit({model.spec.text!r}, n_latent={model.n_latent}, "
+            f"{len(self.subjects)} subjects, bound={self.bound:.3f}, {self.stop.name})"
+        )
+
+    def summary(self) -> Summary:
+        """A table for a person to read."""
+        return ssm_summary(self)
+
+    def table(self) -> pd.DataFrame:
+        """Every parameter as a row: what it is, and the estimate.
+
+        Of a transition, ``state`` is where it comes from and ``to_state`` where it goes.
+        """
+        return tidy(ssm_rows(self.model, self.params))
+
+    def effects(self, level: float = 0.95, posterior: str = "fit") -> pd.DataFrame:
+        """Per subject and effect: mean, sd and interval of its deviation from the population.
+
+        ``posterior="fit"``: as the fit's own method has them; after plain anchoring the intervals
+        are too short where the states are seen through much noise. ``"adaptive"``: from the
+        posterior with the states integrated out.
+        """
+        check_posterior(posterior)
+        mean, cov = self.effects_mean, self.effects_cov
+        if posterior == "adaptive":
+            mean, cov = ssm_effects_out(self.model, self._marginal.mean, self._marginal.cov)
+        return self._effects_table(self.subjects, mean, cov, level)
+
+    @property
+    def transitions(self) -> np.ndarray:
+        """(n, q, q) every subject's own transition matrix: its mean with the effects added."""
+        return self._matrices.transition
+
+    @property
+    def loadings(self) -> np.ndarray:
+        """(n, p, q) every subject's own loadings."""
+        return self._matrices.loading
+
+    # --- how likely, how certain ----------------------------------------------------------------
+
+    def loglik(self, data: Any = None) -> LogLik:
+        """The marginal log likelihood of the fit, the effects integrated out, with its error.
+
+        With `data`: of other data under the fitted parameters, every subject taken as new.
+        """
+        if data is None:
+            found, encoded = self._marginal, self._own_data
+        else:
+            encoded = self._encode(data)
+            em = self._em(encoded)
+            start, _ = infer_effects(em, encoded.layout, self.theta)
+            found = marginal(em, encoded.layout, self.theta, start)
+        return LogLik(
+            found.loglik + self._jacobian(encoded), found.error, int((found.quality == 0).sum())
+        )
+
+    @property
+    def n_params(self) -> int:
+        """How many parameters were estimated."""
+        return count_ssm_free(self.model, self.theta, self.info.fixed)
+
+    def aic(self) -> float:
+        """Akaike's criterion, from the marginal log likelihood."""
+        return aic(self.loglik(), self.n_params)
+
+    def bic(self) -> float:
+        """Schwarz's criterion, from the marginal log likelihood; n is the number of subjects."""
+        return bic(self.loglik(), self.n_params, len(self.subjects))
+
+    def standard_errors(self, kind: str = "observed", level: float = 0.95) -> pd.DataFrame:
+        """`table` with standard errors and intervals for every parameter.
+
+        From the curvature of the marginal log likelihood at the estimates: ``"observed"``
+        information, or the ``"sandwich"``, which holds when the model is not quite right. Intervals
+        of variances are made on the scale of logarithms. Where there is no standard error, `note`
+        says why.
+        """
+        check_level(level)
+        model, table = self.model, self.table()
+        estimates = Estimates(
+            table=table,
+            rows=lambda theta: np.array([v for *_, v in ssm_rows(model, self._out(theta))]),
+            theta=self.theta,
+            info=ssm_param_info(model),
+            constant=ssm_constants(model, table),
+            fixed=self.info.fixed,
+            n_units=len(self.subjects) if model.n_effects else None,
+        )
+        return standard_errors(estimates, self._curvature, kind, level)
+
+    def diagnose(self) -> Diagnosis:
+        """Whether one anchor per subject is enough here: gaps, information lost, advice."""
+        data, effects = self._own_data, ssm_effects_in(self.model, self.effects_mean)
+        found = anchoring(self._em(data), data.layout, self.theta, effects)
+        sigma = self.theta["effect_covariance"]
+        sd = np.sqrt(np.diagonal(sigma)) * self.model.effect_units
+        return diagnose(self, found, sd, HARD_TO_SEE)
+
+    def infer_effects(self, data: Any, level: float = 0.95) -> pd.DataFrame:
+        """Effects of the subjects of new data, from those rows alone; columns as in `effects`."""
+        encoded = self._encode(data)
+        mean, cov = ssm_effects_out(self.model, *self._infer(encoded))
+        return self._effects_table(encoded.panel.subjects, mean, cov, level)
+
+    # --- simulation, files ----------------------------------------------------------------------
+
+    def simulate(
+        self, data: Any = None, *, effects: str = "new", seed: int | None = None
+    ) -> SSMSimulation:
+        """A data set drawn from the fit, on the rows (times, covariates) of the fit or of `data`.
+
+        ``effects="new"`` draws new subjects; ``"fitted"`` keeps each subject at its own effect. A
+        fit with `max_radius` draws no subject beyond it.
+        """
+        panel = self._panel(data)
+        fixed = effects_to_draw_with(self, panel, effects, self.effects_mean)
+        if seed is not None:
+            check_seed(seed)
+        rng = np.random.default_rng(seed)
+        return simulate_ssm(self.model, self.params, panel, rng, fixed, self.info.max_radius)
+
+    def with_data(self, data: Any) -> SSMFit:
+        """The same fit with its data back, for a fit that was loaded from a file."""
+        return replace(self, panel=own_panel(self, data))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fit to one file, without the data; `avem.load` reads it."""
+        from avem.results.saving import save
+
+        save(self, path)
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    @cached_property
+    def theta(self) -> dict[str, np.ndarray]:
+        """Parameters on the scale of the fit."""
+        return ssm_params_in(self.model, self.params)
+
+    @property
+    def subject_jacobian(self) -> np.ndarray:
+        """(subjects,) from log densities on the scale of the fit to those of the user's units."""
+        return self._jacobian(self._own_data)
+
+    def _out(self, theta: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return ssm_params_out(self.model, theta)
+
+    @cached_property
+    def _matrices(self) -> Matrices:
+        model = self.model.in_user_units()
+        return subject_matrices(model, ssm_params_in(model, self.params), self.effects_mean)
+
+    def _effects_table(
+        self, subjects: np.ndarray, mean: np.ndarray, cov: np.ndarray, level: float
+    ) -> pd.DataFrame:
+        names = self.model.effect_names
+        return effects_table(self.columns["subject"], subjects, names, mean, cov, level)
+
+    def _panel(self, data: Any) -> Panel:
+        return panel_for(self, data)
+
+    @cached_property
+    def _own_data(self) -> SSMEncoded:
+        return self.model.encode(self._panel(None))
+
+    def _encode(self, data: Any) -> SSMEncoded:
+        return self._own_data if data is None else self.model.encode(self._panel(data))
+
+    def _em(self, data: SSMEncoded) -> EM:
+        return make_ssm_em(self.model, data, max_radius=self.info.max_radius)
+
+    @cached_property
+    def _marginal(self) -> Marginal:
+        data, effects = self._own_data, ssm_effects_in(self.model, self.effects_mean)
+        return marginal(self._em(data), data.layout, self.theta, effects)
+
+    @cached_property
+    def _curvature(self) -> Curvature:
+        model, data = self.model, self._own_data
+        scale = ssm_effect_scale(model, data)
+        free = find_ssm_free(model, self.theta, self.info.fixed, data.spread, scale)
+        return uncertainty(self._marginal, free)
+
+    def _jacobian(self, data: SSMEncoded) -> np.ndarray:
+        return jacobian(self.model.scaling, data.panel, data.y)
+
+    def _infer(self, data: SSMEncoded) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (d, subjects) and covariance of the effects, by the fit's own kind of posterior."""
+        em = self._em(data)
+        anchored = infer_effects(em, data.layout, self.theta)
+        if self.bound_name == "bound" or not self.model.n_effects:
+            return anchored
+        found = marginal(em, data.layout, self.theta, anchored[0])
+        return found.mean, found.cov
+
+    def _effects_for(self, data: SSMEncoded) -> np.ndarray:
+        """(d, panel subjects) on the scale of the fit: fitted where known, inferred elsewhere."""
+        known = positions(self, data.panel)
+        effects = ssm_effects_in(self.model, self.effects_mean[known])
+        if (known < 0).any() and self.model.n_effects:
+            inferred, _ = self._infer(data)
+            effects = np.where(known < 0, inferred, effects)
+        return effects

@@ -10,6 +10,8 @@ import pandas as pd
 from avem.data import Panel, parse_formula
 from avem.models.ssm_model import SSMModel, SSMSpecification
 from avem.models.ssm_params import ssm_effects_in, ssm_params_in
+from avem.models.ssm_subjects import subject_matrices
+from avem.results._common import positions
 
 
 def specification(formula="y1 + y2 + y3 ~ 1", n_latent=2, state="~ 0", random=("transition",)):
@@ -98,6 +100,12 @@ class TrueFit:
     def theta(self):
         return ssm_params_in(self.model, self.params)
 
+    @property
+    def loadings(self):
+        model = self.model.in_user_units()
+        own = subject_matrices(model, ssm_params_in(model, self.params), self.effects_mean)
+        return own.loading
+
     def _panel(self, data):
         if data is None or isinstance(data, Panel):
             return self.panel if data is None else data
@@ -106,11 +114,8 @@ class TrueFit:
     def _encode(self, data: Any):
         return self.model.encode(self._panel(data))
 
-    def _positions(self, panel):
-        return pd.Index(self.subjects).get_indexer(pd.Index(panel.subjects))
-
     def _effects_for(self, encoded):
-        known = self._positions(encoded.panel)
+        known = positions(self, encoded.panel)
         return ssm_effects_in(self.model, self.effects_mean[known])
 
     def effects(self):

@@ -83,7 +83,7 @@ def test_everything_is_written(data, tmp_path):
     assert StandIn.calls == (
         ["y1", "y2", "y3"],
         2,
-        {"subject": "id", "random": ["transition"]},
+        {"subject": "id", "random": "transition"},
         {"time": "t", "sequence": None, "seed": 0, "refine": None},
     )
     written = sorted(path.name for path in out.iterdir())
@@ -119,4 +119,4 @@ def test_the_command_fits_and_saves(data, tmp_path):
     result = run("fit-ssm", data, *words, "--refine", "never", "--starts", 1, "--out", out)
     assert result.exit_code in (0, 3), result.output
     assert sorted(path.name for path in out.iterdir()) == FILES
-    assert "noise" in run("summary", out / "fit.avem").output
+    assert "loading" in run("summary", out / "fit.avem").output

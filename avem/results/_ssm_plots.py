@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from avem.results.ssm_fit import SSMFit
+
 _MAX_OUTCOMES = 4
 """Drawn when no outcome is chosen."""
 _FLAT = 3.0
@@ -38,7 +40,7 @@ _FLAT = 3.0
 class SSMPlots:
     """The pictures of one fit: `fit.plot.states()`, `.forecast()`, `.loadings()`, ..."""
 
-    def __init__(self, fit: Any) -> None:
+    def __init__(self, fit: SSMFit) -> None:
         self._fit = fit
 
     def states(
@@ -156,14 +158,10 @@ class SSMPlots:
         """
         fit, model = self._fit, self._fit.model
         p, q = len(model.outcomes), model.n_latent
-        own = np.tile(fit.params["loading_mean"], (len(fit.subjects), 1, 1))
-        sd = np.zeros((p, q))
-        at = np.array([kind == "loading" for kind in model.effect_kinds], bool)
-        for number, (effect, (j, k)) in enumerate(
-            zip(np.flatnonzero(at), model.shape.loading_effects, strict=True)
-        ):
-            own[:, j, k] += fit.effects_mean[:, effect]
-            sd[j, k] = np.sqrt(fit.params["loading_covariance"][number, number])
+        own, sd = fit.loadings, np.zeros((p, q))
+        if model.shape.loading_effects:
+            rows, columns = np.array(model.shape.loading_effects).T
+            sd[rows, columns] = np.sqrt(np.diagonal(fit.params["loading_covariance"]))
         scale = model.scaling.scale
         apart = scale.max() > 5 * scale.min()
         unit = scale[:, None] if apart else np.ones((p, 1))

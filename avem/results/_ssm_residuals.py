@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,13 +12,17 @@ from avem.data import Panel
 from avem.errors import ModelError
 from avem.inference import ssm_apply
 from avem.models.param_info import check_seed
+from avem.models.ssm_model import SSMEncoded
 from avem.results._ssm_tables import posterior_for
+
+if TYPE_CHECKING:
+    from avem.results.ssm_fit import SSMFit
 
 EFFECTS = ("fitted", "drawn")
 
 
 def residuals(
-    fit: Any, data: Any = None, effects: str = "fitted", joint: bool = False, seed: int = 0
+    fit: SSMFit, data: Any = None, effects: str = "fitted", joint: bool = False, seed: int = 0
 ) -> Any:
     """Rows x outcomes: one-step residuals over their standard deviations, NaN where missing.
 
@@ -42,7 +46,7 @@ def residuals(
     return encoded.panel.frame_like(dict(zip(fit.model.outcomes, values.T, strict=True)))
 
 
-def _values(fit: Any, encoded: Any, effects: str, joint: bool, seed: int) -> np.ndarray:
+def _values(fit: SSMFit, encoded: SSMEncoded, effects: str, joint: bool, seed: int) -> np.ndarray:
     if effects not in EFFECTS:
         raise ModelError(f"effects is {effects!r}; choose 'fitted' or 'drawn'.")
     if effects == "fitted":
@@ -54,7 +58,7 @@ def _values(fit: Any, encoded: Any, effects: str, joint: bool, seed: int) -> np.
 
 
 def whiteness(
-    fit: Any, lags: int = 5, data: Any = None, effects: str = "drawn", seed: int = 0
+    fit: SSMFit, lags: int = 5, data: Any = None, effects: str = "drawn", seed: int = 0
 ) -> pd.DataFrame:
     """Per outcome, three tests on the standardised one-step residuals, pooled over all sequences.
 

@@ -1,11 +1,8 @@
-"""Tables of a fitted state-space model's states, predictions and forecasts.
-
-`fit` is an `SSMFit`: what is asked of it here, an `HMMFit` has too.
-"""
+"""Tables of a fitted state-space model's states, predictions and forecasts."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -17,12 +14,16 @@ from avem.inference.ssm_apply import Moments, moments, noise_of
 from avem.models.param_info import check_level
 from avem.models.ssm_model import SSMEncoded
 from avem.models.ssm_params import ssm_effects_in
+from avem.results._common import positions
+
+if TYPE_CHECKING:
+    from avem.results.ssm_fit import SSMFit
 
 EFFECTS = ("fitted", "integrated")
 
 
 def states(
-    fit: Any,
+    fit: SSMFit,
     data: Any = None,
     kind: str = "smoothed",
     level: float = 0.95,
@@ -52,7 +53,7 @@ def states(
     )
 
 
-def predictions(fit: Any, data: Any = None, level: float = 0.95, effects: str = "fitted") -> Any:
+def predictions(fit: SSMFit, data: Any = None, level: float = 0.95, effects: str = "fitted") -> Any:
     """Rows x (mean, sd, lower, upper of each outcome), given the rows before in its sequence.
 
     NaN where a covariate is missing. The interval is that of a new measurement. The subjects'
@@ -70,7 +71,7 @@ def predictions(fit: Any, data: Any = None, level: float = 0.95, effects: str = 
 
 
 def forecast(
-    fit: Any,
+    fit: SSMFit,
     horizon: int = 10,
     data: Any = None,
     future: Any = None,
@@ -125,9 +126,9 @@ def forecast(
 # --- inside -------------------------------------------------------------------------------------
 
 
-def posterior_for(fit: Any, data: SSMEncoded) -> tuple[np.ndarray, np.ndarray]:
+def posterior_for(fit: SSMFit, data: SSMEncoded) -> tuple[np.ndarray, np.ndarray]:
     """Mean (d, subjects) and covariance of the effects: fitted where known, else inferred."""
-    units, known = fit.model.effect_units, fit._positions(data.panel)
+    units, known = fit.model.effect_units, positions(fit, data.panel)
     mean = ssm_effects_in(fit.model, fit.effects_mean[known])
     cov = np.moveaxis(fit.effects_cov[known], 0, -1) / np.outer(units, units)[:, :, None]
     if (known < 0).any() and fit.model.n_effects:
@@ -137,7 +138,7 @@ def posterior_for(fit: Any, data: SSMEncoded) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _moments(
-    fit: Any, encoded: SSMEncoded, kind: str, effects: str, like: SSMEncoded | None = None
+    fit: SSMFit, encoded: SSMEncoded, kind: str, effects: str, like: SSMEncoded | None = None
 ) -> Moments:
     """With the effects of `like`, the same subjects' data as far as they go."""
     _one_of("effects", effects, EFFECTS)

@@ -30,6 +30,7 @@ from avem.models.ssm_params import (
 )
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
 from avem.models.ssm_subjects import Matrices, subject_matrices
+from avem.results import _ssm_residuals, _ssm_tables
 from avem.results._common import (
     bound_name,
     check_posterior,
@@ -40,6 +41,7 @@ from avem.results._common import (
     panel_for,
     positions,
 )
+from avem.results._ssm_plots import SSMPlots
 from avem.results.diagnosis import HARD_TO_SEE, Diagnosis, diagnose
 from avem.results.info import FitInfo
 from avem.results.likelihood import LogLik, aic, bic
@@ -198,6 +200,73 @@ class SSMFit:
         encoded = self._encode(data)
         mean, cov = ssm_effects_out(self.model, *self._infer(encoded))
         return self._effects_table(encoded.panel.subjects, mean, cov, level)
+
+    # --- states and outcomes, now and later -----------------------------------------------------
+
+    def states(
+        self,
+        data: Any = None,
+        kind: str = "smoothed",
+        level: float = 0.95,
+        effects: str = "fitted",
+    ) -> Any:
+        """Rows x (mean, sd, lower, upper of each state), in the data's own row order and index.
+
+        ``kind``: ``"smoothed"`` given all outcomes of the sequence, ``"filtered"`` given those up
+        to the row, ``"predicted"`` given those before it. Without `data`, the rows of the fit. With
+        new data, subjects of the fit keep their fitted effects, others get theirs from these rows.
+        ``effects="integrated"`` adds what is not known of the effects.
+        """
+        return _ssm_tables.states(self, data, kind, level, effects)
+
+    def predictions(self, data: Any = None, level: float = 0.95, effects: str = "fitted") -> Any:
+        """Rows x (mean, sd, lower, upper of each outcome), given the rows before it."""
+        return _ssm_tables.predictions(self, data, level, effects)
+
+    def forecast(
+        self,
+        horizon: int = 10,
+        data: Any = None,
+        *,
+        future: Any = None,
+        level: float = 0.95,
+        effects: str = "fitted",
+        of: str = "outcomes",
+    ) -> pd.DataFrame:
+        """Per sequence, step beyond its end and outcome: mean, sd and interval.
+
+        ``future`` is a frame with the covariates of the steps ahead, where the model has any.
+        ``effects="integrated"`` adds what is not known of the effects; ``of="states"`` gives the
+        states themselves.
+        """
+        return _ssm_tables.forecast(self, horizon, data, future, level, effects, of)
+
+    def residuals(
+        self, data: Any = None, effects: str = "fitted", joint: bool = False, seed: int = 0
+    ) -> Any:
+        """Rows x outcomes: one-step residuals over their standard deviations, NaN where missing.
+
+        ``effects="drawn"``: at one draw of every subject's effects, which makes them standard
+        normal and independent over time if the model holds. ``joint=True`` makes those of one row
+        uncorrelated, too.
+        """
+        return _ssm_residuals.residuals(self, data, effects, joint, seed)
+
+    def whiteness(
+        self, lags: int = 5, data: Any = None, effects: str = "drawn", seed: int = 0
+    ) -> pd.DataFrame:
+        """Per outcome, tests of the residuals, pooled over sequences.
+
+        ``p_white``: no autocorrelation at lags 1 to `lags` (Ljung-Box); ``p_normal``: no skewness
+        or excess kurtosis (Jarque-Bera); ``p_apart``: no correlation with the other outcomes' of
+        the same row.
+        """
+        return _ssm_residuals.whiteness(self, lags, data, effects, seed)
+
+    @cached_property
+    def plot(self) -> SSMPlots:
+        """Pictures: `fit.plot.states()`, `forecast`, `loadings`, `effects`, `residuals`, ..."""
+        return SSMPlots(self)
 
     # --- simulation, files ----------------------------------------------------------------------
 

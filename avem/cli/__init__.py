@@ -373,7 +373,9 @@ def simulate(
 @app.command()
 def summary(fit_file: FitFile) -> None:
     """Print the summary of a saved fit."""
-    typer.echo(str(load_fit(fit_file).summary()))
+    from avem.results.saving import load
+
+    typer.echo(str(load(fit_file).summary()))
 
 
 @app.command()

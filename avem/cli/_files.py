@@ -137,7 +137,7 @@ def read_for(
     return read_table(path, columns, missing)
 
 
-def read_like(fitted: HMMFit, path: Path, missing: Collection[str]) -> pd.DataFrame:
+def read_like(fitted: Any, path: Path, missing: Collection[str]) -> pd.DataFrame:
     """A table for a saved fit, its subjects read as text if the fit's are: 12 is not '12'."""
     from avem.data.files import read_table
 

@@ -54,8 +54,7 @@ def fit_ssm(
     random: Annotated[
         str | None,
         typer.Option(
-            metavar="transition,loading",
-            help="What differs between subjects, or: none.",
+            help="What differs between subjects: both, transition, loading or none.",
             show_default="both",
         ),
     ] = None,
@@ -89,7 +88,7 @@ def fit_ssm(
         **_given(
             subject=subject,
             state=state,
-            random=None if random is None else _names("" if random == "none" else random),
+            random=random if random is None or "," not in random else _names(random),
             effect_covariance=effect_covariance,
         ),
     )

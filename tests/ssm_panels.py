@@ -10,12 +10,12 @@ ONE = {
     "initial_mean": [0.5],
     "initial_covariance": [[1.5]],
     "transition_mean": [[0.6]],
-    "loading_mean": [[1.2]],
-    "coef": [[3.0]],
-    "noise": [0.4],
+    "loading_mean": [[1.2], [0.8]],
+    "coef": [[3.0], [0.0]],
+    "noise": [0.4, 0.6],
     "transition_covariance": [[0.03]],
 }
-"""One state, one outcome, one effect."""
+"""One state, two outcomes, one effect."""
 TWO = {
     "initial_mean": [0.0, 0.0],
     "initial_covariance": [[1.2, 0.2], [0.2, 0.9]],
@@ -31,7 +31,7 @@ TWO = {
 
 def one(random="transition"):
     """The model of `ONE`."""
-    return avem.MixedSSM(["y"], 1, subject="id", random=random)
+    return avem.MixedSSM(["y", "z"], 1, subject="id", random=random)
 
 
 def two(**options):
@@ -72,19 +72,33 @@ def sequences(frame, outcomes, subject="id"):
     return [rows[list(outcomes)].to_numpy(float) for _, rows in frame.groupby(subject, sort=False)]
 
 
-def effect_grid(params, n_points=801):
-    """Values of the one effect of `ONE`, and their prior densities times the step."""
+def scalar_loglik(y, params, transitions):
+    """log p of one sequence (times, outcomes) at each of many values of the one transition.
+
+    A textbook Kalman filter, one observed cell after the other.
+    """
+    p = {name: np.asarray(value, float) for name, value in params.items()}
+    mean = np.full(len(transitions), p["initial_mean"][0])
+    cov = np.full(len(transitions), p["initial_covariance"][0, 0])
+    total = np.zeros(len(transitions))
+    for t, row in enumerate(y):
+        if t:
+            mean, cov = transitions * mean, transitions**2 * cov + 1.0
+        for j in np.flatnonzero(~np.isnan(row)):
+            h = p["loading_mean"][j, 0]
+            left, spread = row[j] - p["coef"][j, 0] - h * mean, h**2 * cov + p["noise"][j]
+            total -= 0.5 * (np.log(2 * np.pi * spread) + left**2 / spread)
+            gain = cov * h / spread
+            mean, cov = mean + gain * left, cov * (1.0 - gain * h)
+    return total
+
+
+def grid_posterior(y, params, n_points=401):
+    """log p(D_i), and mean and sd of the one effect of `ONE`, by a dense grid."""
     sd = float(np.sqrt(params["transition_covariance"][0][0]))
     f = np.linspace(-8 * sd, 8 * sd, n_points)
-    weight = np.exp(-0.5 * (f / sd) ** 2) / np.sqrt(2 * np.pi) / sd * (f[1] - f[0])
-    return f, weight
-
-
-def grid_posterior(y, params):
-    """log p(D_i), and mean and sd of the one effect of `ONE`, by a dense grid."""
-    f, weight = effect_grid(params)
-    g = float(np.asarray(params["transition_mean"])[0, 0])
-    joint = np.log(weight) + [dense_loglik(y, params, [[g + value]]) for value in f]
+    prior = -0.5 * (f / sd) ** 2 + np.log((f[1] - f[0]) / np.sqrt(2 * np.pi) / sd)
+    joint = prior + scalar_loglik(y, params, np.asarray(params["transition_mean"])[0, 0] + f)
     top = joint.max()
     chance = np.exp(joint - top)
     loglik = top + np.log(chance.sum())

@@ -155,6 +155,7 @@ def test_covariates_of_states_and_outcomes_and_subjects_own_intercepts():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The bound kept falling:avem.AvemWarning")  # with prior draws
 @pytest.mark.parametrize(
     "method", ["mean_field", "structured", "quadrature", "monte_carlo", "adaptive", "partial"]
 )

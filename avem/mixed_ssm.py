@@ -287,7 +287,8 @@ class MixedSSM:
             group = group or "subject"
             data, time = blank_frame(group, n_subjects, n_times), "time"
         panel = read_panel(data, group, time, sequence)
-        model = SSMModel.learn(self.spec, _with_columns(panel, self.spec.formula.outcomes))
+        panel = _with_columns(panel, self.spec.formula.outcomes)
+        model = SSMModel.learn(self.spec, panel)
         checked = check_ssm_params(params, model, "params")
         lacking = set(ssm_param_info(model)) - set(checked)
         if lacking:

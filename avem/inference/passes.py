@@ -128,7 +128,9 @@ def over_nodes(function, stacked, chunk: Chunk):
     order = np.minimum(np.arange(n_rounds * at_once), n_nodes - 1).reshape(n_rounds, at_once)
     rounds = jax.tree.map(lambda leaf: leaf[order], stacked)
     found = lax.map(lambda parts: jax.vmap(function)(*parts), rounds)
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:n_nodes], found)
+    # With the size written out: there may be no effects, and -1 says nothing of an empty array.
+    size = n_rounds * at_once
+    return jax.tree.map(lambda leaf: leaf.reshape(size, *leaf.shape[2:])[:n_nodes], found)
 
 
 def local_at_nodes(kernel: Kernel, theta: Theta, at: Array, chunk: Chunk, form: str) -> Local:
@@ -150,7 +152,7 @@ def sums_at_nodes(kernel: Kernel, nodes: Nodes, chunk: Chunk) -> Totals:
 
     def merged(leaf: Array) -> Array:
         moved = jnp.moveaxis(leaf, 0, -2)
-        return moved.reshape(*moved.shape[:-2], -1)
+        return moved.reshape(*moved.shape[:-2], moved.shape[-2] * moved.shape[-1])
 
     mean, second = nodes.moments()
     return Totals(

@@ -49,8 +49,8 @@ def ssm_remarks(
             f"kept at a spectral radius of max_radius={limit:g}."
         )
     found += _growing(model, fitted)
-    found += general_remarks(fitted.quality, fitted.starts, data.panel, data.n_without_past)
-    return found
+    # The starts are short runs: where they stop apart, they may still have been on one way.
+    return found + general_remarks(fitted.quality, (), data.panel, data.n_without_past)
 
 
 def _variances(

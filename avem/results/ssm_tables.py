@@ -90,7 +90,13 @@ def ssm_summary(fit: SSMFit) -> Summary:
         "Identified by: noise of the states I, loadings lower triangular, signs by the first "
         "loading of each state."
     )
-    return compose(head, fit, list(ssm_sections(fit)))
+    starts, gaps = [], fit.info.start_gaps
+    if len(gaps) > 1:
+        starts.append(
+            f"Begun at the best of {len(gaps)} short runs with subjects alike; the others ended "
+            f"up to {max(gaps):.3g} below it."
+        )
+    return compose(head, fit, starts, list(ssm_sections(fit)))
 
 
 def _differing(model: SSMModel) -> str:

@@ -141,7 +141,13 @@ def summary(fit: HMMFit) -> Summary:
         f"{n_states} state{'s' if n_states > 1 else ''}, {', '.join(families)}"
         + (f", effects {model.effect_covariance}" if model.n_effects else ""),
     ]
-    return compose(head, fit, frames(fit))
+    starts, gaps = [], fit.info.start_gaps
+    if len(gaps) > 1:
+        starts.append(
+            f"{fit.info.starts_agreeing} of {len(gaps)} starts found the same solution; "
+            f"their bounds spread over {max(gaps):.3g}."
+        )
+    return compose(head, fit, starts, frames(fit))
 
 
 class Fit(Protocol):
@@ -166,8 +172,10 @@ class Fit(Protocol):
     def info(self) -> FitInfo: ...
 
 
-def compose(head: Sequence[str], fit: Fit, sections: Sequence[Section]) -> Summary:
-    """A summary: the model in words, the data, how it ended, tables, notes."""
+def compose(
+    head: Sequence[str], fit: Fit, starts: Sequence[str], sections: Sequence[Section]
+) -> Summary:
+    """A summary: the model in words, the data, how it ended, its starts, tables, notes."""
     info = fit.info
     missing = f", {info.n_missing:,} missing" if info.n_missing else ""
     lines = [
@@ -177,11 +185,7 @@ def compose(head: Sequence[str], fit: Fit, sections: Sequence[Section]) -> Summa
         f"{fit.bound_name} {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s. "
         f"{fit.stop}",
     ]
-    if len(info.start_gaps) > 1:
-        lines.append(
-            f"{info.starts_agreeing} of {len(info.start_gaps)} starts found the same solution; "
-            f"their bounds spread over {max(info.start_gaps):.3g}."
-        )
+    lines += starts
     for section in sections:
         lines += ["", section.title, _text(section.frame, section.chances)]
     if info.notes or fit.stop is not Stop.CONVERGED:

@@ -23,6 +23,7 @@ from scipy.special import ndtri
 from scipy.stats import chi2, qmc
 
 from avem.data._layout import Chunk
+from avem.effects.quadratic import EffectTerms
 from avem.inference.mixture import (
     LEAST_SHARE,
     LOG_2PI,
@@ -33,10 +34,10 @@ from avem.inference.mixture import (
     log_normal,
     log_parts,
 )
-from avem.inference.passes import Nodes, Pass, local_at_nodes, pass_at_nodes, weigh
-from avem.inference.structured import slopes_at_nodes
+from avem.inference.passes import Nodes, Pass, local_at_nodes, over_nodes, pass_at_nodes, weigh
 from avem.models.kernel import Kernel
 from avem.models.lanes import Theta
+from avem.numerics.linalg import inverse_and_logdet
 
 TAIL = 6.0
 """Degrees of freedom of the draws."""
@@ -45,7 +46,8 @@ _TOO_FEW, _ENOUGH = 0.02, 0.05
 they alone do."""
 _STEP = 0.05
 """Of the differences, in standard deviations of the centre."""
-_NARROWEST = 1e-12
+_PARTLY = 0.3
+"""Of the information that there would be if the states were seen: where the curvature is none."""
 
 
 def student_draws(d: int, n_draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -139,23 +141,37 @@ def _laplace(kernel: Kernel, theta: Theta, centres: Centres, chunk: Chunk, form:
     middle = centres.mean[:, None]
     at = jnp.concatenate([middle, middle + step, middle - step], axis=1)
     at = at.reshape(-1, d, n)
-    slope = slopes_at_nodes(
-        kernel, theta, at, local_at_nodes(kernel, theta, at, chunk, form), chunk
-    ).reshape(n_centres, 1 + 2 * d, d, n)
+    terms = terms_at_nodes(kernel, theta, at, chunk, form)
+    slope = terms.gradient.reshape(n_centres, 1 + 2 * d, d, n)
     bend = (slope[:, 1 + d :] - slope[:, 1 : 1 + d]) / (2.0 * _STEP * sd[:, :, None])
     prior = jnp.linalg.inv(theta["effect_covariance"])
     precision = 0.5 * (bend + jnp.swapaxes(bend, 1, 2)) + prior[None, :, :, None]
-    precision = jnp.moveaxis(precision, -1, 1)  # (centre, subject, d, d)
-    usable = jnp.isfinite(precision).all((2, 3))[:, :, None, None]
-    # In units of the prior, whose information is the least that there should be.
-    unit = jnp.sqrt(jnp.diagonal(prior))
-    scaled = jnp.where(usable, precision, prior) / (unit[:, None] * unit)
-    values, vectors = jnp.linalg.eigh(scaled)
-    least = jnp.maximum(0.25 * jnp.linalg.eigvalsh(prior / (unit[:, None] * unit))[0], _NARROWEST)
-    values = jnp.maximum(values, least)
-    cov = jnp.einsum("cnae,cne,cnbe->cabn", vectors, 1.0 / values, vectors)
-    cov = cov / (unit[:, None] * unit)[None, :, :, None]
+    complete = terms.majorant.reshape(n_centres, 1 + 2 * d, d, d, n)[:, 0]
+    cov = _inverses(precision, _PARTLY * complete + prior[None, :, :, None])
     pull = slope[:, 0] - jnp.einsum("ab,cbn->can", prior, centres.mean)
     move = jnp.einsum("cabn,cbn->can", cov, jnp.where(jnp.isfinite(pull), pull, 0.0))
     length = jnp.sqrt((move * move / jnp.einsum("caan->can", cov)).sum(1, keepdims=True))
     return centres._replace(mean=centres.mean + move / jnp.maximum(1.0, length), covariance=cov)
+
+
+def terms_at_nodes(kernel: Kernel, theta: Theta, at: Array, chunk: Chunk, form: str) -> EffectTerms:
+    """Slopes of log p(D_i | f) at every node, and the information if the states were seen."""
+
+    def terms(f: Array) -> EffectTerms:
+        local = kernel.local(theta, f, chunk, form)
+        return kernel.effect_terms(theta, f, None, local, kernel.quadratic(theta, local), chunk)
+
+    return over_nodes(terms, (at,), chunk)
+
+
+def _inverses(precision: Array, instead: Array) -> Array:
+    """(centre, d, d, subject) covariances; of `instead` where the first is no precision."""
+    n_centres, d, _, n = precision.shape
+
+    def flat(matrices: Array) -> Array:
+        return jnp.moveaxis(matrices, 0, 2).reshape(d, d, n_centres * n)
+
+    cov, logdet = inverse_and_logdet(flat(precision))
+    other, _ = inverse_and_logdet(flat(instead))
+    cov = jnp.where(jnp.isfinite(logdet), cov, other).reshape(d, d, n_centres, n)
+    return jnp.moveaxis(cov, 2, 0)

@@ -19,11 +19,11 @@ def inverse_and_logdet(
     """Inverse and log determinant of every positive definite matrix of the batch."""
     d = matrix.shape[0]
     if d > _UNROLL:
-        batch_first = jnp.moveaxis(matrix, -1, 0)
-        factor = jnp.linalg.cholesky(batch_first)
-        half = jnp.linalg.inv(factor)
-        logdet = 2.0 * jnp.log(jnp.diagonal(factor, axis1=1, axis2=2)).sum(-1)
-        return jnp.moveaxis(jnp.swapaxes(half, 1, 2) @ half, 0, -1), logdet
+        columns = _cholesky_columns(matrix)
+        half = _inverse_rows(columns)
+        inverse = jnp.asarray(sum(row[:, None] * row[None] for row in half))
+        pivots = jnp.stack([column[j] for j, column in enumerate(columns)])
+        return inverse, 2.0 * jnp.log(pivots).sum(0)
 
     low = _unrolled_cholesky(matrix)
     # The factor's inverse by forward substitution.
@@ -45,10 +45,37 @@ def cholesky(matrix: Float[Array, "d d batch"]) -> Float[Array, "d d batch"]:
     """Lower Cholesky factor of every positive definite matrix of the batch."""
     d = matrix.shape[0]
     if d > _UNROLL:
-        return jnp.moveaxis(jnp.linalg.cholesky(jnp.moveaxis(matrix, -1, 0)), 0, -1)
+        return jnp.stack(_cholesky_columns(matrix), axis=1)
     low, zero = _unrolled_cholesky(matrix), jnp.zeros_like(matrix[0, 0])
     rows = [jnp.stack([low[i][j] if j <= i else zero for j in range(d)]) for i in range(d)]
     return jnp.stack(rows)
+
+
+def _cholesky_columns(matrix: Float[Array, "d d batch"]) -> list[Float[Array, "d batch"]]:
+    """The factor column by column, 0 above the diagonal.
+
+    Not by LAPACK, for speed, and because compiled calls of it from several threads at once wait for
+    each other for ever.
+    """
+    columns: list[Array] = []
+    for j in range(matrix.shape[0]):
+        rest = matrix[j:, j]
+        for known in columns:
+            rest = rest - known[j:] * known[j]
+        own = rest / jnp.sqrt(rest[0])
+        columns.append(jnp.concatenate([jnp.zeros_like(matrix[:j, j]), own]))
+    return columns
+
+
+def _inverse_rows(columns: list[Float[Array, "d batch"]]) -> list[Float[Array, "d batch"]]:
+    """The rows of the factor's inverse, by forward substitution."""
+    rows: list[Array] = []
+    for i, column in enumerate(columns):
+        row = jnp.zeros_like(column).at[i].set(1.0)
+        for known, other in zip(rows, columns, strict=False):
+            row = row - other[i] * known
+        rows.append(row / column[i])
+    return rows
 
 
 def _unrolled_cholesky(matrix: Float[Array, "d d batch"]) -> list[list[Array]]:

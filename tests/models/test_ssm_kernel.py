@@ -1,6 +1,7 @@
-"""The state-space kernel against its own definition, differentiated; and methods against another."""
+"""The state-space kernel against its definition, differentiated; and one method against another."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -158,7 +159,7 @@ def test_every_richer_family_has_a_higher_bound(name):
     centres = find_centres(exact, anchored_state, np.random.default_rng(0))
     whole = exact.e_step(centres)
     levels = [bounds(passes) for passes in (anchored, blocked, free, whole)]
-    for lower, higher in zip(levels[:-1], levels[1:], strict=True):
+    for lower, higher in pairwise(levels):
         assert (higher - lower > -0.02).all()
     # Not all the same: the first gap is real, and so is the last.
     assert (levels[1] - levels[0]).sum() > 0.01
@@ -174,6 +175,7 @@ def test_padding_and_order_of_subjects_change_nothing():
     again = model.encode(shuffled)
     place = [data.panel.subjects.tolist().index(s) for s in shuffled.subjects.tolist()]
     moved = data.layout.join(effects)[:, place]
-    other = again.kernel.local(theta, tuple(again.layout.split(moved))[0], again.chunks[0], "")
+    first = next(iter(again.layout.split(moved)))
+    other = again.kernel.local(theta, first, again.chunks[0], "")
     mine = data.layout.join([np.asarray(local.loglik)])[place]
     np.testing.assert_allclose(again.layout.join([np.asarray(other.loglik)]), mine, atol=1e-12)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 import avem
-from studies.runner import Row, Study
+from studies.study import Row, Study
 
 CELLS = ({"model": "Gaussian, n=60, T=60"}, {"model": "Bernoulli, n=60, T=200"})
 _GAUSSIAN = avem.MixedHMM("y ~ 1 + (1 | subject)", 2, avem.Gaussian("spherical"))
@@ -89,6 +89,8 @@ STUDY = Study(
     "Refined fits of simulated panels: how often nominal 95% intervals hold the truth, from the "
     "observed information and from the sandwich.",
     CELLS,
-    replicate,
+    {"converged": replicate},
     tables,
+    reps={"converged": 400},
+    quick_reps=5,
 )

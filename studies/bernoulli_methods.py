@@ -9,8 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import avem
-from studies import plots, rivals
-from studies import fits
+from studies import fits, plots, rivals
 from studies.fits import Timed, timed, until_still
 from studies.study import Row, Study, Tables
 

@@ -32,30 +32,23 @@ def beside(
     theirs
         Their means under the same names, with the number of replicates as ``reps``.
     """
-    keys = list(keys)
-    found = []
-    known = theirs.set_index(keys)
-    for values, own in rows.groupby(keys, sort=False):
-        values = values if isinstance(values, tuple) else (values,)
-        if values not in known.index and values[0] not in known.index:
-            continue
-        their = known.loc[values if len(keys) > 1 else values[0]]
-        for measure in measures:
-            ours, n = own[measure].mean(), len(own)
-            difference = ours - their[measure]
-            error = own[measure].std() * np.sqrt(1 / n + 1 / their["reps"])
-            found.append(
-                {
-                    **dict(zip(keys, values, strict=True)),
-                    "measure": measure,
-                    "ours": ours,
-                    "its standard error": own[measure].std() / np.sqrt(n),
-                    "authors'": their[measure],
-                    # All runs of Monte Carlo EM take the same number of iterations, here and there.
-                    "difference in standard errors": difference / error if difference else 0.0,
-                }
-            )
-    return pd.DataFrame(found)
+    keys = [*keys, "measure"]
+    ours = rows.melt(keys[:-1], list(measures), var_name="measure")
+    ours = ours.groupby(keys, sort=False)["value"].agg(["mean", "std", "size"]).reset_index()
+    known = theirs.melt([*keys[:-1], "reps"], list(measures), "measure", "theirs")
+    both = ours.merge(known, on=keys)
+    difference = both["mean"] - both["theirs"]
+    error = both["std"] * np.sqrt(1 / both["size"] + 1 / both["reps"])
+    # All runs of Monte Carlo EM take the same number of iterations, here and there.
+    in_errors = (difference / error).where(difference != 0, 0.0)
+    return both[keys].assign(
+        **{
+            "ours": both["mean"],
+            "its standard error": both["std"] / np.sqrt(both["size"]),
+            "authors'": both["theirs"],
+            "difference in standard errors": in_errors,
+        }
+    )
 
 
 def agreement(table: pd.DataFrame, by: Sequence[str] = ("measure",)) -> pd.DataFrame:

@@ -49,6 +49,8 @@ def until_still(
         fit = model.fit(panel, init=init, max_iter=1, seed=seed % 2**31 + number, **options)
         change = max(np.abs(fit.params[name] - np.asarray(params[name])).max() for name in params)
         params = fit.params
+        if number == 1:  # the formulas need not be read again
+            model = avem.MixedHMM.from_spec(model.spec, fit.model)
         if number > 1 and change < tol:
             break
     assert fit is not None

@@ -49,7 +49,7 @@ def run(study: Study, reps: Mapping[str, int], jobs: int, out: Path, quick: bool
 def _shown(
     study: Study, journal: Journal, wanted: Sequence[Task], reps: Mapping[str, int]
 ) -> list[Task]:
-    """What was asked for, and the finished replicates of protocols that were not, in fixed order."""
+    """What was asked for, and what is there of other protocols, in fixed order."""
     others = [task for task in journal.found if task.protocol not in reps]
     order = {protocol: place for place, protocol in enumerate(study.replicate)}
     return sorted({*wanted, *others}, key=lambda task: (order[task.protocol], *task[1:]))

@@ -35,7 +35,13 @@ def _params(beta: float, stay: float, tau2: float) -> dict[str, np.ndarray]:
     }
 
 
-def _data(cell: Row, seed: int) -> tuple[Any, avem.Panel, dict[str, np.ndarray]]:
+def start(tau2: float) -> dict[str, np.ndarray]:
+    """The authors' start, for data with this variance of the effects."""
+    return _params(0.4, 0.85, max(0.3, 0.7 * tau2))
+
+
+def simulate(cell: Row, seed: int) -> tuple[Any, avem.Panel, dict[str, np.ndarray]]:
+    """A data set of Section 6.2, as a panel too, and its parameters."""
     truth = _params(1.5, 0.92, cell["tau2"])
     made = MODEL.simulate(truth, N, cell["T"], seed=seed)
     return made, avem.Panel.from_frame(made.frame, "subject", time="time"), truth
@@ -43,19 +49,18 @@ def _data(cell: Row, seed: int) -> tuple[Any, avem.Panel, dict[str, np.ndarray]]
 
 def paper(cell: Row, seed: int) -> list[Row]:
     """All methods from the authors' start, until no parameter changes by their tolerance."""
-    made, panel, truth = _data(cell, seed)
-    start = _params(0.4, 0.85, max(0.3, 0.7 * cell["tau2"]))
+    made, panel, truth = simulate(cell, seed)
     rows = []
     for method in METHODS:
         options = rivals.options_of(method)
-        found = until_still(MODEL, panel, start, TOL, MAX_ITER, seed, **options)
+        found = until_still(MODEL, panel, start(cell["tau2"]), TOL, MAX_ITER, seed, **options)
         rows.append({"method": method, **_score(found, made, truth)})
     return rows
 
 
 def converged(cell: Row, seed: int) -> list[Row]:
     """The default fit, AVEM alone, the exact maximum; and the rivals run to convergence."""
-    made, panel, truth = _data(cell, seed)
+    made, panel, truth = simulate(cell, seed)
     found = fits.converged(MODEL, panel, truth)
     found |= {name: timed(MODEL, panel, **rivals.options_of(name)) for name in METHODS[1:]}
     top = found["exact"].fit.bound

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import avem
-from studies import plots
+from studies import fits, plots
 from studies.fits import Timed, timed
 from studies.study import Row, Study, Tables
 
@@ -81,12 +81,8 @@ def converged(cell: Row, seed: int) -> list[Row]:
     found = {
         name: timed(model, panel, **options) for name, options in _ways(cell, refine=None).items()
     }
-    found["default"] = timed(model, panel)
-    exact = [
-        timed(model, panel, method="adaptive", init=start)
-        for start in (found["default"].fit, truth)
-    ]
-    found["exact"] = max(exact, key=lambda each: each.fit.bound)
+    found |= fits.converged(model, panel, truth)
+    del found["AVEM alone"]  # it is there as AVEM
     return [{"method": name, **_score(each, truth, effects)} for name, each in found.items()]
 
 

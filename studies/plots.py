@@ -53,11 +53,11 @@ def lines_by_panel(
                 if theirs is not None and measure in theirs:
                     known = theirs[(theirs[across] == value) & (theirs[lines] == level)]
                     ax.plot(known[x], known[measure], "x", color=colour, ms=5)
-            if "seconds" in measure:
-                ax.set_yscale("log")
-            else:
-                ax.set_ylim(bottom=0)
             _label(ax, r, c, len(rows), f"{across} {value}", x, words)
+        if "seconds" in measure:
+            axes[r, 0].set_yscale("log")
+        else:
+            axes[r, 0].set_ylim(bottom=0)
     _legend(figure, axes[0, 0])
     return figure
 

@@ -160,7 +160,7 @@ def _draw(frame: pd.DataFrame, which: str) -> Figure | None:
         ax.contourf(
             *axes, density, levels=density.max() * np.array([0.05, 0.3, 0.6, 1]), cmap="Reds"
         )
-        reach = 3.2 * np.sqrt(np.diagonal(prior))
+        reach = 4.1 * np.sqrt(np.diagonal(prior))
         ax.add_patch(_ellipse(np.zeros(2), prior, ls="--", color="0.4", label="prior"))
         ax.add_patch(_ellipse(q_mean, np.array(row["q_cov"]), ls=":", color="C2", lw=2, label="q"))
         if which == "anchoring":
@@ -174,7 +174,7 @@ def _draw(frame: pd.DataFrame, which: str) -> Figure | None:
             ax.scatter(
                 np.full(9, q_mean[0]),
                 q_mean[1] + sd * x,
-                s=3 + 80 * w / w.max(),
+                s=2 + 25 * w / w.max(),
                 c="k",
                 zorder=3,
                 label="nodes of f(b)",

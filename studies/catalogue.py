@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from avem.errors import ModelError
 from studies.study import Study
 
 NAMES = (
@@ -26,4 +27,4 @@ def find(name: str) -> Study:
         return import_module(f"studies.{name.replace('-', '_')}").STUDY
     if "." in name:
         return import_module(name).STUDY
-    raise SystemExit(f"There is no study {name!r}; choose one of {', '.join(NAMES)}.")
+    raise ModelError(f"There is no study {name!r}; choose one of {', '.join(NAMES)}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from avem.errors import ModelError
 from studies import catalogue
 from studies.pages import markdown
 from studies.runner import run
@@ -42,7 +43,7 @@ def run_study(
     study = catalogue.find(name)
     known = tuple(study.replicate)
     if protocol not in (*known, "both"):
-        raise SystemExit(f"{name} has no protocol {protocol!r}; choose {' or '.join(known)}.")
+        raise ModelError(f"{name} has no protocol {protocol!r}; choose {' or '.join(known)}.")
     chosen = known if protocol == "both" else (protocol,)
     counts = {p: study.default_reps(p, quick) if reps is None else reps for p in chosen}
     if out is None:

@@ -39,7 +39,7 @@ BESIDE = np.array([-0.2, 0.0, 0.2])
 
 def replicate(cell: Row, seed: int) -> list[Row]:
     """All quantities of one panel, at the true and at the estimated parameters."""
-    model, panel, truth, start = _setting(cell, seed)
+    model, panel, truth, start = setting(cell, seed)
     estimated = timed(model, panel, refine=None)
     at_truth = model.fit(panel, init=truth, fixed=truth, refine=None)
     return [
@@ -118,7 +118,7 @@ def _log_density(fit: avem.HMMFit, y: np.ndarray, f: np.ndarray) -> np.ndarray:
     return y[:, None, :, None] * level - np.logaddexp(0, level)
 
 
-def _setting(
+def setting(
     cell: Row, seed: int
 ) -> tuple[avem.MixedHMM, avem.Panel, dict[str, Any], dict[str, Any]]:
     """Scenarios I (K=3, d=1) and II with tau2=1: model, data, truth, the authors' start."""

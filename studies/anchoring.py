@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 import avem
 from studies.study import Row, Study
@@ -88,6 +89,22 @@ def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {"by_information_lost": pd.DataFrame(rows).sort_values("lost", ignore_index=True)}
 
 
+def figure(frame: pd.DataFrame) -> Figure:
+    """How far AVEM and the refined fit are from the truth, by the information lost."""
+    drawn = Figure(figsize=(8, 3.4), layout="constrained")
+    keys = ["outcome", "K", "distance", "tau2", "T"]
+    means = frame.groupby(keys, sort=False).mean(numeric_only=True).reset_index()
+    for ax, (name, words) in zip(
+        drawn.subplots(1, 2), (("tau2", "tau2 over the truth"), ("f_mse", "MSE of f")), strict=True
+    ):
+        for way, marker in (("avem", "o"), ("refined", "x")):
+            scale = means["tau2"] if name == "tau2" else 1.0
+            ax.plot(means["lost"], means[f"{way}_{name}"] / scale, marker, label=way)
+        ax.set(xlabel="share of information lost", ylabel=words)
+        ax.legend()
+    return drawn
+
+
 STUDY = Study(
     "anchoring",
     "When does anchoring hold? 40 subjects; states at equal distances on every outcome (standard "
@@ -96,5 +113,7 @@ STUDY = Study(
     CELLS,
     {"converged": replicate},
     tables,
+    reps={"converged": 30},
     quick_cells=(0, 4),
+    figures={"figure": figure},
 )

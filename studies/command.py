@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from avem.errors import ModelError
-from studies import catalogue
+from studies import catalogue, overview
 from studies.pages import markdown
 from studies.runner import run
 from studies.workers import prepare_process
 
-ROOT = Path(__file__).resolve().parents[1]
+PAGES = Path(__file__).resolve().parents[1] / "docs" / "studies"
 
 
 def run_study(
@@ -47,9 +47,11 @@ def run_study(
     chosen = known if protocol == "both" else (protocol,)
     counts = {p: study.default_reps(p, quick) if reps is None else reps for p in chosen}
     if out is None:
-        out = Path("study-output") / name if quick else ROOT / "docs" / "studies" / name
+        out = Path("study-output") / name if quick else PAGES / name
     tables = run(study, counts, jobs, out, quick)
     for title, table in tables.items():
         if len(table) <= 40:
             print(f"\n{title}\n{markdown(table)}")
+    if out.parent == PAGES:
+        overview.write(PAGES)
     print(f"\n{out / 'README.md'}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 import avem
 from studies.study import Row, Study
@@ -84,6 +85,25 @@ def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {"coverage": table}
 
 
+def figure(frame: pd.DataFrame) -> Figure:
+    """Coverage of each parameter, with twice its standard error; the line is at 95%."""
+    table = tables(frame)["coverage"]
+    models = list(dict.fromkeys(table["model"]))
+    drawn = Figure(figsize=(9, 3.6), layout="constrained")
+    axes = drawn.subplots(1, len(models), sharey=True, squeeze=False)[0]
+    for ax, name in zip(axes, models, strict=True):
+        for shift, (kind, own) in zip((-0.1, 0.1), table.groupby("kind"), strict=True):
+            own = own[own["model"] == name]
+            error = 2 * np.sqrt(own["coverage"] * (1 - own["coverage"]) / own["panels"])
+            at = np.arange(len(own)) + shift
+            ax.errorbar(at, own["coverage"], error, fmt="o", ms=4, label=kind)
+            ax.set_xticks(range(len(own)), own["parameter"], rotation=90, fontsize=7)
+        ax.axhline(0.95, color="0.6", zorder=0)
+        ax.set_title(name, fontsize=9)
+    axes[0].legend(fontsize=8)
+    return drawn
+
+
 STUDY = Study(
     "coverage",
     "Refined fits of simulated panels: how often nominal 95% intervals hold the truth, from the "
@@ -93,4 +113,5 @@ STUDY = Study(
     tables,
     reps={"converged": 400},
     quick_reps=5,
+    figures={"figure": figure},
 )

@@ -80,7 +80,7 @@ def score(found: Timed, data: Data) -> Row:
         "gamma_abs": float(np.abs(gamma - truth["transition"]).mean()),
         "f_mse": float(np.mean((fit.effects_mean - data.effects) ** 2)),
         "tau2_abs": abs(tau2 - float(truth["effect_covariance"][0, 0])),
-        "tau2_hat": tau2,
+        "tau2_est": tau2,
         "state_acc": float((states == data.states).mean()),
         "iterations": found.iterations,
         "stop": fit.stop.name,
@@ -119,7 +119,7 @@ def converged_rows(data: Data, more: Mapping[str, Timed] | None = None) -> list[
 
 def converged_tables(rows: pd.DataFrame, keys: Sequence[str]) -> Tables:
     """Means per setting and method, and the default's errors over those of the exact maximum."""
-    measures = (*ERRORS, "contrast_rmse", "tau2_hat", "below_exact", "iterations")
+    measures = (*ERRORS, "contrast_rmse", "tau2_est", "below_exact", "iterations")
     means = spread(rows, [*keys, "method"], measures)
     summary = []
     for measure in (*ERRORS, "contrast_rmse"):

@@ -14,7 +14,7 @@ CELLS = tuple({"T": T, "tau2": tau2} for T in (20, 40) for tau2 in (0.25, 1.0))
 QUADRATURE = tuple(f"QEM-{n}" for n in (3, 5, 7, 9))
 MONTE_CARLO = tuple(f"MCEM-{n}" for n in (25, 50, 100))
 METHODS = ("AVEM", *QUADRATURE, *MONTE_CARLO)
-MEASURES = (*gaussian.ERRORS, "contrast_rmse")
+MEASURES = (*gaussian.ERRORS, "contrast_rmse", "tau2_est")
 TOL, MAX_ITER = 1e-4, 60
 
 

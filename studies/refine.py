@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 import avem
-from studies import rivals
+from studies import plots, rivals
 from studies.study import Row, Study
 
 MODEL = avem.MixedHMM("y ~ 1 + (1 | subject)", 2, "bernoulli")
 BETA = np.array([-1.5, 1.5])
+KEYS = ["T", "tau2"]
 CELLS = tuple({"T": T, "tau2": tau2} for T in (100, 200) for tau2 in (0.25, 1.0))
 WAYS: dict[str, dict[str, Any]] = {
     "AVEM": {"refine": None},
@@ -75,7 +77,7 @@ def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     )
     rows = []
     order = [*WAYS, "exact"]
-    for (T, tau2), cell in frame.groupby(["T", "tau2"]):
+    for (T, tau2), cell in frame.groupby(KEYS):
         by_replicate = cell.pivot(index="replicate", columns="method")
         exact_collapsed = by_replicate["tau2_hat"]["exact"] < 0.02
         for method in order:
@@ -101,7 +103,13 @@ def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def times(frame: pd.DataFrame) -> pd.DataFrame:
     """Median seconds, and as a multiple of AVEM's."""
-    return rivals.times(frame, ["T", "tau2"])
+    return rivals.times(frame, KEYS)
+
+
+def figure(frame: pd.DataFrame) -> Figure | None:
+    """Medians and 90% intervals of each method, a column per setting."""
+    rows = {"tau2_hat": "tau2", "beta_rmse": "RMSE of beta", "f_mse": "MSE of f"}
+    return plots.bars_by_panel(frame, rows | {"seconds": "seconds"}, KEYS, [*WAYS, "exact"])
 
 
 STUDY = Study(
@@ -114,4 +122,5 @@ STUDY = Study(
     tables,
     times=times,
     quick_reps=3,
+    figures={"figure": figure},
 )

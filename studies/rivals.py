@@ -82,7 +82,7 @@ def reading(tables: Tables, measures: Sequence[str]) -> str:
 
 def _best(means: pd.DataFrame, measures: Sequence[str], protocol: str) -> str:
     """Which methods have the smallest error, in how many settings."""
-    errors = [name for name in measures if name not in ("state_acc", "tau2_hat")]
+    errors = [name for name in measures if name not in ("state_acc", "tau2_est")]
     keys = [name for name in ("T", "tau2") if name in means]
     parts = []
     for measure in errors:
@@ -96,7 +96,7 @@ def _best(means: pd.DataFrame, measures: Sequence[str], protocol: str) -> str:
 
 def _beside_exact(means: pd.DataFrame, measures: Sequence[str]) -> str:
     """Every method's errors over those of the exact maximum, averaged over the settings."""
-    errors = [name for name in measures if name not in ("state_acc", "tau2_hat")]
+    errors = [name for name in measures if name not in ("state_acc", "tau2_est")]
     average = means.groupby("method", sort=False)[errors].mean()
     parts = [
         f"{method}: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in row.items())

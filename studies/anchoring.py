@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import avem
-from studies.study import Row, Study
+from studies.study import Row, Study, Tables
 
 CELLS = (
     *(
@@ -89,6 +89,23 @@ def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {"by_information_lost": pd.DataFrame(rows).sort_values("lost", ignore_index=True)}
 
 
+def reading(tables: Tables) -> str:
+    """What is lost where little, some and most of the information is lost."""
+    table = tables["by_information_lost"]
+    said = []
+    for low, high in ((0, 0.05), (0.05, 0.4), (0.4, 1)):
+        own = table[(table["lost"] >= low) & (table["lost"] < high)]
+        if own.empty:
+            continue
+        tau2, f = (own[f"{name} AVEM"] / own[f"{name} refined"] for name in ("tau2", "MSE of f"))
+        said.append(
+            f"{own['lost'].min():.0%} to {own['lost'].max():.0%} lost ({len(own)} settings): AVEM's"
+            f" tau2 is {tau2.min():.2f} to {tau2.max():.2f} of the refined fit's, its squared error"
+            f" of f {f.min():.2f} to {f.max():.2f} times as large"
+        )
+    return "; ".join(said) + "."
+
+
 def figure(frame: pd.DataFrame) -> Figure:
     """How far AVEM and the refined fit are from the truth, by the information lost."""
     drawn = Figure(figsize=(8, 3.4), layout="constrained")
@@ -116,4 +133,5 @@ STUDY = Study(
     reps={"converged": 30},
     quick_cells=(0, 4),
     figures={"figure": figure},
+    reading=reading,
 )

@@ -12,8 +12,8 @@ Found = Mapping[str, Tables]
 """The tables of every study that has been run, times included, by the study's name."""
 
 
-def where_they_hold(found: Found) -> list[str]:
-    """Claims that the numbers bear out, whatever the protocol."""
+def one_by_one(found: Found) -> list[str]:
+    """What the paper says of its figures and theorems, in numbers."""
     said = []
     if "gaussian-accuracy" in found and "paper_protocol_means" in found["gaussian-accuracy"]:
         said.append(_more_data(found["gaussian-accuracy"]))
@@ -174,7 +174,7 @@ def _refined(name: str, means: pd.DataFrame) -> str:
     for method in ("AVEM alone", "default", "exact"):
         row = average.loc[method]
         parts.append(
-            f"{method}: tau2 {row['tau2_est']:.3f} (error {row['tau2_abs']:.3f}), squared error of f "
-            f"{row['f_mse']:.3f}, log likelihood {row['below_exact']:.2f} below the maximum"
+            f"{method}: tau2 {row['tau2_est']:.3f} (error {row['tau2_abs']:.3f}), squared error of "
+            f"f {row['f_mse']:.3f}, log likelihood {row['below_exact']:.2f} below the maximum"
         )
     return f"{name}, averages over all settings. {'; '.join(parts)}."

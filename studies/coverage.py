@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import avem
-from studies.study import Row, Study
+from studies.study import Row, Study, Tables
 
 CELLS = ({"model": "Gaussian, n=60, T=60"}, {"model": "Bernoulli, n=60, T=200"})
 _GAUSSIAN = avem.MixedHMM("y ~ 1 + (1 | subject)", 2, avem.Gaussian("spherical"))
@@ -85,6 +85,21 @@ def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {"coverage": table}
 
 
+def reading(tables: Tables) -> str:
+    """The range of coverage over the parameters."""
+    parts = []
+    for kind, own in tables["coverage"].groupby("kind"):
+        share, n = own["coverage"], own["panels"].min()
+        parts.append(
+            f"{kind}: {share.min():.1%} to {share.max():.1%}, {share.mean():.1%} on average"
+        )
+    error = np.sqrt(0.95 * 0.05 / n)
+    return (
+        f"Of nominal 95% intervals hold the truth, parameter by parameter, {'; '.join(parts)}. The "
+        f"standard error of each figure is {error:.1%}."
+    )
+
+
 def figure(frame: pd.DataFrame) -> Figure:
     """Coverage of each parameter, with twice its standard error; the line is at 95%."""
     table = tables(frame)["coverage"]
@@ -114,4 +129,5 @@ STUDY = Study(
     reps={"converged": 400},
     quick_reps=5,
     figures={"figure": figure},
+    reading=reading,
 )

@@ -38,7 +38,7 @@ def text(found: dict[str, Tables]) -> str:
     """The page."""
     parts = [HEAD]
     for title, sentences in (
-        ("Where the paper's claims hold", claims.where_they_hold(found)),
+        ("The paper's claims, one by one", claims.one_by_one(found)),
         ("Where they depend on the protocol", claims.where_the_protocol_matters(found)),
         ("What refinement changes", claims.what_refinement_changes(found)),
     ):

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 import avem
 from studies import plots, rivals
-from studies.study import Row, Study
+from studies.study import Row, Study, Tables
 
 MODEL = avem.MixedHMM("y ~ 1 + (1 | subject)", 2, "bernoulli")
 BETA = np.array([-1.5, 1.5])
@@ -106,6 +106,22 @@ def times(frame: pd.DataFrame) -> pd.DataFrame:
     return rivals.times(frame, KEYS)
 
 
+def reading(tables: Tables) -> str:
+    """What AVEM alone loses, and what the refined fit keeps."""
+    table = tables["errors"]
+    by = {name: own.reset_index(drop=True) for name, own in table.groupby("method")}
+    avem, refined, exact = by["AVEM"], by["refined"], by["exact"]
+    off = (refined["tau2 RMSE"] / exact["tau2 RMSE"] - 1).abs().max()
+    return (
+        f"AVEM alone estimates {(avem['tau2 mean'] / avem['tau2']).min():.2f} to "
+        f"{(avem['tau2 mean'] / avem['tau2']).max():.2f} of the true tau2 on average, and it "
+        f"collapses in {avem['collapses not shared by exact'].sum()} panels where the maximum does "
+        f"not (the refined fit in {refined['collapses not shared by exact'].sum()}). The refined "
+        f"fit's error of tau2 is the exact one's to {off:.1%}, and its log likelihood at most "
+        f"{refined['log likelihood below exact'].max():.1g} below on average."
+    )
+
+
 def figure(frame: pd.DataFrame) -> Figure | None:
     """Medians and 90% intervals of each method, a column per setting."""
     rows = {"tau2_hat": "tau2", "beta_rmse": "RMSE of beta", "f_mse": "MSE of f"}
@@ -123,4 +139,5 @@ STUDY = Study(
     times=times,
     quick_reps=3,
     figures={"figure": figure},
+    reading=reading,
 )

@@ -71,7 +71,16 @@ def agreement(table: pd.DataFrame, by: Sequence[str] = ("measure",)) -> pd.DataF
     return pd.DataFrame(rows)
 
 
-def spread(rows: pd.DataFrame, keys: Sequence[str], measures: Sequence[str]) -> pd.DataFrame:
-    """Means per setting, a row each, with the number of replicates."""
+def spread(
+    rows: pd.DataFrame, keys: Sequence[str], measures: Sequence[str], endings: bool = False
+) -> pd.DataFrame:
+    """Means per setting, a row each, with the number of replicates.
+
+    With `endings`, also how many of the fits did not converge.
+    """
     grouped = rows.groupby(list(keys), sort=False, as_index=False)
-    return grouped[list(measures)].mean().assign(replicates=grouped.size()["size"])
+    means = grouped[list(measures)].mean().assign(replicates=grouped.size()["size"])
+    if endings:
+        failed = rows.assign(failed=rows["stop"] != "CONVERGED").groupby(list(keys), sort=False)
+        means["not converged"] = failed["failed"].sum().to_numpy()
+    return means

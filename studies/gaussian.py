@@ -120,7 +120,7 @@ def converged_rows(data: Data, more: Mapping[str, Timed] | None = None) -> list[
 def converged_tables(rows: pd.DataFrame, keys: Sequence[str]) -> Tables:
     """Means per setting and method, and the default's errors over those of the exact maximum."""
     measures = (*ERRORS, "contrast_rmse", "tau2_est", "below_exact", "iterations")
-    means = spread(rows, [*keys, "method"], measures)
+    means = spread(rows, [*keys, "method"], measures, endings=True)
     summary = []
     for measure in (*ERRORS, "contrast_rmse"):
         of = means.pivot_table(index=list(keys), columns="method", values=measure, sort=False)

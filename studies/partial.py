@@ -123,6 +123,7 @@ def tables(frame: pd.DataFrame) -> Tables:
                     "mu RMSE": own["mu_rmse"].mean(),
                     "contrast RMSE": own["contrast_rmse"].mean(),
                     "tau2 localized": own["tau2_local"].mean(),
+                    "not converged": int((own["stop"] != "CONVERGED").sum()),
                 }
             )
     return {"errors": pd.DataFrame(rows)}

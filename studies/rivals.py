@@ -47,7 +47,7 @@ def tables(
         found["paper_protocol_means"] = spread(by["paper"], keys, [*measures, "iterations"])
     if "converged" in by:
         columns = [*measures, "below_exact", "iterations"]
-        found["converged_means"] = spread(by["converged"], keys, columns)
+        found["converged_means"] = spread(by["converged"], keys, columns, endings=True)
     return found
 
 

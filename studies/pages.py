@@ -29,6 +29,8 @@ class Record:
     study: Study
     tasks: Sequence[Task]
     """The replicates that the tables are made of."""
+    failed: Sequence[str]
+    """Why some of them could not be made; the tables do without these."""
     jobs: int
     new: int
     """How many of them the last run made, in so many seconds."""
@@ -62,6 +64,7 @@ def write_record(record: Record, out: Path) -> None:
         "study": record.study.name,
         "commands": record.commands,
         "replicates": record.reps,
+        "failed": list(record.failed),
         "seeds": "numpy.random.SeedSequence([number of the cell, number of the replicate])",
         "cells": [{"number": c, **record.study.cells[c]} for c in cells],
         "versions": {"avem": avem.__version__, "python": platform.python_version(), **_versions()},
@@ -121,6 +124,8 @@ def write_page(
         "of CPU time per fit.",
         "",
     ]
+    if record.failed:
+        parts += [f"{len(record.failed)} replicates failed: {'; '.join(set(record.failed))}.", ""]
     (out / "README.md").write_text("\n".join(parts))
 
 

@@ -39,7 +39,9 @@ def run(study: Study, reps: Mapping[str, int], jobs: int, out: Path, quick: bool
         table.to_csv(out / f"{name}.csv", index=False, float_format="%.6g")
     times = study.median_times(frame)
     times.to_csv(out / "times.csv", index=False, float_format="%.4g")
-    record = Record(study, shown, jobs, len(tasks), time.monotonic() - began, frame, quick)
+    failed = [row["error"] for task in shown for row in journal.found[task] if "error" in row]
+    seconds = time.monotonic() - began
+    record = Record(study, shown, failed, jobs, len(tasks), seconds, frame, quick)
     write_record(record, out)
     pictures = write_figures(study, frame, out)
     write_page(record, tables | {"times": times}, pictures, out)
@@ -66,5 +68,6 @@ def _frame(study: Study, journal: Journal, tasks: Sequence[Task]) -> pd.DataFram
             }
             for task in tasks
             for row in journal.found[task]
+            if "error" not in row
         ]
     )

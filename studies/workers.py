@@ -12,6 +12,7 @@ from multiprocessing import get_context
 
 import numpy as np
 
+from avem.errors import AvemError
 from studies import catalogue
 from studies.journal import Task
 from studies.study import Row
@@ -57,12 +58,16 @@ def seed_of(task: Task) -> int:
 
 
 def one(name: str, task: Task) -> list[Row]:
-    """The rows of one replicate."""
+    """The rows of one replicate; a row with the ``error`` alone where a fit refused."""
     study = catalogue.find(name)
     began = time.process_time()
-    with warnings.catch_warnings():
-        # What a fit warns of is in its `stop`, which the rows keep.
-        warnings.simplefilter("ignore")
-        rows = study.replicate[task.protocol](study.cells[task.cell], seed_of(task))
+    try:
+        with warnings.catch_warnings():
+            # What a fit warns of is in its `stop`, which the rows keep.
+            warnings.simplefilter("ignore")
+            rows = study.replicate[task.protocol](study.cells[task.cell], seed_of(task))
+    except AvemError as error:
+        # One panel that cannot be fitted does not end a study of thousands; the page says so.
+        return [{"error": str(error)}]
     spent = time.process_time() - began
     return [row | {"replicate_seconds": spent / len(rows)} for row in rows]

@@ -133,6 +133,19 @@ def test_more_replicates_and_another_protocol_keep_the_first(tiny, tmp_path):
     assert "| protocol | size | value |" in page
 
 
+def test_a_replicate_that_fails_is_left_out_and_counted(tiny, tmp_path, monkeypatch):
+    def fails(cell, seed):
+        if seed == seed_of(Task("paper", 0, 1)):
+            raise avem.AvemError("A panel that cannot be fitted.")
+        return draw(cell, seed)
+
+    monkeypatch.setitem(tiny.replicate, "paper", fails)
+    runner.run(tiny, {"paper": 2}, 1, tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert record["failed"] == ["A panel that cannot be fitted."]
+    assert "1 replicates failed" in (tmp_path / "README.md").read_text()
+
+
 def test_quick_runs_some_cells_with_the_seeds_of_the_full_study(tiny, tmp_path):
     runner.run(tiny, {"paper": 2}, 1, tmp_path, quick=True)
     lines = [json.loads(line) for line in lines_of(tmp_path)]

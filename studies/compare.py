@@ -39,8 +39,9 @@ def beside(
     both = ours.merge(known, on=keys)
     difference = both["mean"] - both["theirs"]
     error = both["std"] * np.sqrt(1 / both["size"] + 1 / both["reps"])
-    # All runs of Monte Carlo EM take the same number of iterations, here and there.
-    in_errors = (difference / error).where(difference != 0, 0.0)
+    # Numbers of iterations may be one and the same in all our replicates: if the authors' mean is
+    # another, there is no error to measure the difference by.
+    in_errors = (difference / error.where(error > 0)).where(difference != 0, 0.0)
     return both[keys].assign(
         **{
             "ours": both["mean"],
@@ -55,6 +56,7 @@ def agreement(table: pd.DataFrame, by: Sequence[str] = ("measure",)) -> pd.DataF
     """Per measure: in how many settings the two agree, and how far they are apart at most."""
     rows = []
     for values, own in table.groupby(list(by), sort=False):
+        own = own.dropna(subset="difference in standard errors")
         z = own["difference in standard errors"]
         rows.append(
             {

@@ -1,7 +1,7 @@
 """One AVEM iteration of a mixed-effects state-space model beside EM without effects elsewhere.
 
 p = 4 outcomes, q = 2 states, T = 100. Ours estimates 11 effects of every subject besides; dynamax
-(float32) and statsmodels (its smoother alone, series by series) give all subjects the same matrices.
+(float32) and statsmodels (its smoother alone, series by series) have one set of matrices for all.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""Simulation studies of avem: `python -m studies NAME`. They use the public interface alone."""
+"""The paper's experiments and theorems, and ours: `avem study NAME`.
+
+They use the public interface alone.
+"""

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 import avem
-from studies.runner import Row, Study
+from studies.study import Row, Study, Tables
 
 CELLS = (
     *(
@@ -83,11 +84,42 @@ def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
                 "MSE of f AVEM": own["avem_f_mse"].mean(),
                 "MSE of f refined": own["refined_f_mse"].mean(),
                 "not converged": int((own["refined_stop"] != "CONVERGED").sum()),
-                "seconds AVEM": own["avem_seconds"].median(),
-                "seconds refined": own["refined_seconds"].median(),
             }
         )
     return {"by_information_lost": pd.DataFrame(rows).sort_values("lost", ignore_index=True)}
+
+
+def reading(tables: Tables) -> str:
+    """What is lost where little, some and most of the information is lost."""
+    table = tables["by_information_lost"]
+    said = []
+    for low, high in ((0, 0.05), (0.05, 0.4), (0.4, 1)):
+        own = table[(table["lost"] >= low) & (table["lost"] < high)]
+        if own.empty:
+            continue
+        tau2, f = (own[f"{name} AVEM"] / own[f"{name} refined"] for name in ("tau2", "MSE of f"))
+        said.append(
+            f"{own['lost'].min():.0%} to {own['lost'].max():.0%} lost ({len(own)} settings): AVEM's"
+            f" tau2 is {tau2.min():.2f} to {tau2.max():.2f} of the refined fit's, its squared error"
+            f" of f {f.min():.2f} to {f.max():.2f} times as large"
+        )
+    return "; ".join(said) + "."
+
+
+def figure(frame: pd.DataFrame) -> Figure:
+    """How far AVEM and the refined fit are from the truth, by the information lost."""
+    drawn = Figure(figsize=(8, 3.4), layout="constrained")
+    keys = ["outcome", "K", "distance", "tau2", "T"]
+    means = frame.groupby(keys, sort=False).mean(numeric_only=True).reset_index()
+    for ax, (name, words) in zip(
+        drawn.subplots(1, 2), (("tau2", "tau2 over the truth"), ("f_mse", "MSE of f")), strict=True
+    ):
+        for way, marker in (("avem", "o"), ("refined", "x")):
+            scale = means["tau2"] if name == "tau2" else 1.0
+            ax.plot(means["lost"], means[f"{way}_{name}"] / scale, marker, label=way)
+        ax.set(xlabel="share of information lost", ylabel=words)
+        ax.legend()
+    return drawn
 
 
 STUDY = Study(
@@ -96,6 +128,10 @@ STUDY = Study(
     "deviations, or log odds); `lost` is the share of information on the effects that is lost by "
     "not seeing the states, as `fit.diagnose()` reports it.",
     CELLS,
-    replicate,
+    {"converged": replicate},
     tables,
+    reps={"converged": 30},
+    quick_cells=(0, 4),
+    figures={"figure": figure},
+    reading=reading,
 )

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from studies.runner import Study
+from avem.errors import ModelError
+from studies.study import Study
 
-NAMES = ("anchoring", "refine", "coverage", "partial")
+NAMES = (
+    "gaussian-accuracy",
+    "gaussian-scaling",
+    "gaussian-methods",
+    "bernoulli-methods",
+    "messm",
+    "partial",
+    "schematic",
+    "theory",
+    "anchoring",
+    "refine",
+    "coverage",
+)
 
 
 def find(name: str) -> Study:
-    """The study of that name."""
-    if name not in NAMES:
-        raise SystemExit(f"There is no study {name!r}; choose one of {', '.join(NAMES)}.")
-    return import_module(f"studies.{name}").STUDY
+    """The study of that name, or the STUDY of a module with that dotted name."""
+    if name in NAMES:
+        return import_module(f"studies.{name.replace('-', '_')}").STUDY
+    if "." in name:
+        return import_module(name).STUDY
+    raise ModelError(f"There is no study {name!r}; choose one of {', '.join(NAMES)}.")

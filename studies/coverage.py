@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 import avem
-from studies.runner import Row, Study
+from studies.study import Row, Study, Tables
 
 CELLS = ({"model": "Gaussian, n=60, T=60"}, {"model": "Bernoulli, n=60, T=200"})
 _GAUSSIAN = avem.MixedHMM("y ~ 1 + (1 | subject)", 2, avem.Gaussian("spherical"))
@@ -84,11 +85,49 @@ def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {"coverage": table}
 
 
+def reading(tables: Tables) -> str:
+    """The range of coverage over the parameters."""
+    parts = []
+    for kind, own in tables["coverage"].groupby("kind"):
+        share, n = own["coverage"], own["panels"].min()
+        parts.append(
+            f"{kind}: {share.min():.1%} to {share.max():.1%}, {share.mean():.1%} on average"
+        )
+    error = np.sqrt(0.95 * 0.05 / n)
+    return (
+        f"Of nominal 95% intervals hold the truth, parameter by parameter, {'; '.join(parts)}. The "
+        f"standard error of each figure is {error:.1%}."
+    )
+
+
+def figure(frame: pd.DataFrame) -> Figure:
+    """Coverage of each parameter, with twice its standard error; the line is at 95%."""
+    table = tables(frame)["coverage"]
+    models = list(dict.fromkeys(table["model"]))
+    drawn = Figure(figsize=(9, 3.6), layout="constrained")
+    axes = drawn.subplots(1, len(models), sharey=True, squeeze=False)[0]
+    for ax, name in zip(axes, models, strict=True):
+        for shift, (kind, own) in zip((-0.1, 0.1), table.groupby("kind"), strict=True):
+            own = own[own["model"] == name]
+            error = 2 * np.sqrt(own["coverage"] * (1 - own["coverage"]) / own["panels"])
+            at = np.arange(len(own)) + shift
+            ax.errorbar(at, own["coverage"], error, fmt="o", ms=4, label=kind)
+            ax.set_xticks(range(len(own)), own["parameter"], rotation=90, fontsize=7)
+        ax.axhline(0.95, color="0.6", zorder=0)
+        ax.set_title(name, fontsize=9)
+    axes[0].legend(fontsize=8)
+    return drawn
+
+
 STUDY = Study(
     "coverage",
     "Refined fits of simulated panels: how often nominal 95% intervals hold the truth, from the "
     "observed information and from the sandwich.",
     CELLS,
-    replicate,
+    {"converged": replicate},
     tables,
+    reps={"converged": 400},
+    quick_reps=5,
+    figures={"figure": figure},
+    reading=reading,
 )

@@ -41,7 +41,7 @@ from avem.cli._options import (
     TimeColumn,
 )
 from avem.cli._outcomes import Defaults, read_outcomes, read_states
-from avem.cli._process import plain_warnings, set_up_jax
+from avem.cli._process import find_studies, plain_warnings, set_up_jax
 from avem.cli._ssm import fit_ssm
 from avem.errors import AvemError, DataError, ModelError
 
@@ -399,3 +399,30 @@ def report(
         fitted = with_data(fitted, data, missing_code or ())
     write_report(fitted, out)
     typer.echo(f"{out}")
+
+
+@app.command()
+def study(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as gaussian-accuracy.")],
+    reps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Replicates per setting.", show_default="as the study says"),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 2,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the results.", show_default="docs/studies/NAME"),
+    ] = None,
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="paper (from the authors' start, by their rule), converged (what a user gets) or "
+            "both."
+        ),
+    ] = "both",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few replicates of a few settings: about a minute.")
+    ] = False,
+) -> None:
+    """Run one of the paper's simulation studies, or go on with it where it was stopped."""
+    find_studies().run_study(name, reps, jobs, out, protocol, quick)

@@ -8,12 +8,14 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from avem.errors import AvemWarning
+from avem.errors import AvemError, AvemWarning
 
 
 @contextmanager
@@ -65,3 +67,17 @@ def _user_cache() -> Path:
     if os.environ.get("XDG_CACHE_HOME"):
         return Path(os.environ["XDG_CACHE_HOME"])
     return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+
+
+def find_studies() -> Any:
+    """The module of the source that runs the studies; they are not installed with the package."""
+    places = [Path(__file__).resolve().parents[2], Path.cwd()]
+    root = next((place for place in places if (place / "studies" / "command.py").exists()), None)
+    if root is None:
+        raise AvemError(
+            "The studies are a part of avem's source, which is not here: get the source, and run "
+            "`avem study` in its folder. They are in its folder studies/."
+        )
+    if find_spec("studies") is None:
+        sys.path.insert(0, str(root))
+    return import_module("studies.command")

@@ -21,7 +21,6 @@ from avem.data.grouping import blank_frame, group_of, read_panel, subject_column
 from avem.errors import AvemWarning, ModelError
 from avem.inference.check_options import (
     PLAIN_TOL,
-    TOL,
     check_nodes,
     check_options,
     effect_numbers,
@@ -54,6 +53,7 @@ from avem.results.info import make_info
 from avem.results.ssm_fit import SSMFit
 from avem.results.ssm_notes import ssm_alarms, ssm_remarks
 
+_TOL = 1e-5
 _RANDOM_WORDS = {"both": RANDOM, "transition": RANDOM[:1], "loading": RANDOM[1:], "none": ()}
 
 
@@ -183,7 +183,7 @@ class MixedSSM:
             How many starting points are tried, on the model whose subjects are alike.
         max_iter, tol
             Limits. `tol` bounds the last change of any parameter, on the scale of standardised
-            outcomes (default 1e-6); with `plain`, the relative change of the anchored log
+            outcomes (default 1e-5); with `plain`, the relative change of the anchored log
             likelihood (default 1e-4).
         seed
             For the starting points and the search for modes.
@@ -214,7 +214,7 @@ class MixedSSM:
         guess = self._guess(init, model, panel)
         guess.params.update(held)
         frozen = frozenset(held)
-        tol = tol if tol is not None else PLAIN_TOL if plain else TOL
+        tol = tol if tol is not None else PLAIN_TOL if plain else _TOL
         offset = float(model.scaling.log_jacobian(~np.isnan(encoded.y)).sum())
         with Watch(progress, max_iter, offset) as watch:
             fitted = fit_ssm(

@@ -164,9 +164,10 @@ def reading(tables: Tables) -> str:
         f"Its median errors, as multiples of theirs over the {len(own)} settings: "
         f"{', '.join(said)}."
     )
-    if "loadings" not in tables:
+    means = tables.get("loadings", pd.DataFrame(columns=["method", *KEYS]))
+    means = means.set_index(["method", *KEYS])
+    if ("AVEM", 50, 50, True) not in means.index:
         return words
-    means = tables["loadings"].set_index(["method", "n", "T", "stable"])
     a, b = (means.loc[(method, 50, 50, True)] for method in ("AVEM", "default"))
     return words + (
         f" At n=T=50 AVEM alone has a mean variance of the loadings of {a['Sigma_h']:.4f} where "

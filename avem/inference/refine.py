@@ -13,6 +13,9 @@ from avem.inference.modes import Search
 
 _COLLAPSED = 2.0
 """A variance is lifted when the slopes of the likelihood ask for one this many times as large."""
+_SINGULAR = 0.1
+"""Smallest eigenvalue of the effects' correlations."""
+_FEW = 4
 
 
 def begin(em: EM, state: State, rng: np.random.Generator) -> State:
@@ -21,16 +24,36 @@ def begin(em: EM, state: State, rng: np.random.Generator) -> State:
     `em` is the adaptive iteration, `state` an anchored solution.
     """
     raised = lifted(em, state)
+    if _nearly_singular(em, state):
+        # In a direction without variance EM finds no way back; from too much of it, it does.
+        raised = _less_correlated(raised or state)
     if raised is None:
         return find_centres(em, state, rng)
     assert isinstance(em.method, Adaptive)
     if em.method.by_draws:
-        # A covariance of many effects is singular in some direction at an anchored solution, and
-        # from there EM finds no way back; from too large a one it does.
-        return find_centres(em, _less_correlated(raised), rng)
-    found = find_centres(em, state, rng)
-    other = find_centres(em, raised, rng)
+        return find_centres(em, raised, rng)
+    found, other = (_on_its_way(em, find_centres(em, s, rng)) for s in (state, raised))
     return max(found, other, key=lambda s: loglik(em, s))
+
+
+def _on_its_way(em: EM, state: State) -> State:
+    """The state after a few iterations, when it shows where it leads to."""
+    for _ in range(_FEW):
+        state = em.step(state).state
+    return state
+
+
+def _nearly_singular(em: EM, state: State) -> bool:
+    """The effects of some block are all but functions of another one of it."""
+    sigma = state.theta["effect_covariance"]
+    if (
+        len(sigma) < 2
+        or em.structure in ("diagonal", "isotropic")
+        or "effect_covariance" in em.fixed
+    ):
+        return False
+    unit = np.sqrt(np.diagonal(sigma))
+    return float(np.linalg.eigvalsh(sigma / np.outer(unit, unit))[0]) < _SINGULAR
 
 
 def _less_correlated(state: State) -> State:

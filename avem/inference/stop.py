@@ -11,8 +11,8 @@ class Stop(Enum):
     CONVERGED = "The iteration converged: a further step changes nothing that matters."
     OUT_OF_STEPS = "The iteration limit was reached first; raise max_iter or loosen tol."
     BOUND_FELL = (
-        "The bound kept falling and the best parameters seen were kept: the states overlap too "
-        "much for a stable solution. Use fewer states or a simpler formula."
+        "The bound kept falling and the best parameters seen were kept: the model asks more of "
+        "the data than they hold. Use fewer states, fewer effects or a simpler formula."
     )
     INTERRUPTED = "Interrupted by the user; the best parameters so far were kept."
 

@@ -109,7 +109,8 @@ def _watched(params: Any) -> np.ndarray:
 def converged(cell: Row, seed: int) -> list[Row]:
     """From the data alone: the default, and AVEM without refinement."""
     made, rows = _data(cell, seed), []
-    for name, options in {"default": {}, "AVEM": {"refine": None}}.items():
+    ways: dict[str, dict[str, Any]] = {"default": {}, "AVEM": {"refine": None}}
+    for name, options in ways.items():
         began = time.process_time()
         fit = MODEL.fit(made.frame, time="time", **options)
         seconds = time.process_time() - began

@@ -267,6 +267,7 @@ class Fitted(NamedTuple):
 
 
 LATER = {
+    "beta",
     "binomial",
     "exponential",
     "log_normal",

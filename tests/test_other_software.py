@@ -66,6 +66,7 @@ def test_outcomes_of_two_families_with_a_covariate_on_the_transitions():
     assert round(fit.bound, 4) == -248.9722
 
 
+@pytest.mark.slow
 def test_four_categorical_outcomes_with_effects_on_the_transitions():
     """hmmTMB maximises a Laplace approximation of the likelihood, we a bound below it."""
     frame = read("nonverbal.csv")

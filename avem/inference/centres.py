@@ -83,7 +83,8 @@ def find_centres(em: EM, state: State, rng: np.random.Generator) -> State:
     at_best = [c.at[b, :, np.arange(len(b))].T for c, b in zip(found, best, strict=True)]
     width = _widths(anchored, theta, at_best)
     assert isinstance(em.method, Adaptive)
-    most = _MOST_WITH_DRAWS if em.method.by_draws else _MOST
+    with_draws = _MOST_WITH_DRAWS if em.kernel.has_twins else 1
+    most = with_draws if em.method.by_draws else _MOST
     chosen = [
         _choose(candidates, own, real, _at_least(em, chunk), most)
         for candidates, own, real, chunk in zip(found, width, em.real, em.chunks, strict=True)

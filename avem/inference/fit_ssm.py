@@ -26,6 +26,8 @@ _START_RULES = Rules(max_iter=40, tol=3e-3, max_searches=0)
 _REDUCED_RULES = Rules(max_iter=300, tol=1e-3, max_searches=0)
 _HARMLESS = 1e-3
 """How far, per observed cell, the anchored solution may lie below the highest bound."""
+_WILD = 30.0
+"""Values this many standard deviations from the middle are those of states that grow."""
 _SMALL, _LARGE = 0.02, 0.25
 """Least and largest variance of an effect at the start, relative to the mean square of its kind."""
 
@@ -79,8 +81,9 @@ def fit_ssm(
         if not rules.plain and not _knows_covariances(model, guess):
             theta = _hinted(model, em, data, theta, guess)
     else:
-        theta, starts = _reduced(model, data, guess, options, n_starts, rng, watch)
-        theta = _hinted(model, em, data, theta, guess)
+        tame = _without_wild(data)
+        theta, starts = _reduced(model, tame, guess, options, n_starts, rng, watch)
+        theta = _hinted(model, replace(em, chunks=tame.chunks), data, theta, guess)
     effects = no_effects if guess.effects is None else guess.effects
     state = State(theta, tuple(data.layout.split(effects)))
     em, run, how = run_method(em, state, options, rules, rng, watch)
@@ -187,6 +190,23 @@ def _reduced(
     watch.stage("subjects alike")
     best = iterate(em, best.state, _REDUCED_RULES, rng, watch)
     return _with_effects(model, best.state.theta), tuple(runs)
+
+
+def _without_wild(data: SSMEncoded) -> SSMEncoded:
+    """The data without the rows of subjects whose states grow without bound.
+
+    No dynamics that are the same for all can follow these.
+    """
+    size = np.nanmax(np.abs(data.y) / np.sqrt(data.spread), axis=1, initial=0.0)
+    largest = np.zeros(data.panel.n_subjects)
+    np.maximum.at(largest, data.panel.row_subject, np.nan_to_num(size))
+    wild = largest > _WILD
+    if not wild.any() or wild.mean() > 0.5:
+        return data
+    rows = wild[data.panel.row_subject]
+    parts = zip(data.chunks, data.layout.scatter(rows[:, None]), strict=True)
+    chunks = tuple(c._replace(valid=c.valid & ~part[:, 0]) for c, part in parts)
+    return replace(data, chunks=chunks, y=np.where(rows[:, None], np.nan, data.y))
 
 
 def _blank(model: SSMModel) -> Params:

@@ -24,6 +24,7 @@ _LOOSE = 1e-3
 _CATCH_UP = 0.1
 """How far the anchors may lag behind, as a share of the last move of the parameters."""
 _NOISY_BLOCK = 10
+_PLATEAU = 8
 _PATIENCE = 25
 """Iterations in a row that may be further below the best bound before the fit gives up."""
 
@@ -69,6 +70,8 @@ class Rules:
     """Let the anchors catch up with the parameters in every iteration."""
     harmless: float = 0.5
     """Where states overlap, the solution lies this far below the highest bound on the way to it."""
+    flat: float = 0.0
+    """Converged, too, when the last iterations changed the bound by no more than this."""
     lenient: bool = True
     """Near the end, let a leap lower the bound a little: the solution may lie there."""
 
@@ -152,6 +155,8 @@ def _fast(
             return ended(Stop.INTERRUPTED, best, best.state)
         if enough(step):
             return ended(Stop.CONVERGED, step, step.state)
+        if record.flat(rules.flat):
+            return ended(Stop.CONVERGED, step, step.state)
         if since_best > _PATIENCE:
             return ended(Stop.BOUND_FELL, best, best.state)
         if change < tol:
@@ -197,14 +202,18 @@ def _noisy(em: EM, method: PriorNodes, start: State, rules: Rules, watch: Watche
         if watch(number, step.bound, change):
             stop = Stop.INTERRUPTED
             break
-        if number >= 2 * _NOISY_BLOCK:
-            recent = record.bounds()[-2 * _NOISY_BLOCK :].reshape(2, -1)
-            rise = recent[1].mean() - recent[0].mean()
-            if rise < np.sqrt(recent.var(axis=1, ddof=1).sum() / _NOISY_BLOCK):
-                stop = Stop.CONVERGED
-                break
+        if number >= 2 * _NOISY_BLOCK and _hidden_by_noise(record.bounds()):
+            stop = Stop.CONVERGED
+            break
     assert step is not None
     return Run(state, step, record.bounds(), record.logliks(), stop, moved=0)
+
+
+def _hidden_by_noise(bounds: np.ndarray) -> bool:
+    """The last iterations are no higher than those before them by more than chance."""
+    recent = bounds[-2 * _NOISY_BLOCK :].reshape(2, -1)
+    rise = recent[1].mean() - recent[0].mean()
+    return bool(rise < np.sqrt(recent.var(axis=1, ddof=1).sum() / _NOISY_BLOCK))
 
 
 class _Record:
@@ -218,6 +227,15 @@ class _Record:
         before = self._steps[-1][1] if self._steps else np.inf
         self._steps.append((step.bound, step.loglik))
         return abs(step.loglik - before) / (abs(before) + 1e-8)
+
+    def flat(self, width: float) -> bool:
+        """The bound rises no more: by less than `width`, or than its own noise would hide."""
+        if not width or len(self._steps) < _PLATEAU:
+            return False
+        last = self.bounds()[-_PLATEAU:]
+        if last.max() - last.min() < width:
+            return True
+        return len(self._steps) >= 2 * _NOISY_BLOCK and _hidden_by_noise(self.bounds())
 
     def bounds(self) -> np.ndarray:
         return np.array([bound for bound, _ in self._steps])

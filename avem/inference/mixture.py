@@ -10,7 +10,7 @@ from jax import Array
 from scipy.special import gammaln
 
 from avem.models.lanes import Theta
-from avem.numerics.linalg import cholesky
+from avem.numerics.linalg import cholesky, lower_solve
 
 LOG_2PI = float(np.log(2 * np.pi))
 LEAST_SHARE = 0.02
@@ -71,14 +71,9 @@ def log_parts(centres: Centres, low: Array, at: Array, tail: float) -> Array:
         return jnp.broadcast_to(centres.log_share[:, None], (n_centres, at.shape[0], n))
     parts = []
     for c in range(n_centres):
-        away = at - centres.mean[c]
-        white: list[Array] = []
-        for i in range(d):  # forward substitution
-            rest = away[:, i] - sum((low[i, j, c] * white[j] for j in range(i)), 0.0)
-            white.append(rest / low[i, i, c])
-        square = sum((w * w for w in white[1:]), white[0] * white[0])
-        logdet = sum(jnp.log(low[i, i, c]) for i in range(d))
-        parts.append(centres.log_share[c] + log_base(square, d, tail) - logdet)
+        white = lower_solve(low[:, :, c], at - centres.mean[c])
+        logdet = jnp.log(jnp.diagonal(low[:, :, c])).sum(-1)
+        parts.append(centres.log_share[c] + log_base((white**2).sum(1), d, tail) - logdet)
     return jnp.stack(parts)
 
 

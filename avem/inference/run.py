@@ -22,7 +22,7 @@ from avem.models.param_info import Params
 
 _NEAR = 1e-3
 """How near its solution AVEM comes before another method takes over."""
-_TOL_OF_DRAWS = 2e-4
+_TOL_OF_DRAWS, _FLAT_WITH_DRAWS = 2e-4, 0.03
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,9 @@ def _adapted(em: EM, state: State, rules: Rules, rng: np.random.Generator, watch
     if em.method.by_draws:
         # Other draws would be another objective, neither better nor worse, and no digit beyond the
         # error of the draws is worth an iteration.
-        rules = replace(rules, max_searches=0, tol=max(rules.tol, _TOL_OF_DRAWS))
+        tol = max(rules.tol, _TOL_OF_DRAWS)
+        flat = {"flat": _FLAT_WITH_DRAWS, "harmless": np.inf}  # levels are not quite comparable
+        rules = replace(rules, max_searches=0, tol=tol, **flat)
     return iterate(em, begin(em, replace(state, around=()), rng), rules, rng, watch)
 
 

@@ -152,8 +152,9 @@ def spread(values: np.ndarray) -> float:
     if not largest > 0:
         return 1.0
     sd = float(largest * np.sqrt(np.mean((deviation / largest) ** 2)))
-    middle = float(np.subtract(*np.quantile(values, [0.75, 0.25]))) / 1.349
-    return min(sd, middle) if middle > 1e-9 * sd else sd
+    quarters = np.quantile(values, [0.75, 0.25])
+    middle = float(quarters[0] - quarters[1]) / 1.349
+    return min(sd, middle) if middle > 1e-9 * np.abs(quarters).max() else sd
 
 
 def _size(values: np.ndarray) -> float:

@@ -31,6 +31,9 @@ from avem.models.lanes import Theta, by_subject, to_lanes
 from avem.models.twins import Move, sign_flips
 from avem.numerics.matrices import Matrix, pack
 
+_LEAST_CURVATURE = 1e-11
+"""Relative to the largest of the same subject."""
+
 
 class SSMLocal(NamedTuple):
     """What one local pass leaves behind: moments of each subject's residuals e and regressors.
@@ -307,6 +310,10 @@ class SSMKernel:
                 vv = local.seen_vv[self.group_of[j]][entries[:, None], entries]
                 curvature = curvature.at[effects[:, None], effects].set(vv / noise[j])
                 linear = linear.at[effects].set(local.seen_ev[j, entries] / noise[j])
+        # A subject whose states grow without bound tells so much of one direction that nothing of
+        # the others would be left in double precision.
+        most = jnp.diagonal(curvature).T.max(0, initial=0.0)
+        curvature += _LEAST_CURVATURE * most * jnp.eye(self.n_effects)[:, :, None]
         return Quadratic(curvature, linear, local.at)
 
     def value(self, theta: Theta, mean, cov, local, quadratic: Quadratic, chunk: Chunk) -> Array:

@@ -21,6 +21,7 @@ from avem.numerics.precision import in_float64
 _LANES_ON_CPU = 256
 """Chunks that stay in a core's cache; an accelerator wants all lanes at once."""
 _LANES_ELSEWHERE = 1 << 20
+_BEYOND = 1e3
 RANDOM = ("transition", "loading")
 BLOCKS = (*RANDOM, "coef")
 """Kinds of effects; those of different kinds are independent."""
@@ -210,12 +211,18 @@ class SSMModel:
         """The panel laid out for this model, on the device."""
         data = self.read(panel) if data is None else data
         y, a = self.scaling.data_in(data.Y, data.A)
+        beyond = runaway(panel, y)
+        y[beyond] = np.nan
         on_cpu = jax.default_backend() == "cpu"
         layout = build_layout(panel, _LANES_ON_CPU if on_cpu else _LANES_ELSEWHERE)
         observed = ~np.isnan(y)
         groups = seen_together(observed)
         masks = observed[:, [group[0] for group in groups]]
         chunks = layout.chunks(np.nan_to_num(y), a, masks)
+        if beyond.any():  # there the sequence ends; to go on unseen would be to grow for ever
+            ends = layout.scatter(beyond[:, None])
+            pairs = zip(chunks, ends, strict=True)
+            chunks = (c._replace(valid=c.valid & ~end[:, 0]) for c, end in pairs)
         return SSMEncoded(
             panel=panel,
             y=y,
@@ -225,7 +232,23 @@ class SSMModel:
             kernel=self.kernel(groups),
             spread=np.array([spread(column) ** 2 for column in y.T]),
             n_without_past=data.n_without_past,
+            n_runaway=int(beyond.sum()),
         )
+
+
+def runaway(panel: Panel, y: np.ndarray) -> np.ndarray:
+    """(rows,) the ends of sequences whose states have grown out of all bounds.
+
+    Rows after the last that lies within a thousand standard deviations, of those that lie beyond:
+    what came before says all there is to say, and their squares would drown everything else.
+    """
+    unit = np.array([spread(column) for column in y.T])
+    size = np.nan_to_num(np.abs(y) / unit).max(axis=1, initial=0.0)
+    if not (size > _BEYOND).any():
+        return np.zeros(len(y), bool)
+    last = np.full(panel.n_lanes, -1)
+    np.maximum.at(last, panel.row_lane, np.where(size <= _BEYOND, panel.row_step, -1))
+    return panel.row_step > last[panel.row_lane]
 
 
 def seen_together(observed: np.ndarray) -> tuple[tuple[int, ...], ...]:
@@ -250,3 +273,5 @@ class SSMEncoded:
     spread: np.ndarray
     """(outcomes,) variance of each, not counting a few wild values."""
     n_without_past: int
+    n_runaway: int
+    """Rows that are left out because the states have grown out of all bounds."""

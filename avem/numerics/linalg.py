@@ -1,13 +1,15 @@
 """Many small symmetric matrices at once, the batch on the last axis.
 
 LAPACK takes about a microsecond for each small matrix; unrolled loops over the entries, vectorised
-over the batch, take a few nanoseconds. Above `_UNROLL` rows the code would be long to compile.
+over the batch, take a few nanoseconds. Above `_UNROLL` rows the code would be long to compile, and
+loops that stay loops take over.
 """
 
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jax import Array
+import numpy as np
+from jax import Array, lax
 from jaxtyping import Float
 
 _UNROLL = 6
@@ -19,11 +21,8 @@ def inverse_and_logdet(
     """Inverse and log determinant of every positive definite matrix of the batch."""
     d = matrix.shape[0]
     if d > _UNROLL:
-        columns = _cholesky_columns(matrix)
-        half = _inverse_rows(columns)
-        inverse = jnp.asarray(sum(row[:, None] * row[None] for row in half))
-        pivots = jnp.stack([column[j] for j, column in enumerate(columns)])
-        return inverse, 2.0 * jnp.log(pivots).sum(0)
+        low = _looped_cholesky(matrix)
+        return _looped_inverse(low), 2.0 * jnp.log(jnp.diagonal(low)).sum(-1)
 
     low = _unrolled_cholesky(matrix)
     # The factor's inverse by forward substitution.
@@ -45,37 +44,54 @@ def cholesky(matrix: Float[Array, "d d batch"]) -> Float[Array, "d d batch"]:
     """Lower Cholesky factor of every positive definite matrix of the batch."""
     d = matrix.shape[0]
     if d > _UNROLL:
-        return jnp.stack(_cholesky_columns(matrix), axis=1)
+        return _looped_cholesky(matrix)
     low, zero = _unrolled_cholesky(matrix), jnp.zeros_like(matrix[0, 0])
     rows = [jnp.stack([low[i][j] if j <= i else zero for j in range(d)]) for i in range(d)]
     return jnp.stack(rows)
 
 
-def _cholesky_columns(matrix: Float[Array, "d d batch"]) -> list[Float[Array, "d batch"]]:
-    """The factor column by column, 0 above the diagonal.
+def lower_solve(
+    low: Float[Array, "d d batch"], right: Float[Array, "node d batch"]
+) -> Float[Array, "node d batch"]:
+    """L^-1 r of every right side, by forward substitution."""
+
+    def entry(i: Array, found: Array) -> Array:
+        rest = right[:, i] - (low[i] * found).sum(1)
+        return found.at[:, i].set(rest / low[i, i])
+
+    return lax.fori_loop(0, low.shape[0], entry, jnp.zeros_like(right))
+
+
+def _looped_cholesky(matrix: Float[Array, "d d batch"]) -> Float[Array, "d d batch"]:
+    """The factor, column by column.
 
     Not by LAPACK, for speed, and because compiled calls of it from several threads at once wait for
     each other for ever.
     """
-    columns: list[Array] = []
-    for j in range(matrix.shape[0]):
-        rest = matrix[j:, j]
-        for known in columns:
-            rest = rest - known[j:] * known[j]
-        own = rest / jnp.sqrt(rest[0])
-        columns.append(jnp.concatenate([jnp.zeros_like(matrix[:j, j]), own]))
-    return columns
+    below = np.arange(matrix.shape[0])[:, None]
+
+    def column(j: Array, low: Array) -> Array:
+        rest = matrix[:, j] - (low * low[j]).sum(1)
+        return low.at[:, j].set(jnp.where(below >= j, rest / jnp.sqrt(rest[j]), 0.0))
+
+    return lax.fori_loop(0, matrix.shape[0], column, jnp.zeros_like(matrix))
 
 
-def _inverse_rows(columns: list[Float[Array, "d batch"]]) -> list[Float[Array, "d batch"]]:
-    """The rows of the factor's inverse, by forward substitution."""
-    rows: list[Array] = []
-    for i, column in enumerate(columns):
-        row = jnp.zeros_like(column).at[i].set(1.0)
-        for known, other in zip(rows, columns, strict=False):
-            row = row - other[i] * known
-        rows.append(row / column[i])
-    return rows
+def _looped_inverse(low: Float[Array, "d d batch"]) -> Float[Array, "d d batch"]:
+    """The inverse of L L', by forward substitution of the factor."""
+    d = low.shape[0]
+    unit = jnp.broadcast_to(jnp.eye(d, dtype=low.dtype)[:, :, None], low.shape)
+
+    def row(i: Array, half: Array) -> Array:
+        known = (low[i][:, None] * half).sum(0)
+        return half.at[i].set((unit[i] - known) / low[i, i])
+
+    half = lax.fori_loop(0, d, row, jnp.zeros_like(low))
+
+    def add(i: Array, total: Array) -> Array:
+        return total + half[i][:, None] * half[i][None]
+
+    return lax.fori_loop(0, d, add, jnp.zeros_like(low))
 
 
 def _unrolled_cholesky(matrix: Float[Array, "d d batch"]) -> list[list[Array]]:

@@ -48,6 +48,11 @@ def ssm_remarks(
             f"The dynamics of {fitted.held_back:,} of {data.layout.n_subjects:,} subjects were "
             f"kept at a spectral radius of max_radius={limit:g}."
         )
+    if data.n_runaway:
+        found.append(
+            f"{data.n_runaway:,} rows at the ends of sequences are left out: states that have "
+            "grown to a thousand times their usual size there say nothing new."
+        )
     found += _growing(model, fitted)
     # The starts are short runs: where they stop apart, they may still have been on one way.
     return found + general_remarks(fitted.quality, (), data.panel, data.n_without_past)

@@ -241,7 +241,19 @@ CHAINS = {
 
 @pytest.mark.parametrize(
     ("kind", "n_states"),
-    [(kind, 2) for kind in CHAINS] + [("covariate and effect", 3), ("stationary", 3), ("start", 3)],
+    [
+        ("covariate and effect", 2),
+        ("stationary", 2),
+        ("start", 3),
+        *(
+            pytest.param(kind, 2, marks=pytest.mark.slow)
+            for kind in ("stationary with all", "start")
+        ),
+        *(
+            pytest.param(kind, 3, marks=pytest.mark.slow)
+            for kind in ("covariate and effect", "stationary")
+        ),
+    ],
 )
 @in_float64
 def test_chain_terms_equal_the_definition(kind, n_states):

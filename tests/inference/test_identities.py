@@ -131,7 +131,7 @@ def test_the_gaps_make_up_the_difference(name):
     assert (np.abs(by_formula[real] - anchoring) < 5 * error[real] + 1e-6).all()
 
 
-@pytest.mark.parametrize("name", ["gaussian", "bernoulli"])
+@pytest.mark.parametrize("name", ["gaussian", pytest.param("bernoulli", marks=pytest.mark.slow)])
 @in_float64
 def test_partial_anchoring_has_avem_and_quadrature_at_its_ends(name):
     _, model, encoded, em, params = prepared(name)

@@ -109,6 +109,7 @@ def test_the_log_likelihood_equals_a_dense_integral():
     np.testing.assert_allclose(fit.bound, log_likelihood(frame, truth), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_integrals_agree_with_many_nodes():
     hmm, _, frame = small_panel()
     exact = hmm.fit(frame, time="time", method="quadrature", n_nodes=30)
@@ -263,6 +264,7 @@ def localized(seed, t0=10):
     return hmm, hmm.simulate(truth, 40, 40, seed=seed)
 
 
+@pytest.mark.slow
 def test_partial_anchoring_is_better_at_a_localized_effect():
     errors = {"avem": [], "partial": []}
     for seed in range(3):

@@ -66,7 +66,13 @@ def make(name, q=2, n=5, length=6, seed=0, gaps=True):
     return model, data, theta, effects
 
 
-@pytest.mark.parametrize("name", FORMULAS)
+EACH = [
+    "all",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("paper", "loading", "intercepts")),
+]
+
+
+@pytest.mark.parametrize("name", EACH)
 @in_float64
 def test_the_quadratic_is_the_expected_log_likelihood(name):
     _, data, theta, effects = make(name)
@@ -88,7 +94,7 @@ def test_the_quadratic_is_the_expected_log_likelihood(name):
     np.testing.assert_allclose(terms.curvature, own, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("name", EACH)
 @in_float64
 def test_slopes_are_those_of_the_expected_log_likelihood(name):
     _, data, theta, effects = make(name)
@@ -107,7 +113,7 @@ def test_slopes_are_those_of_the_expected_log_likelihood(name):
         np.testing.assert_allclose(found[key], slope, atol=1e-8, err_msg=key)
 
 
-@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("name", EACH)
 @in_float64
 def test_the_m_step_is_a_maximum_of_the_bound(name):
     """At the new parameters every slope of E_q of the expected log likelihood is 0."""
@@ -137,7 +143,7 @@ def test_the_m_step_is_a_maximum_of_the_bound(name):
         np.testing.assert_allclose(slope[key], 0.0, atol=1e-7, err_msg=key)
 
 
-@pytest.mark.parametrize("name", ["paper", "all"])
+@pytest.mark.parametrize("name", ["paper", pytest.param("all", marks=pytest.mark.slow)])
 @in_float64
 def test_every_richer_family_has_a_higher_bound(name):
     """AVEM <= mean field <= structured <= exact, at each one's own best q."""

@@ -28,7 +28,10 @@ def test_the_round_trip_is_exact(kind, tmp_path):
     assert (tmp_path / "again.avem").read_bytes() == (tmp_path / "fit.avem").read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "choice", "movement", "moving", "by_state"])
+@pytest.mark.parametrize(
+    "kind",
+    ["gaussian", "choice", "movement", "by_state", pytest.param("moving", marks=pytest.mark.slow)],
+)
 def test_a_loaded_fit_says_the_same_of_new_data(kind, tmp_path):
     fit = fit_of(kind)
     save(fit, tmp_path / "fit.avem")

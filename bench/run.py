@@ -11,6 +11,7 @@ PARTS = (
     "iteration.py",
     "bernoulli.py",
     "methods.py",
+    "state_space.py",
     "minibatch.py",
     "cold_start.py",
     "memory.py",

@@ -267,6 +267,7 @@ class Fitted(NamedTuple):
 
 
 LATER = {
+    "student_t",
     "beta",
     "binomial",
     "exponential",

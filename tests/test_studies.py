@@ -258,6 +258,7 @@ def test_the_anchoring_gap_by_its_definition_is_that_of_the_diagnosis():
         assert regret.sum() < 0.01 * gap.sum()
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_in_a_few_panels():
     """The coverage study in small: 4 panels x 8 parameters, of which a few may miss."""
     rows = [row for seed in range(4) for row in coverage.replicate(coverage.CELLS[0], seed)]

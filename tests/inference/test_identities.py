@@ -51,7 +51,10 @@ MODELS = {
     ),
 }
 N, T = 10, 25
-EACH = ["gaussian", "bernoulli", pytest.param("transitions", marks=pytest.mark.slow)]
+EACH = [
+    "bernoulli",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("gaussian", "transitions")),
+]
 """Of tests that compile a lot: effects on the transitions, too, in the slow run."""
 
 

@@ -17,7 +17,7 @@ from tests.inference.test_reference_fits import FOLDER, load, model, start
 QEM = json.loads((Path(__file__).parents[1] / "reference" / "qem.json").read_text())
 
 
-@pytest.mark.parametrize("n_nodes", [9, 25])
+@pytest.mark.parametrize("n_nodes", [9, pytest.param(25, marks=pytest.mark.slow)])
 def test_gaussian_quadrature_em_equals_the_authors(n_nodes):
     frame, _, reference = load("gauss_K2_d2_n40_T40")
     wanted = QEM[f"gauss_K2_d2_n40_T40_qem{n_nodes}"]
@@ -224,7 +224,10 @@ def test_the_papers_iteration_is_never_refined_unasked(choices):
 BEST_KNOWN = {"gauss_K3_d2_n100_T80": -25239.15, "gauss_K2_d2_n40_T40": -5161.91}
 
 
-@pytest.mark.parametrize("name", BEST_KNOWN)
+@pytest.mark.parametrize(
+    "name",
+    ["gauss_K2_d2_n40_T40", pytest.param("gauss_K3_d2_n100_T80", marks=pytest.mark.slow)],
+)
 def test_refinement_climbs_above_the_best_known_fits(name):
     frame, _, reference = load(name)
     fit = model(reference).fit(frame, refine="adaptive")

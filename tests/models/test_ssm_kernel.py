@@ -1,6 +1,7 @@
 """The state-space kernel against its definition, differentiated; and one method against another."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import jax
@@ -66,6 +67,11 @@ def make(name, q=2, n=5, length=6, seed=0, gaps=True):
     return model, data, theta, effects
 
 
+@partial(jax.jit, static_argnames="kernel")
+def passes(kernel, theta, f, chunk):
+    return kernel.path_posterior(theta, f, chunk, ""), kernel.local(theta, f, chunk, "")
+
+
 EACH = [
     "all",
     *(pytest.param(name, marks=pytest.mark.slow) for name in ("paper", "loading", "intercepts")),
@@ -78,18 +84,18 @@ def test_the_quadratic_is_the_expected_log_likelihood(name):
     _, data, theta, effects = make(name)
     kernel, chunk = data.kernel, data.chunks[0]
     here, there = effects[0], effects[0] + 0.2
-    posterior = kernel.path_posterior(theta, here, chunk, "")
-    local = kernel.local(theta, here, chunk, "")
+    posterior, local = passes(kernel, theta, here, chunk)
 
+    @jax.jit
     def exact(f):
         return kernel.expected_complete(theta, f, posterior, chunk)
 
     terms = kernel.effect_terms(theta, there, None, local, kernel.quadratic(theta, local), chunk)
     at_anchor = kernel.value(theta, here, None, local, kernel.quadratic(theta, local), chunk)
     np.testing.assert_allclose(terms.value - at_anchor, exact(there) - exact(here), atol=1e-9)
-    slope = jax.grad(lambda f: exact(f).sum())(jnp.asarray(there))
+    slope = jax.jit(jax.grad(lambda f: exact(f).sum()))(jnp.asarray(there))
     np.testing.assert_allclose(terms.gradient, slope, atol=1e-9)
-    bend = jax.jacfwd(jax.grad(lambda f: exact(f).sum()))(jnp.asarray(there))
+    bend = jax.jit(jax.jacfwd(jax.grad(lambda f: exact(f).sum())))(jnp.asarray(there))
     own = -np.einsum("aibi->abi", np.asarray(bend))
     np.testing.assert_allclose(terms.curvature, own, atol=1e-9)
 
@@ -99,13 +105,14 @@ def test_the_quadratic_is_the_expected_log_likelihood(name):
 def test_slopes_are_those_of_the_expected_log_likelihood(name):
     _, data, theta, effects = make(name)
     kernel, chunk = data.kernel, data.chunks[0]
-    posterior = kernel.path_posterior(theta, effects[0], chunk, "")
-    local = kernel.local(theta, effects[0], chunk, "")
+    posterior, local = passes(kernel, theta, effects[0], chunk)
     sums = jax.tree.map(np.asarray, kernel.sums(local, effects[0], None, chunk))
     found = kernel.slopes(theta, sums)
-    exact = jax.grad(lambda t: kernel.expected_complete(t, effects[0], posterior, chunk).sum())(
-        {key: jnp.asarray(value) for key, value in theta.items()}
-    )
+
+    def height(t):
+        return kernel.expected_complete(t, effects[0], posterior, chunk).sum()
+
+    exact = jax.jit(jax.grad(height))({key: jnp.asarray(value) for key, value in theta.items()})
     for key in found:
         slope = np.asarray(exact[key])
         if key == "start_covariance":  # either triangle may get the slope of both
@@ -123,8 +130,7 @@ def test_the_m_step_is_a_maximum_of_the_bound(name):
     mean = effects[0] + 0.1
     cov = np.repeat(0.02 * np.eye(model.n_effects)[:, :, None], mean.shape[1], axis=2)
     cov[..., ~np.asarray(chunk.real)] = 0.0
-    posterior = kernel.path_posterior(theta, effects[0], chunk, "")
-    local = kernel.local(theta, effects[0], chunk, "")
+    posterior, local = passes(kernel, theta, effects[0], chunk)
     sums = jax.tree.map(np.asarray, kernel.sums(local, mean, cov, chunk))
     new = {**theta, **kernel.maximise(theta, sums, frozenset(), em.free, np.zeros(3))}
     points = np.sqrt(model.n_effects) * np.concatenate(
@@ -136,14 +142,15 @@ def test_the_m_step_is_a_maximum_of_the_bound(name):
         each = jax.vmap(lambda f: kernel.expected_complete(t, f, posterior, chunk))(at)
         return each.mean(0).sum()
 
-    slope = jax.grad(expected)({key: jnp.asarray(value) for key, value in new.items()})
+    slope = jax.jit(jax.grad(expected))({key: jnp.asarray(value) for key, value in new.items()})
     for key, free in em.free.items():
         np.testing.assert_allclose(np.asarray(slope[key])[free], 0.0, atol=1e-8, err_msg=key)
     for key in ("noise_covariance", "start_mean", "start_covariance"):
         np.testing.assert_allclose(slope[key], 0.0, atol=1e-7, err_msg=key)
 
 
-@pytest.mark.parametrize("name", ["paper", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["paper", "all"])
 @in_float64
 def test_every_richer_family_has_a_higher_bound(name):
     """AVEM <= mean field <= structured <= exact, at each one's own best q."""

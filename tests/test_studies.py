@@ -272,3 +272,16 @@ def test_intervals_hold_the_truth_in_a_few_panels():
     short = frame[frame["kind"] == "observed"]
     inside = (short["estimate"] - short["truth"]).abs() < 0.4 * short["se"]
     assert inside.mean() < 0.6
+
+
+def test_a_state_space_panel_with_growing_states():
+    """Refinement lowers the errors that anchoring leaves, and nothing explodes with the states."""
+    rows = catalogue.find("messm").replicate["converged"]({"n": 25, "T": 25, "stable": False}, 1)
+    default, anchored = ({row["method"]: row for row in rows}[name] for name in ("default", "AVEM"))
+    assert default["finite"] and anchored["finite"]
+    assert default["stop"] == "CONVERGED"
+    assert default["g_i"] < anchored["g_i"] < 0.25
+    truth = default["variance of true h_i"]
+    assert anchored["Sigma_h"] < 0.7 * truth < default["Sigma_h"] < 1.5 * truth
+    errors = {name: default[name] for name in ("G", "H", "R", "h_i")}
+    assert max(errors.values()) < 0.2, errors

@@ -278,7 +278,8 @@ def test_a_state_space_panel_with_growing_states():
     """Refinement lowers the errors that anchoring leaves, and nothing explodes with the states."""
     rows = catalogue.find("messm").replicate["converged"]({"n": 25, "T": 25, "stable": False}, 1)
     default, anchored = ({row["method"]: row for row in rows}[name] for name in ("default", "AVEM"))
-    assert default["finite"] and anchored["finite"]
+    assert default["finite"]
+    assert anchored["finite"]
     assert default["stop"] == "CONVERGED"
     assert default["g_i"] < anchored["g_i"] < 0.25
     truth = default["variance of true h_i"]

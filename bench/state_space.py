@@ -1,9 +1,9 @@
 """One AVEM iteration of a mixed-effects state-space model beside EM without effects elsewhere.
 
 p = 4 outcomes, q = 2 states, T = 100. Ours estimates 11 effects of every subject besides; dynamax
-(float32) and statsmodels (its smoother alone, series by series) have one set of matrices for all. In
-dynamax all series then share one recursion of covariances, which is most of the work; with matrices
-of their own every subject needs its own.
+(float32) and statsmodels (its smoother alone, series by series) have one set of matrices for all.
+In dynamax all series then share one recursion of covariances, which is most of the work; with
+matrices of their own every subject needs its own.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from avem.data import Panel, parse_formula
 from avem.data.formula import Formula
@@ -38,6 +37,7 @@ from avem.models.outcome import Outcome, outcome
 from avem.models.param_info import check_count, check_seed
 from avem.models.params import check_params, effects_in, effects_out, param_info, params_out
 from avem.models.simulate import Simulation, simulate
+from avem.results._common import effects_to_start_with
 from avem.results.hmm_fit import HMMFit
 from avem.results.info import make_info
 from avem.results.notes import alarms, remarks
@@ -368,8 +368,7 @@ class MixedHMM:
                     f"than {self.spec.text!r}. Give a dict of the parameters to take over."
                 )
             params = check_params(init.params, model, "init")
-            known = pd.Index(init.subjects).get_indexer(pd.Index(panel.subjects))
-            effects = np.where(known[:, None] < 0, 0.0, init.effects_mean[known])
+            effects = effects_to_start_with(init, init.effects_mean, panel)
             return Guess(params, effects_in(model, effects))
         return Guess(check_params(init, model, "init"))
 

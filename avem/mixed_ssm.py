@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from avem.data import Panel, parse_formula
 from avem.data.design import has_intercept
@@ -49,6 +48,7 @@ from avem.models.ssm_params import (
     ssm_params_out,
 )
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
+from avem.results._common import effects_to_start_with
 from avem.results.info import make_info
 from avem.results.ssm_fit import SSMFit
 from avem.results.ssm_notes import ssm_alarms, ssm_remarks
@@ -328,8 +328,7 @@ class MixedSSM:
                     f"than {self.spec.text!r}. Give a dict of the parameters to take over."
                 )
             params = check_ssm_params(init.params, model, "init")
-            known = pd.Index(init.subjects).get_indexer(pd.Index(panel.subjects))
-            effects = np.where(known[:, None] < 0, 0.0, init.effects_mean[known])
+            effects = effects_to_start_with(init, init.effects_mean, panel)
             return Guess(params, ssm_effects_in(model, effects))
         return Guess(check_ssm_params(init, model, "init"))
 

@@ -18,6 +18,7 @@ from avem.inference.anchored import Anchored
 from avem.inference.em import EM, State
 from avem.inference.mixture import Centres
 from avem.inference.modes import moves
+from avem.inference.passes import effect_terms
 from avem.models.kernel import Kernel
 from avem.models.lanes import Theta
 
@@ -44,8 +45,7 @@ def score_pass(
 
     (d, subject), and (d, d, subject): what would be known of f if the states were seen.
     """
-    local = kernel.local(theta, f, chunk, form)
-    terms = kernel.effect_terms(theta, f, None, local, kernel.quadratic(theta, local), chunk)
+    terms = effect_terms(kernel, theta, f, chunk, form)
     return terms.gradient, terms.curvature
 
 

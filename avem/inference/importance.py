@@ -23,7 +23,6 @@ from scipy.special import ndtri
 from scipy.stats import chi2, qmc
 
 from avem.data._layout import Chunk
-from avem.effects.quadratic import EffectTerms
 from avem.inference.mixture import (
     LEAST_SHARE,
     LOG_2PI,
@@ -34,7 +33,15 @@ from avem.inference.mixture import (
     log_normal,
     log_parts,
 )
-from avem.inference.passes import Nodes, Pass, local_at_nodes, over_nodes, pass_at_nodes, weigh
+from avem.inference.passes import (
+    Nodes,
+    Pass,
+    effect_terms,
+    local_at_nodes,
+    over_nodes,
+    pass_at_nodes,
+    weigh,
+)
 from avem.models.kernel import Kernel
 from avem.models.lanes import Theta
 from avem.numerics.linalg import inverse_and_logdet
@@ -141,7 +148,7 @@ def _laplace(kernel: Kernel, theta: Theta, centres: Centres, chunk: Chunk, form:
     middle = centres.mean[:, None]
     at = jnp.concatenate([middle, middle + step, middle - step], axis=1)
     at = at.reshape(-1, d, n)
-    terms = terms_at_nodes(kernel, theta, at, chunk, form)
+    terms = over_nodes(lambda f: effect_terms(kernel, theta, f, chunk, form), (at,), chunk)
     slope = terms.gradient.reshape(n_centres, 1 + 2 * d, d, n)
     bend = (slope[:, 1 + d :] - slope[:, 1 : 1 + d]) / (2.0 * _STEP * sd[:, :, None])
     prior = jnp.linalg.inv(theta["effect_covariance"])
@@ -152,16 +159,6 @@ def _laplace(kernel: Kernel, theta: Theta, centres: Centres, chunk: Chunk, form:
     move = jnp.einsum("cabn,cbn->can", cov, jnp.where(jnp.isfinite(pull), pull, 0.0))
     length = jnp.sqrt((move * move / jnp.einsum("caan->can", cov)).sum(1, keepdims=True))
     return centres._replace(mean=centres.mean + move / jnp.maximum(1.0, length), covariance=cov)
-
-
-def terms_at_nodes(kernel: Kernel, theta: Theta, at: Array, chunk: Chunk, form: str) -> EffectTerms:
-    """Slopes of log p(D_i | f) at every node, and the information if the states were seen."""
-
-    def terms(f: Array) -> EffectTerms:
-        local = kernel.local(theta, f, chunk, form)
-        return kernel.effect_terms(theta, f, None, local, kernel.quadratic(theta, local), chunk)
-
-    return over_nodes(terms, (at,), chunk)
 
 
 def _inverses(precision: Array, instead: Array) -> Array:

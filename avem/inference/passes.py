@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array, lax
 
 from avem.data._layout import Chunk
+from avem.effects.quadratic import EffectTerms
 from avem.models.general import CoefTerms
 from avem.models.kernel import Kernel, Local
 from avem.models.lanes import Theta
@@ -131,6 +132,12 @@ def over_nodes(function, stacked, chunk: Chunk):
     # With the size written out: there may be no effects, and -1 says nothing of an empty array.
     size = n_rounds * at_once
     return jax.tree.map(lambda leaf: leaf.reshape(size, *leaf.shape[2:])[:n_nodes], found)
+
+
+def effect_terms(kernel: Kernel, theta: Theta, f: Array, chunk: Chunk, form: str) -> EffectTerms:
+    """Slopes of log p(D_i | f), by Fisher's identity, and the information with the states seen."""
+    local = kernel.local(theta, f, chunk, form)
+    return kernel.effect_terms(theta, f, None, local, kernel.quadratic(theta, local), chunk)
 
 
 def local_at_nodes(kernel: Kernel, theta: Theta, at: Array, chunk: Chunk, form: str) -> Local:

@@ -114,7 +114,7 @@ class Unrolled:
             half[j][j] = 1.0 / low[j][j]
             for i in range(j + 1, len(low)):
                 known = _dot([low[i][m] for m in range(j, i)], [half[m][j] for m in range(j, i)])
-                half[i][j] = -known * half[i][i] if half[i][i] is not None else -known / low[i][i]
+                half[i][j] = -known / low[i][i]
         inverse = [
             [
                 _dot(*([half[m][c] for m in range(max(i, j), len(low))] for c in (i, j)))

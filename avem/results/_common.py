@@ -117,6 +117,12 @@ def positions(fit: HasSubjects, panel: Panel) -> np.ndarray:
     return places
 
 
+def effects_to_start_with(fit: HasSubjects, effects: np.ndarray, panel: Panel) -> np.ndarray:
+    """(panel subjects, d) the effects of the fit's subjects, 0 for those it does not know."""
+    places = pd.Index(fit.subjects).get_indexer(pd.Index(panel.subjects))
+    return np.where(places[:, None] < 0, 0.0, effects[places])
+
+
 def effects_to_draw_with(
     fit: HasSubjects, panel: Panel, effects: str, mean: np.ndarray
 ) -> np.ndarray | None:

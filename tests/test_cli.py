@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import avem
 from avem.cli import app
 from avem.cli._outcomes import Defaults, read_outcomes
-from avem.cli._process import cache_folder
+from avem.native.folder import cache_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 FORMULA = "y ~ 1 + (1 | who)"

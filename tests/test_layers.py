@@ -13,6 +13,7 @@ PACKAGE = ROOT / "avem"
 # Bottom to top. Modules in one row are siblings: neither imports the other.
 LAYERS = [
     ("errors",),
+    ("native",),
     ("numerics",),
     ("data",),
     ("families", "local"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
 import warnings
 from collections.abc import Iterator
@@ -16,6 +14,7 @@ from typing import Any
 import typer
 
 from avem.errors import AvemError, AvemWarning
+from avem.native.folder import cache_folder
 
 
 @contextmanager
@@ -45,28 +44,6 @@ def set_up_jax(no_cache: bool) -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-
-
-def cache_folder() -> Path | None:
-    """This user's folder for compiled code, or None where there is none to write to.
-
-    Each machine has its own: a home shared by machines with different processors would otherwise
-    hand code compiled for one to another.
-    """
-    try:
-        folder = _user_cache() / "avem" / (platform.node() or "here")
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # RuntimeError: there is no home folder
-        return None
-    return folder if os.access(folder, os.W_OK) else None
-
-
-def _user_cache() -> Path:
-    if sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
-        return Path(os.environ["LOCALAPPDATA"])
-    if os.environ.get("XDG_CACHE_HOME"):
-        return Path(os.environ["XDG_CACHE_HOME"])
-    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
 
 
 def find_studies() -> Any:

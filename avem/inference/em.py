@@ -9,10 +9,11 @@ is a few Newton steps whose terms are again sums over chunks.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from os import cpu_count
 from typing import Any, Protocol
 
@@ -31,6 +32,16 @@ from avem.models.general import CoefTerms
 from avem.models.kernel import Kernel
 from avem.numerics.covariance import floor_eigenvalues
 from avem.numerics.precision import in_float64
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """One thread per core, kept: to start them takes longer than a small chunk."""
+    return ThreadPoolExecutor(cpu_count() or 1, thread_name_prefix="avem")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.cache_clear)  # the child has none of them
 
 IMPOSSIBLE = (
     "The likelihood is not finite: some sequence is impossible under the parameters. Look for "
@@ -312,10 +323,8 @@ class EM:
         work = in_float64(work)
         if len(self.chunks) == 1:
             return [work(self.chunks[0], *(values[0] for values in per_chunk))]
-        with ThreadPoolExecutor(min(len(self.chunks), cpu_count() or 1)) as pool:
-            return list(
-                pool.map(lambda *a: jax.block_until_ready(work(*a)), self.chunks, *per_chunk)
-            )
+        done = _threads().map(lambda *a: jax.block_until_ready(work(*a)), self.chunks, *per_chunk)
+        return list(done)
 
     # --- the state as a vector, and how far it went ---------------------------------------------
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float
 
@@ -18,6 +20,15 @@ def by_subject(values: Float[Array, "... lane"], chunk: Chunk) -> Float[Array, "
     """Sums over the lanes of each subject."""
     total = jnp.zeros((*values.shape[:-1], chunk.real.shape[0]), values.dtype)
     return total.at[..., chunk.owner].add(values)
+
+
+def all_by_subject(parts: Sequence[Float[Array, "... lane"]], chunk: Chunk) -> list[Array]:
+    """The same for several arrays at once, which is faster."""
+    n = chunk.valid.shape[-1]
+    rows = by_subject(jnp.concatenate([part.reshape(-1, n) for part in parts]), chunk)
+    ends = np.cumsum([part.size // n for part in parts])
+    pairs = zip(parts, jnp.split(rows, ends[:-1]), strict=True)
+    return [found.reshape(*part.shape[:-1], rows.shape[-1]) for part, found in pairs]
 
 
 def to_lanes(values: Array, chunk: Chunk) -> Array:

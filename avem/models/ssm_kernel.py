@@ -13,7 +13,6 @@ subject's states grow large, differences of large sums would leave nothing of it
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -27,9 +26,9 @@ from avem.data._layout import Chunk
 from avem.effects.quadratic import EffectTerms, Quadratic
 from avem.local import kalman
 from avem.models import ssm_sums
-from avem.models.lanes import Theta, by_subject, to_lanes
+from avem.models.lanes import Theta, all_by_subject, by_subject, to_lanes
+from avem.models.ssm_moments import moments
 from avem.models.twins import Move, sign_flips
-from avem.numerics.matrices import Matrix, pack
 
 _LEAST_CURVATURE = 1e-11
 """Relative to the largest of the same subject."""
@@ -184,7 +183,7 @@ class SSMKernel:
         """(time, p, lane) which outcomes there are."""
         return chunk.seen[:, self.group_of] & chunk.valid[:, None]
 
-    def _regressors(self, chunk: Chunk) -> tuple[Array, Array]:
+    def regressors(self, chunk: Chunk) -> tuple[Array, Array]:
         """w and s at every step; s is 0 at the first, which nothing leads into."""
         drive = chunk.a[:, np.array(self.drive_cols, int)]
         return chunk.a[:, np.array(self.w_cols, int)], drive.at[:1].set(0.0)
@@ -198,7 +197,7 @@ class SSMKernel:
         """
         q = self.n_latent
         f = to_lanes(f, chunk)
-        w, s = self._regressors(chunk)
+        w, s = self.regressors(chunk)
         matrix = self.outcome_matrix(theta, f)
         seen = self.seen(chunk)
         y = chunk.y - jnp.einsum("jan,tan->tjn", matrix[:, q:], w)
@@ -262,29 +261,25 @@ class SSMKernel:
         ``form`` is for kernels with more than one; there is one here.
         """
         problem = self.system(theta, f, chunk, cov)
-        sums = _Moments.start(self, problem)
-        loglik, sums, _ = kalman.visit_smoothed(
-            problem, sums.visit(problem), sums, sums.also(self, problem, *self._regressors(chunk))
-        )
-        away = jnp.where(chunk.valid[0], sums.mean.unpack()[:, 0] - theta["start_mean"][:, None], 0)
-        spread = jnp.where(chunk.valid[0], sums.cov.unpack(), 0.0)
-        lanes = (loglik, *self._assembled(sums, chunk), away, spread + away[:, None] * away[None])
-        moments = [by_subject(part, chunk) for part in lanes]
-        return SSMLocal(moments[0], f, *moments[1:], weight=jnp.ones(f.shape[1]))
-
-    def _assembled(self, sums: _Moments, chunk: Chunk) -> tuple[Array, ...]:
-        """Moments of whole regressors r and v, from those of the states and the known columns'."""
-        w, s = self._regressors(chunk)
+        w, s = self.regressors(chunk)
+        sums = moments(self, problem, w, s)
+        away = jnp.where(chunk.valid[0], sums.first - theta["start_mean"][:, None], 0.0)
+        spread = jnp.where(chunk.valid[0], sums.first_cov, 0.0)
         into = jnp.where(chunk.valid[1:, None], s[1:], 0.0)
-        step_rr = _bordered(sums.xx, sums.xs, into)
-        step_er = _beside(sums.ex, sums.es)
-        seen = [self.seen(chunk)[:, group[0]] for group in self.groups]
-        seen_vv = [
-            _bordered(xx, None if xw is None else xw, jnp.where(here[:, None], w, 0.0))
-            for xx, xw, here in zip(sums.seen_xx, sums.seen_xw, seen, strict=True)
-        ]
-        seen_ev = _beside(sums.seen_ex, sums.seen_ew)
-        return step_rr, step_er, jnp.stack(seen_vv), seen_ev, sums.seen_ee.unpack()[:, 0]
+        seen_w = [jnp.where(problem.seen[:, group[:1]], w, 0.0) for group in self.groups]
+        pairs = zip(sums.seen_xx, sums.seen_xw, seen_w, strict=True)
+        lanes = (
+            sums.loglik,
+            _bordered(sums.xx, sums.xs, into),
+            jnp.concatenate([sums.ex, sums.es], axis=1),
+            jnp.stack([_bordered(*parts) for parts in pairs]),
+            jnp.concatenate([sums.seen_ex, sums.seen_ew], axis=1),
+            sums.seen_ee,
+            away,
+            spread + away[:, None] * away[None],
+        )
+        loglik, *rest = all_by_subject(lanes, chunk)
+        return SSMLocal(loglik, f, *rest, weight=jnp.ones(f.shape[1]))
 
     def weigh(self, local: SSMLocal, share: Float[Array, " subject"], chunk: Chunk) -> SSMLocal:
         """A local pass that counts only with a share of each subject."""
@@ -293,23 +288,49 @@ class SSMKernel:
 
     # --- the expected log likelihood, as far as the effects act on it ---------------------------
 
+    @cached_property
+    def _information(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Entries of the effects' information matrix that are not 0, and where they come from.
+
+        First the entries, counted row by row; then the row of each among all moments; then, for
+        the slope, the row of each effect.
+        """
+        q, d, v = self.n_latent, self.n_effects, self.n_latent + len(self.w_cols)
+        into, entry_of, row_of = [], [], np.zeros(d, int)
+        for e, (a, b) in enumerate(self.transition_effects):
+            row_of[e] = b * q + a
+            for other, (c, d_) in enumerate(self.transition_effects):
+                if a == c:
+                    into.append(e * d + other)
+                    entry_of.append(b * q + d_)
+        for j, (effects, entries) in enumerate(self.outcome_effects):
+            row_of[effects] = q * q + j * v + entries
+            for e, r in zip(effects, entries, strict=True):
+                for other, c in zip(effects, entries, strict=True):
+                    into.append(e * d + other)
+                    entry_of.append(q * q + (j * v + r) * v + c)
+        return np.array(into, int), np.array(entry_of, int), row_of
+
+    def _weighed_vv(self, local: SSMLocal, noise: Array) -> list[Array]:
+        """Each outcome's (v v, n) second moments of its regressors, over its noise."""
+        n = local.loglik.shape[0]
+        pairs = zip(self.group_of, noise, strict=True)
+        return [(local.seen_vv[g] / r).reshape(-1, n) for g, r in pairs]
+
     def quadratic(self, theta: Theta, local: SSMLocal) -> Quadratic:
         """Eqs. Lambda_gi to eta_hi, about the effects of the local pass."""
         q, n = self.n_latent, local.loglik.shape[0]
-        curvature = jnp.zeros((self.n_effects, self.n_effects, n))
-        linear = jnp.zeros((self.n_effects, n))
-        if self.random_transition:
-            rr = local.step_rr[:q, :q]
-            block = rr[:, None, :, None] * jnp.eye(q)[None, :, None, :, None]
-            curvature = curvature.at[: q * q, : q * q].set(block.reshape(q * q, q * q, n))
-            slope = jnp.swapaxes(local.step_er[:, :q], 0, 1)
-            linear = linear.at[: q * q].set(slope.reshape(q * q, n))
-        noise = theta["noise_covariance"][:, 0, 0]
-        for j, (effects, entries) in enumerate(self.outcome_effects):
-            if len(effects):
-                vv = local.seen_vv[self.group_of[j]][entries[:, None], entries]
-                curvature = curvature.at[effects[:, None], effects].set(vv / noise[j])
-                linear = linear.at[effects].set(local.seen_ev[j, entries] / noise[j])
+        noise = theta["noise_covariance"][:, 0]
+        into, entry_of, row_of = self._information
+        # All numbers that there are, a row each, and where they go: one copy instead of many.
+        rows = jnp.concatenate(
+            [local.step_rr[:q, :q].reshape(-1, n), *self._weighed_vv(local, noise)]
+        )
+        d = self.n_effects
+        curvature = jnp.zeros((d * d, n)).at[into].set(rows[entry_of]).reshape(d, d, n)
+        slopes = [jnp.swapaxes(local.step_er[:, :q], 0, 1).reshape(-1, n)]
+        slopes.append((local.seen_ev / noise[:, None]).reshape(-1, n))
+        linear = jnp.concatenate(slopes)[row_of]
         # A subject whose states grow without bound tells so much of one direction that nothing of
         # the others would be left in double precision.
         most = jnp.diagonal(curvature).T.max(0, initial=0.0)
@@ -365,110 +386,10 @@ class SSMKernel:
         return by_subject(kalman.expected_log_density(problem, posterior), chunk)
 
 
-class _Moments(NamedTuple):
-    """Sums over the steps of every lane, while the backward pass is on its way."""
-
-    mean: Matrix
-    """Of the step visited last, which at the end is the first."""
-    cov: Matrix
-    xx: Matrix
-    """Of the states that are left for a next step."""
-    ex: Matrix
-    xs: Matrix | None
-    es: Matrix | None
-    seen_xx: tuple[Matrix, ...]
-    """By group of outcomes."""
-    seen_xw: tuple[Matrix | None, ...]
-    seen_ex: Matrix
-    seen_ew: Matrix | None
-    seen_ee: Matrix
-
-    @classmethod
-    def start(cls, kernel: SSMKernel, problem: kalman.Problem) -> _Moments:
-        """Nothing yet."""
-        alike, n = pack(problem.system.loading), problem.y.shape[-1]
-        q, p, n_groups = kernel.n_latent, kernel.n_outcomes, len(kernel.groups)
-
-        def zeros(rows: int, columns: int) -> Any:
-            return pack(jnp.zeros((rows, columns, n)), alike) if columns else None
-
-        s, w = len(kernel.drive_cols), len(kernel.w_cols)
-        return cls(
-            zeros(q, 1),
-            zeros(q, q),
-            zeros(q, q),
-            zeros(q, q),
-            zeros(q, s),
-            zeros(q, s),
-            (zeros(q, q),) * n_groups,
-            (zeros(q, w),) * n_groups,
-            zeros(p, q),
-            zeros(p, w),
-            zeros(p, 1),
-        )
-
-    def also(
-        self, kernel: SSMKernel, problem: kalman.Problem, w: Array, s: Array
-    ) -> tuple[Any, ...]:
-        """What `visit` reads at every step besides the states."""
-
-        def column(array: Array) -> Any:
-            return pack(array[..., None, :], self.seen_ee) if array.shape[1] else None
-
-        seen = problem.seen.astype(problem.y.dtype)
-        drive = None if problem.drive is None else column(jnp.roll(problem.drive, -1, axis=0))
-        masks = tuple(problem.seen[:, group[0]] for group in kernel.groups)
-        return column(problem.y), column(seen), column(w), column(jnp.roll(s, -1, 0)), drive, masks
-
-    def visit(self, problem: kalman.Problem) -> Callable[[_Moments, kalman.Step], Any]:
-        """Adds a step to the sums."""
-        loading = pack(problem.system.loading)
-        transition = pack(problem.system.transition, loading)
-
-        def add(total: _Moments, step: kalman.Step) -> tuple[_Moments, None]:
-            y, seen, w, s, drive, masks = step.also
-            mean, cov, on = step.mean, step.cov, step.goes_on
-            xx = mean @ mean.T + cov
-            left = step.ahead - transition @ mean
-            left = (left if drive is None else left - drive).where(on)
-            shrunk = (transition @ cov).where(on)
-            miss = (y - loading @ mean).scaled(seen)
-            known = (loading @ cov).scaled(seen)
-
-            def more(old: Any, new: Callable[[], Any]) -> Any:
-                return None if old is None else old + new()
-
-            return _Moments(
-                mean=mean,
-                cov=cov,
-                xx=total.xx + xx.where(on),
-                ex=total.ex + left @ mean.T + step.cross - shrunk,
-                xs=more(total.xs, lambda: (mean @ s.T).where(on)),
-                es=more(total.es, lambda: left @ s.T),
-                seen_xx=tuple(
-                    old + xx.where(mask) for old, mask in zip(total.seen_xx, masks, strict=True)
-                ),
-                seen_xw=tuple(
-                    more(old, lambda mask=mask: (mean @ w.T).where(mask))
-                    for old, mask in zip(total.seen_xw, masks, strict=True)
-                ),
-                seen_ex=total.seen_ex + miss @ mean.T - known,
-                seen_ew=more(total.seen_ew, lambda: miss @ w.T),
-                seen_ee=total.seen_ee + miss.row_dots(miss) + known.row_dots(loading),
-            ), None
-
-        return add
-
-
-def _bordered(xx: Matrix, xc: Matrix | None, columns: Array) -> Array:
+def _bordered(
+    xx: Float[Array, "q q n"], xc: Float[Array, "q c n"], columns: Float[Array, "time c n"]
+) -> Array:
     """The second moments of (x, c), from those of the states and the known columns c."""
-    if xc is None:
-        return xx.unpack()
-    cross = xc.unpack()
     known = (columns[:, :, None] * columns[:, None]).sum(0)
-    top = jnp.concatenate([xx.unpack(), cross], axis=1)
-    return jnp.concatenate([top, jnp.concatenate([jnp.swapaxes(cross, 0, 1), known], axis=1)])
-
-
-def _beside(left: Matrix, right: Matrix | None) -> Array:
-    return left.unpack() if right is None else jnp.concatenate([left.unpack(), right.unpack()], 1)
+    top = jnp.concatenate([xx, xc], axis=1)
+    return jnp.concatenate([top, jnp.concatenate([jnp.swapaxes(xc, 0, 1), known], axis=1)])

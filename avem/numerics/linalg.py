@@ -7,10 +7,13 @@ loops that stay loops take over.
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
+
+from avem import native
 
 _UNROLL = 6
 
@@ -21,6 +24,9 @@ def inverse_and_logdet(
     """Inverse and log determinant of every positive definite matrix of the batch."""
     d = matrix.shape[0]
     if d > _UNROLL:
+        target = native.find("inverse")
+        if target is not None:
+            return inverse_by_native(target, matrix)
         low = _looped_cholesky(matrix)
         return _looped_inverse(low), 2.0 * jnp.log(jnp.diagonal(low)).sum(-1)
 
@@ -38,6 +44,17 @@ def inverse_and_logdet(
     ]
     logdet = 2.0 * sum(jnp.log(low[i][i]) for i in range(d))
     return jnp.stack([jnp.stack(row) for row in inverse]), jnp.asarray(logdet)
+
+
+def inverse_by_native(
+    target: str, matrix: Float[Array, "d d batch"]
+) -> tuple[Float[Array, "d d batch"], Float[Array, " batch"]]:
+    """The same by the kernel in ``native/inverse.cc``."""
+    results = [
+        jax.ShapeDtypeStruct(shape, matrix.dtype) for shape in (matrix.shape, matrix.shape[2:])
+    ]
+    inverse, logdet = jax.ffi.ffi_call(target, results, vmap_method="broadcast_all")(matrix)
+    return inverse, logdet
 
 
 def cholesky(matrix: Float[Array, "d d batch"]) -> Float[Array, "d d batch"]:

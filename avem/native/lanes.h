@@ -1,0 +1,101 @@
+// Eight lanes at a time: a vector holds one number of each of eight sequences (or matrices).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+
+constexpr int kLanes = 8;
+typedef double vec __attribute__((vector_size(8 * kLanes)));
+typedef int64_t mask __attribute__((vector_size(8 * kLanes)));
+
+inline vec all(double value) { return value - vec{}; }
+
+inline vec where(mask here, vec a, vec b = vec{}) { return here ? a : b; }
+
+// The first `count` of eight numbers; where there are fewer, the last one again, so that every lane
+// computes something sound.
+inline vec load(const double* at, int count) {
+  vec out;
+  if (count == kLanes) {
+    std::memcpy(&out, at, sizeof out);
+  } else {
+    for (int l = 0; l < kLanes; ++l) out[l] = at[l < count ? l : count - 1];
+  }
+  return out;
+}
+
+inline void store(double* at, vec values, int count) {
+  if (count == kLanes) {
+    std::memcpy(at, &values, sizeof values);
+  } else {
+    for (int l = 0; l < count; ++l) at[l] = values[l];
+  }
+}
+
+// Which of eight flags are set; `every` and `none` let a caller skip the blending.
+struct Flags {
+  mask here;
+  bool every, none;
+
+  static Flags all_set() { return {mask{} - 1, true, false}; }
+
+  static Flags load(const uint8_t* at, int count) {
+    uint8_t bytes[kLanes];
+    if (count == kLanes) {
+      std::memcpy(bytes, at, sizeof bytes);
+    } else {
+      for (int l = 0; l < kLanes; ++l) bytes[l] = at[l < count ? l : count - 1];
+    }
+    uint64_t word;
+    std::memcpy(&word, bytes, sizeof word);
+    Flags out = all_set();
+    out.every = word == 0x0101010101010101u;
+    out.none = word == 0;
+    if (!out.every) {
+      for (int l = 0; l < kLanes; ++l) out.here[l] = bytes[l] ? -1 : 0;
+    }
+    return out;
+  }
+};
+
+// Room for vectors, on the boundary that they need.
+class Room {
+ public:
+  explicit Room(size_t count) : at_(static_cast<vec*>(std::aligned_alloc(sizeof(vec), bytes(count))), std::free) {}
+  vec* get() const { return at_.get(); }
+
+ private:
+  static size_t bytes(size_t count) { return sizeof(vec) * (count ? count : 1); }
+  std::unique_ptr<vec, void (*)(void*)> at_;
+};
+
+// log of a product that grows over many factors: one logarithm now and then, not one per factor.
+class LogProduct {
+ public:
+  // A factor that is not above 0 makes the sum NaN, as its logarithm would.
+  void times(vec factor) {
+    product_ = product_ * where(factor > 0.0, factor, all(std::numeric_limits<double>::quiet_NaN()));
+    bool wide = false;
+    for (int l = 0; l < kLanes; ++l) wide |= product_[l] > 1e100 || product_[l] < 1e-100;
+    if (wide) take();
+  }
+
+  // `factor` in some lanes only.
+  void times(vec factor, mask here) { times(where(here, factor, all(1.0))); }
+
+  vec sum() {
+    take();
+    return sum_;
+  }
+
+ private:
+  void take() {
+    for (int l = 0; l < kLanes; ++l) sum_[l] += std::log(product_[l]);
+    product_ = all(1.0);
+  }
+  vec product_ = all(1.0), sum_ = vec{};
+};

@@ -7,6 +7,7 @@ several times faster, where the machine can build it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -70,21 +71,10 @@ def by_native(
     """By the kernel in ``native/moments.cc``."""
     q, p, n_groups, n = kernel.n_latent, kernel.n_outcomes, len(kernel.groups), w.shape[-1]
     n_w, n_s = w.shape[1], s.shape[1]
-    shapes = Moments(
-        (),
-        (q,),
-        (q, q),
-        (q, q),
-        (q, q),
-        (q, n_s),
-        (q, n_s),
-        (n_groups, q, q),
-        (n_groups, q, n_w),
-        (p, q),
-        (p, n_w),
-        (p,),
-    )
-    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+    pairs = [(), (q,), (q, q), (q, q), (q, q), (q, n_s), (q, n_s)]
+    seen = [(n_groups, q, q), (n_groups, q, n_w), (p, q), (p, n_w), (p,)]
+    shapes: list[tuple[int, ...]] = [*pairs, *seen]  # in the order of the fields of `Moments`
+    ends = np.cumsum([prod(shape) for shape in shapes])
     drive = jnp.zeros((0, q, n)) if problem.drive is None else problem.drive
     rows = jax.ffi.ffi_call(
         target, jax.ShapeDtypeStruct((int(ends[-1]), n), w.dtype), vmap_method="expand_dims"

@@ -11,11 +11,11 @@ import shutil
 import subprocess
 import tempfile
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
 
 import jax
-import jaxlib
 
 from avem.native.folder import cache_folder
 
@@ -100,7 +100,7 @@ def _fingerprint(compiler: str, defines: list[str]) -> str:
     told = hashlib.sha256()
     for source in sorted(_SOURCES.glob("*.[ch]*")):
         told.update(source.read_bytes())
-    for word in (compiler, jaxlib.__version__, *_FLAGS, *defines, _processor()):
+    for word in (compiler, version("jaxlib"), *_FLAGS, *defines, _processor()):
         told.update(word.encode())
     return told.hexdigest()[:16]
 

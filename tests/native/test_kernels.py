@@ -57,7 +57,9 @@ def agree(kernel, problem, w, s):
     expected = by_scan(kernel, problem, w, s)
     found = by_native(target, kernel, problem, w, s)
     for name in expected._fields:
-        here = np.asarray(problem.valid[0])  # the first state of a lane without steps has no meaning
+        here = np.asarray(
+            problem.valid[0]
+        )  # the first state of a lane without steps has no meaning
         a, b = (np.asarray(getattr(part, name))[..., here] for part in (found, expected))
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=name)
 

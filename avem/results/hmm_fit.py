@@ -270,7 +270,7 @@ class HMMFit:
 
     @cached_property
     def plot(self) -> Plots:
-        """Pictures: `fit.plot.states()`, `effects`, `bound`, `emissions`, `transitions`, `gap`."""
+        """Pictures: `fit.plot.states()`, `effects`, `emissions`, `transitions`, `residuals`, ..."""
         return Plots(self)
 
     def report(

@@ -25,6 +25,7 @@ from avem.results._plot_bound import bound_figure
 from avem.results._plot_effects import effects_figure
 from avem.results._plot_emissions import Emissions
 from avem.results._plot_gap import gap_figure
+from avem.results._plot_residuals import residuals_figure
 from avem.results._plot_states import draw_track, label_levels, make_tracks
 from avem.results._predict import at_words, average_moves, levels_of, places
 from avem.results._timeline import choose_subjects, share_time
@@ -119,6 +120,26 @@ class Plots:
         if not self._fit.model.effect_names:
             raise ModelError("No gap to draw: without effects nothing is anchored.")
         return gap_figure(self._fit.diagnose(), figsize)
+
+    def residuals(
+        self,
+        outcome: str | None = None,
+        lags: int = 10,
+        *,
+        effects: str = "drawn",
+        figsize: Size | None = None,
+    ) -> Figure:
+        """Forecast residuals: quantiles against normal ones, and autocorrelations.
+
+        Both with the band that 95% keep to if the model holds; `fit.whiteness` tests it.
+        """
+        found, every = self._fit.residuals(effects=effects), places(self._fit.model)
+        names = [every[j].name for j in self._outcomes(outcome)[: 2 * _MAX_OUTCOMES]]
+        values = {name: np.asarray(found[name], float) for name in names}
+        title = "Forecast residuals"
+        if 1 < len(names) < len(every):
+            title += f", first {len(names)} of {len(every)} outcomes"
+        return residuals_figure(self._fit._panel(None), values, title, lags, figsize)
 
     def emissions(
         self, outcome: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None

@@ -182,8 +182,23 @@ def fit_of(kind):
     frame = drawn.frame
     first = hmm.spec.outcomes[0].formula.outcomes[0]
     frame[first] = frame[first].where(frame.index % 50 != 7)
-    panel = Panel.from_frame(frame, "who", time="t")
-    n_effects = drawn.effects.shape[1]
+    return true_fit(hmm, params, Panel.from_frame(frame, "who", time="t"), drawn.effects)
+
+
+def true_fit(hmm, params, panel, effects):
+    """A fit whose estimates are the truth."""
+    n, n_effects = effects.shape
+    return HMMFit(
+        model=model_of(hmm, panel),
+        params={name: np.array(value, float) for name, value in params.items()},
+        effects_mean=effects,
+        effects_cov=np.tile(0.01 * np.eye(n_effects), (n, 1, 1)),
+        **common(panel),
+    )
+
+
+def common(panel):
+    """What every fit has beside its parameters."""
     info = FitInfo(
         method="avem",
         refined=False,
@@ -197,9 +212,9 @@ def fit_of(kind):
         anchor="mean",
         plain=False,
         seed=0,
-        n_rows=len(frame),
-        n_sequences=N,
-        n_observed=len(frame),
+        n_rows=panel.n_rows,
+        n_sequences=panel.n_lanes,
+        n_observed=panel.n_rows,
         n_missing=0,
         start_gaps=(0.0,),
         start_iterations=(3,),
@@ -208,18 +223,14 @@ def fit_of(kind):
         seconds=0.1,
         notes=(),
     )
-    return HMMFit(
-        model=model_of(hmm, panel),
-        params={name: np.array(value, float) for name, value in params.items()},
-        effects_mean=drawn.effects,
-        effects_cov=np.tile(0.01 * np.eye(n_effects), (N, 1, 1)),
-        subjects=panel.subjects,
-        bound=-100.0,
-        bound_history=np.array([-120.0, -101.0, -100.0]),
-        loglik_history=np.array([-110.0, -95.0, -94.0]),
-        n_iter=3,
-        stop=avem.Stop.CONVERGED,
-        info=info,
-        columns={"subject": "who", "time": "t", "sequence": None},
-        panel=panel,
-    )
+    return {
+        "subjects": panel.subjects,
+        "bound": -100.0,
+        "bound_history": np.array([-120.0, -101.0, -100.0]),
+        "loglik_history": np.array([-110.0, -95.0, -94.0]),
+        "n_iter": 3,
+        "stop": avem.Stop.CONVERGED,
+        "info": info,
+        "columns": {"subject": panel.subject, "time": panel.time, "sequence": panel.sequence},
+        "panel": panel,
+    }

@@ -54,7 +54,7 @@ def error_table(found: pd.DataFrame) -> str:
     else:
         rows = [row[:-1] for row in rows]
     caption = "Every parameter with its standard error"
-    return table(caption, header, rows, tall=len(rows) > _TALL)
+    return table(caption, header, rows, tall=len(rows) > _TALL, wrap="note" in header)
 
 
 def _name(row: dict[str, Any]) -> str:

@@ -246,7 +246,7 @@ Object.assign(Timeline.prototype, {
       c.font = look.bold;
       c.textAlign = "left";
       c.textBaseline = "bottom";
-      c.fillText(fitted(c, "probability of each state; bars below: decoded", layout.width), layout.left, panel.top - 4);
+      c.fillText(fitted(c, layout.narrow ? "probability of each state" : "probability of each state; bars below: decoded", layout.width), layout.left, panel.top - 4);
     }
     c.strokeStyle = look.rule;
     c.strokeRect(layout.left + 0.5, Math.round(panel.top) + 0.5, layout.width - 1, Math.round(panel.height) - 1);

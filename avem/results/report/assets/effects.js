@@ -108,7 +108,7 @@ class Effects {
       } else {
         head.append(v.subject);
       }
-      return make("tr", {}, head, ...["mean", "sd", "lower", "upper"].map((name) => make("td", {}, say(v[name]))));
+      return make("tr", {}, head, ...["mean", "sd", "lower", "upper"].map((name) => make("td", {}, sayAligned(v[name]))));
     }));
     const [a, b] = [Math.min(this.first + 1, this.order.length), Math.min(this.first + PAGE_ROWS, this.order.length)];
     this.pages.textContent = `${a.toLocaleString("en")} to ${b.toLocaleString("en")} of ${this.order.length.toLocaleString("en")}`;

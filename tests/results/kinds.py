@@ -13,6 +13,9 @@ from avem.data import Panel
 from avem.models.hmm_model import HMMModel
 from avem.results.hmm_fit import HMMFit
 from avem.results.info import FitInfo
+from avem.results.ssm_fit import SSMFit
+from tests.ssm_truth import specification
+from tests.ssm_truth import true_fit as true_ssm
 
 N, T = 8, 24
 CHAIN = {"initial": [0.4, 0.6], "transition": [[0.8, 0.2], [0.3, 0.7]]}
@@ -194,6 +197,20 @@ def true_fit(hmm, params, panel, effects):
         effects_mean=effects,
         effects_cov=np.tile(0.01 * np.eye(n_effects), (n, 1, 1)),
         **common(panel),
+    )
+
+
+@cache
+def ssm_fit():
+    """The fit of a state-space model, with missing values, at the truth."""
+    spec = specification(random=("transition", "loading"))
+    found, frame = true_ssm(spec, n_subjects=5, n_times=10, missing=0.2)
+    return SSMFit(
+        model=found.model,
+        params=found.params,
+        effects_mean=found.effects_mean,
+        effects_cov=found.effects_cov,
+        **common(Panel.from_frame(frame, "id", "t")),
     )
 
 

@@ -8,11 +8,8 @@ import pytest
 import avem
 from avem.data import Panel
 from avem.results.report import write_report
-from avem.results.ssm_fit import SSMFit
 from tests.browser import Browser, find_browser
-from tests.results.kinds import CHAIN, common, fit_of, true_fit
-from tests.ssm_truth import specification
-from tests.ssm_truth import true_fit as true_ssm
+from tests.results.kinds import CHAIN, fit_of, ssm_fit, true_fit
 
 NASTY = [
     "</script><script>alert(1)</script>",
@@ -62,16 +59,7 @@ def labels(folder):
 
 @pytest.fixture(scope="module")
 def ssm(folder):
-    spec = specification(random=("transition", "loading"))
-    found, frame = true_ssm(spec, n_subjects=5, n_times=10, missing=0.2)
-    panel = Panel.from_frame(frame, "id", "t")
-    fit = SSMFit(
-        model=found.model,
-        params=found.params,
-        effects_mean=found.effects_mean,
-        effects_cov=found.effects_cov,
-        **common(panel),
-    )
+    fit = ssm_fit()
     return fit, write_report(fit, folder / "ssm.html", thorough=False)
 
 

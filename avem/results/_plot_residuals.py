@@ -1,62 +1,61 @@
-"""Residuals of an HMM: quantiles, autocorrelations, and which states they come from."""
+"""Residuals against what they should be: normal, and white; and which states they come from."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.stats import norm
 
+from avem.data import Panel
 from avem.errors import DataError
 from avem.results import _ssm_drawing as drawing
 from avem.results._figures import DARK, Size, new_figure, state_colors
-from avem.results._hmm_residuals import residual_values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from avem.results.hmm_fit import HMMFit
-
 _REACH = 4.0
 
 
 def residuals_figure(
-    fit: HMMFit,
-    outcomes: list[int],
-    lags: int,
-    kind: str,
-    effects: str,
-    seed: int,
-    figsize: Size | None,
+    panel: Panel,
+    residuals: Mapping[str, np.ndarray],
+    title: str,
+    lags: int = 10,
+    figsize: Size | None = None,
+    states: np.ndarray | None = None,
 ) -> Figure:
-    """A column per outcome."""
-    encoded = fit._encode(None)
-    panel, names = encoded.panel, fit.model.outcomes
+    """A column per outcome: quantiles against normal ones, autocorrelations, and a histogram.
+
+    The histogram only with `states`, the decoded state of every row.
+    """
     lags = min(lags, int(panel.lane_length.max()) - 1)
     if lags < 1:
         raise DataError("No sequence has two rows, so there are no autocorrelations to draw.")
-    values = residual_values(fit, encoded, kind, "randomised", effects, seed)
-    state, colors = np.asarray(fit.decode()), state_colors(fit.model.n_states)
-    figure = new_figure(figsize or (max(5.2, 3.1 * len(outcomes)), 8.2))
-    grid = figure.subplots(3, len(outcomes), squeeze=False, sharey="row")
+    labels = ["residual", "autocorrelation", "density"][: 2 if states is None else 3]
+    width = max(4.0 if states is None else 5.2, 3.0 * len(residuals))
+    figure = new_figure(figsize or (width, 2.75 * len(labels)))
+    grid = figure.subplots(len(labels), len(residuals), squeeze=False, sharey="row")
+    colors = [] if states is None else state_colors(int(states.max(initial=0)) + 1)
     height = 0.0
-    for (top, middle, bottom), j in zip(grid.T, outcomes, strict=True):
-        drawing.draw_quantiles(top, values[:, j], names[j])
-        height = max(height, drawing.draw_autocorrelation(middle, panel, values[:, j], lags))
-        _draw_by_state(bottom, values[:, j], state, colors)
+    for column, (name, values) in zip(grid.T, residuals.items(), strict=True):
+        drawing.draw_quantiles(column[0], values, name)
+        height = max(height, drawing.draw_autocorrelation(column[1], panel, values, lags))
+        if states is not None:
+            _draw_by_state(column[2], values, states, colors)
     grid[1, 0].set_ylim(-height, height)
-    for row, label in zip(grid, ("residual", "autocorrelation", "density"), strict=True):
+    for row, label in zip(grid, labels, strict=True):
         row[0].set_ylabel(label)
-    title = "Forecast" if kind == "forecast" else "Ordinary"
-    n, every = len(outcomes), len(names)
-    more = f", first {n} of {every} outcomes" if 1 < n < every else ""
-    figure.suptitle(f"{title} pseudo-residuals{more}")
-    handles = [
-        *(drawing.dot(f"state {k}", color, "s") for k, color in enumerate(colors)),
-        *drawing.lines({"standard normal": DARK}),
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))
+    figure.suptitle(title)
+    if colors:
+        handles = [
+            *(drawing.dot(f"state {k}", color, "s") for k, color in enumerate(colors)),
+            *drawing.lines({"standard normal": DARK}),
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))
     return figure
 
 

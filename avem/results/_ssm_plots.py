@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.special import ndtri
 
-from avem.errors import DataError
 from avem.inference.ssm_apply import Moments, moments
 from avem.results import _ssm_drawing as drawing
 from avem.results._figures import (
@@ -22,6 +21,7 @@ from avem.results._figures import (
 from avem.results._plot_bound import bound_figure
 from avem.results._plot_contrast import contrast_figure
 from avem.results._plot_effects import effects_figure
+from avem.results._plot_residuals import residuals_figure
 from avem.results._ssm_residuals import residuals
 from avem.results._ssm_tables import predict
 from avem.results._timeline import choose_subjects, make_stretches, share_time
@@ -200,26 +200,13 @@ class SSMPlots:
 
         Both with the band that 95% keep to if the model holds; `fit.whiteness` tests it.
         """
-        encoded = self._fit._encode(None)
-        panel, outcomes = encoded.panel, self._outcomes(outcome, 2 * _MAX_OUTCOMES)
-        lags = min(lags, int(panel.lane_length.max()) - 1)
-        if lags < 1:
-            raise DataError("No sequence has two rows, so there are no autocorrelations to draw.")
-        found = residuals(self._fit, encoded.panel, effects)
-        figure = new_figure(figsize or (max(4.0, 2.9 * len(outcomes)), 5.6))
-        grid = figure.subplots(2, len(outcomes), squeeze=False, sharey="row")
-        height = 0.0
-        for (top, bottom), j in zip(grid.T, outcomes, strict=True):
-            name = self._fit.model.outcomes[j]
-            values = np.asarray(found[name], float)
-            drawing.draw_quantiles(top, values, name)
-            needed = drawing.draw_autocorrelation(bottom, panel, values, lags)
-            height = max(height, needed)
-        grid[1, 0].set_ylim(-height, height)
-        grid[0, 0].set_ylabel("residual")
-        grid[1, 0].set_ylabel("autocorrelation")
-        figure.suptitle("Standardised one-step residuals" + self._of_outcomes(outcomes))
-        return figure
+        panel = self._fit._panel(None)
+        outcomes = self._outcomes(outcome, 2 * _MAX_OUTCOMES)
+        found = residuals(self._fit, None, effects)
+        names = [self._fit.model.outcomes[j] for j in outcomes]
+        values = {name: np.asarray(found[name], float) for name in names}
+        title = "Standardised one-step residuals" + self._of_outcomes(outcomes)
+        return residuals_figure(panel, values, title, lags, figsize)
 
     def bound(self, *, ax: Axes | None = None, figsize: Size | None = None) -> Figure:
         """The bound at each iteration; beside it, on a log scale, what was still to gain.

@@ -25,9 +25,9 @@ from avem.results._plot_ahead import ahead_figure
 from avem.results._plot_bound import bound_figure
 from avem.results._plot_contrast import contrast_figure
 from avem.results._plot_covariate import covariate_figure
-from avem.results._plot_effects import LABELLED, effects_figure
+from avem.results._plot_effects import effects_figure
 from avem.results._plot_emissions import Emissions
-from avem.results._plot_gap import draw_gaps, draw_lost
+from avem.results._plot_gap import gap_figure
 from avem.results._plot_residuals import residuals_figure
 from avem.results._plot_shares import occupancy_figure
 from avem.results._plot_states import draw_track, label_levels, make_tracks
@@ -146,8 +146,15 @@ class Plots:
         ``kind="forecast"``); `fit.whiteness` tests it. Colours in the histogram say which states
         the rows decode to.
         """
-        outcomes = self._outcomes(outcome)[: 2 * _MAX_OUTCOMES]
-        return residuals_figure(self._fit, outcomes, lags, kind, effects, seed, figsize)
+        fit, every = self._fit, places(self._fit.model)
+        found = fit.residuals(kind=kind, effects=effects, seed=seed)
+        names = [every[j].name for j in self._outcomes(outcome)[: 2 * _MAX_OUTCOMES]]
+        values = {name: np.asarray(found[name], float) for name in names}
+        title = f"{kind.capitalize()} pseudo-residuals"
+        if 1 < len(names) < len(every):
+            title += f", first {len(names)} of {len(every)} outcomes"
+        state = np.asarray(fit.decode())
+        return residuals_figure(fit._panel(None), values, title, lags, figsize, state)
 
     def effects(
         self, effect: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None
@@ -166,15 +173,7 @@ class Plots:
         """Does anchoring hold? Every subject's gap, and the information lost on each effect."""
         if not self._fit.model.effect_names:
             raise ModelError("No gap to draw: without effects nothing is anchored.")
-        found = self._fit.diagnose()
-        n, d = len(self._fit.subjects), len(found.effects)
-        height = max(2.6, 1.2 + 0.19 * n, 1.2 + 0.3 * d) if n <= LABELLED else 5.0
-        figure = new_figure(figsize or (10.0, height))
-        left, right = figure.subplots(1, 2)
-        draw_gaps(left, found)
-        draw_lost(right, found)
-        figure.suptitle(found.advice if len(found.advice) < 90 else found.advice.split(":")[0])
-        return figure
+        return gap_figure(self._fit.diagnose(), figsize)
 
     def emissions(
         self, outcome: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None

@@ -13,7 +13,7 @@ sys.path.insert(0, str(HERE / "_ext"))
 import avem  # noqa: E402
 
 project, author, version = "avem", "the avem developers", avem.__version__
-release, copyright = version, "the avem developers; Apache-2.0"  # noqa: A001
+release, copyright = version, "the avem developers; Apache-2.0"
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "pages"]
 exclude_patterns = ["_ext", "_static"]

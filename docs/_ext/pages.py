@@ -15,6 +15,7 @@ from typing import Any
 import nbformat
 from cells import code, split
 from docutils import nodes
+from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util import logging
 
@@ -82,15 +83,22 @@ def report_failures(app: Any, env: Any) -> None:
 
 def write_inline(self: Any, node: nodes.math) -> None:
     """A formula within a line."""
-    self.body.append(tex2mathml(node.astext()))
+    self.body.append(_mathml(node))
     raise nodes.SkipNode
 
 
 def write_block(self: Any, node: nodes.math_block) -> None:
     """A formula of its own."""
-    formula = tex2mathml(node.astext(), as_block=True)
-    self.body.append(f'<div class="formula">{formula}</div>')
+    self.body.append(f'<div class="formula">{_mathml(node, as_block=True)}</div>')
     raise nodes.SkipNode
+
+
+def _mathml(node: Any, as_block: bool = False) -> str:
+    try:
+        return tex2mathml(node.astext(), as_block=as_block)
+    except MathError as error:
+        _log.warning("a formula cannot be shown: %s", error, location=node, type="math")
+        return ""
 
 
 def write_commands(app: Any, name: str, source: list[str]) -> None:

@@ -392,3 +392,7 @@ class Encoded:
     spread: np.ndarray
     """(outcome columns,) variance of each, not counting a few wild values."""
     n_without_past: int
+
+    def in_user_units(self, scaling: Scaling) -> tuple[np.ndarray, np.ndarray]:
+        """Outcomes and design columns, (rows, columns) each, as the user has them."""
+        return scaling.data_out(self.y, self.a)

@@ -14,7 +14,14 @@ import pandas as pd
 from avem.data import Panel
 from avem.inference.apply import path_entropy, state_probabilities, viterbi
 from avem.inference.fit_hmm import effect_scale, make_em
-from avem.inference.marginal import Marginal, anchoring, marginal, uncertainty
+from avem.inference.marginal import (
+    Marginal,
+    PosteriorNodes,
+    anchoring,
+    marginal,
+    posterior_nodes,
+    uncertainty,
+)
 from avem.inference.new_subjects import infer_effects
 from avem.inference.score import Curvature
 from avem.inference.stop import Stop
@@ -23,7 +30,7 @@ from avem.models.hmm_model import Encoded, HMMModel
 from avem.models.param_info import check_level, check_seed
 from avem.models.params import effects_in, effects_out, param_info, params_in, params_out
 from avem.models.simulate import Simulation, simulate
-from avem.results import tables
+from avem.results import _hmm_residuals, tables
 from avem.results._common import (
     bound_name,
     check_posterior,
@@ -214,6 +221,37 @@ class HMMFit:
         mean, cov = effects_out(self.model, *self._infer(encoded))
         return self._effects_table(encoded.panel.subjects, mean, cov, level)
 
+    # --- does the model hold? --------------------------------------------------------------------
+
+    def residuals(
+        self,
+        data: Any = None,
+        kind: str = "forecast",
+        *,
+        discrete: str = "randomised",
+        effects: str = "fitted",
+        seed: int = 0,
+    ) -> Any:
+        """Rows x outcomes: normal pseudo-residuals, NaN where missing.
+
+        Standard normal if the model holds. ``kind="forecast"``: of each value given the rows before
+        it in its sequence; ``"ordinary"``: given all others. Counts, choices and labels get a
+        random point of the stretch that their value is, by `seed` (``discrete="mid"``: its middle).
+        ``effects="drawn"``: at one draw of every subject's effects instead of their means, which
+        makes up for these having been fitted to the same rows.
+        """
+        return _hmm_residuals.residuals(self, data, kind, discrete, effects, seed)
+
+    def whiteness(
+        self, lags: int = 5, data: Any = None, effects: str = "drawn", seed: int = 0
+    ) -> pd.DataFrame:
+        """Per outcome, tests of the forecast residuals, pooled over sequences.
+
+        ``p_white``: no autocorrelation at lags 1 to `lags` (Ljung-Box); ``p_normal``: no skewness
+        or excess kurtosis (Jarque-Bera).
+        """
+        return _hmm_residuals.whiteness(self, lags, data, effects, seed)
+
     # --- simulation, pictures, files ------------------------------------------------------------
 
     def simulate(
@@ -278,6 +316,11 @@ class HMMFit:
     def _marginal(self) -> Marginal:
         effects, data = effects_in(self.model, self.effects_mean), self._own_data
         return marginal(make_em(self.model, data), data.layout, self.theta, effects)
+
+    @cached_property
+    def _nodes(self) -> PosteriorNodes:
+        """Of the posterior of its own subjects' effects."""
+        return posterior_nodes(self._marginal, self._own_data.layout)
 
     @cached_property
     def _curvature(self) -> Curvature:

@@ -8,14 +8,13 @@ import numpy as np
 import pandas as pd
 
 from avem.data import Panel
-from avem.data.expressions import compile_side
 from avem.data.folds import subject_folds, time_folds, with_hidden, with_rows
 from avem.errors import ModelError
-from avem.families import Custom
 from avem.inference.rounds import Rounds, speaking_of
 from avem.inference.stop import Stop
 from avem.mixed_hmm import MixedHMM
-from avem.models.hmm_model import HMMModel, Specification
+from avem.models.hmm_model import HMMModel
+from avem.models.memory import refuse_memory
 from avem.models.param_info import check_count, check_seed
 from avem.results.cross_validation import CrossValidation
 
@@ -113,7 +112,7 @@ def _parts(model: MixedHMM, panel: Panel, folds: Any, by: Any, seed: Any) -> lis
     check_seed(seed)
     if by == "subjects":
         return subject_folds(panel, folds, seed, n_needed=2 if model._group else 1)
-    _refuse_memory(model.spec)
+    refuse_memory(model.spec, "by='time' hides stretches of the outcomes", "by='subjects'")
     return time_folds(panel, folds)
 
 
@@ -146,24 +145,3 @@ def _count_values(model: HMMModel, panel: Panel) -> np.ndarray:
     seen = ~np.isnan(model.read(panel).Y)
     per_row = seen[:, model.outcome_columns].sum(axis=1)
     return np.bincount(panel.row_subject, per_row, panel.n_subjects).astype(np.int64)
-
-
-def _refuse_memory(spec: Specification) -> None:
-    """Raise where hiding a value would change what is said of others, not only leave it out."""
-    names = {name for outcome in spec.outcomes for name in outcome.formula.outcomes}
-    chain = [spec.transition, *([] if spec.initial is None else [spec.initial])]
-    for formula in spec.formulas:
-        atoms = [atom for side in formula.sides for atom in compile_side(side)[1].values()]
-        read = [set(atom.columns) if formula in chain else atom.lagged for atom in atoms]
-        used = sorted(names & set().union(*read))
-        if used:
-            raise ModelError(
-                f"by='time' hides stretches of the outcomes, and {formula.text!r} reads "
-                f"{', '.join(used)} from other rows: the rest would not have the same likelihood "
-                "without them. Use by='subjects'."
-            )
-    if any(isinstance(o.family, Custom) and o.family.update is not None for o in spec.outcomes):
-        raise ModelError(
-            "by='time' hides stretches of the outcomes, and a custom family with a history reads "
-            "them: the rest would not have the same likelihood without them. Use by='subjects'."
-        )

@@ -50,6 +50,18 @@ class Source:
             made = nw.from_dict(arrays, backend=self.backend).to_native()
         return nw.from_native(made, eager_only=True) if self.wrapped else made
 
+    def table_like(self, table: pd.DataFrame) -> Any:
+        """Return a table with the source's rows as the caller's kind of frame."""
+        if self.index is not None:
+            made: Any = table.set_axis(self.index, axis=0)
+        elif self.backend is nw.Implementation.POLARS:
+            made = nw.from_native(table, eager_only=True).to_polars()
+        elif self.backend is nw.Implementation.PYARROW:
+            made = nw.from_native(table, eager_only=True).to_arrow()
+        else:
+            made = table
+        return nw.from_native(made, eager_only=True) if self.wrapped else made
+
     def rows(self, keep: np.ndarray) -> "Source":
         """Return the source of the rows where `keep` is true."""
         index = None if self.index is None else self.index[keep]

@@ -22,7 +22,7 @@ exclude_patterns = ["_ext", "_static"]
 
 nb_custom_formats = {".md": "pages.read"}
 nb_execution_mode = "auto"
-nb_execution_timeout = 600
+nb_execution_timeout = 1800  # seconds for one block; busy machines are slow
 nb_execution_in_temp = True
 nb_output_stderr = "warn"  # a page that warns fails the build
 suppress_warnings = ["mystnb.exec"]  # reported by pages.py, with page and line
@@ -38,8 +38,9 @@ _about = {"argv": _start, "display_name": "avem docs", "language": "python"}
 (_kernel / "kernel.json").write_text(json.dumps(_about), encoding="utf-8")
 logging.getLogger("traitlets").setLevel(logging.WARNING)
 os.environ["JUPYTER_PATH"] = str(_kernel.parents[1])
-os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(_shared.name) / "compiled")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(_shared.name) / "compiled"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # compiling on a busy machine is no news
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 _path = [str(HERE.parent), str(HERE.parent / "examples"), os.environ.get("PYTHONPATH", "")]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _path))

@@ -21,13 +21,13 @@ _OUT = 0.05
 def check_figure(check: Check, figsize: Size | None) -> Figure:
     """A panel per statistic."""
     table = check.table
-    figure, axes = panels(len(table), None, figsize, (2.9, 2.3), 4)
+    figure, axes = panels(len(table), None, figsize, (2.9 if len(table) > 2 else 4.4, 2.3), 4)
     for ax, row, drawn in zip(axes, table.to_dict("records"), check.simulated.T, strict=True):
         _draw(ax, row, drawn[~np.isnan(drawn)])
     done = len(check.simulated)
     figure.suptitle(
         f"Statistics of {done:,} simulated data sets, effects {check.effects} (line: the data)",
-        fontsize="medium" if len(table) > 2 else "small",
+        fontsize="medium" if len(table) > 1 else "x-small",
     )
     return figure
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from avem.results._figures import DARK, GREY, OKABE_ITO, Size, panels, plain
+from avem.results._figures import DARK, GREY, Size, panels, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,8 +48,8 @@ def _draw(ax: Axes, table: Any, names: list[str]) -> None:
     middle, lower, upper = (table[key].to_numpy(float) for key in ("difference", "lower", "upper"))
     away = (lower > 0) | (upper < 0)
     ax.axvline(0, color=GREY, lw=0.8, zorder=0)
-    for here, color in ((away, OKABE_ITO[1]), (~away, OKABE_ITO[0])):
-        ax.hlines(place[here], lower[here], upper[here], color=color, lw=1.6)
+    for here, color in ((away, DARK), (~away, GREY)):
+        ax.hlines(place[here], lower[here], upper[here], color=color, lw=1.8)
     ax.plot(middle, place, "o", color=DARK, ms=4.5, gid="difference")
     crowded = len(names) > 60
     if not crowded:

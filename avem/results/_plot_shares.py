@@ -38,7 +38,7 @@ def occupancy_figure(
 
 
 def _subjects_figure(fit: HMMFit, ax: Axes | None, figsize: Size | None) -> Figure:
-    table = fit.occupancy(by="subject")
+    table = fit.occupancy(by=fit._panel(None).row_subject)  # quick: its errors are not drawn
     n, states = len(fit.subjects), fit.model.n_states
     share = table["share"].to_numpy().reshape(n, states)
     order = np.lexsort(share[:, ::-1].T)

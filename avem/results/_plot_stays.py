@@ -42,7 +42,6 @@ def _number(rows: Any) -> str:
 
 
 def _draw_lengths(ax: Axes, table: Any, color: str) -> None:
-    ax.set_ylim(bottom=0)
     if not len(table):
         ax.text(0.5, 0.5, "No stay was seen to begin.", ha="center", transform=ax.transAxes)
         return
@@ -78,7 +77,7 @@ def stationary_figure(
 ) -> Figure:
     """Every state's share: the group's with its interval, and the subjects' where they differ."""
     n, table = fit.model.n_states, fit.stationary(level=level)
-    figure, (panel,) = panels(1, ax, figsize, (1.8 + 0.9 * n, 3.4), 1)
+    figure, (panel,) = panels(1, ax, figsize, (max(4.2, 1.8 + 0.9 * n), 3.4), 1)
     share = table["share"].to_numpy()
     moves = fit.model.structure.moves
     differ = bool(moves) and (bool(moves[0].z_cols) or len(moves[0].terms) > 1)
@@ -100,8 +99,9 @@ def stationary_figure(
         tick.set(color=color, fontweight="bold")
     panel.set(xlim=(-0.6, n - 0.4), ylim=(0, 1), ylabel="share of time")
     where = at_words(moves).strip()
-    title = "Shares in the long run" + (f",\n{where}" if where else "")
+    title = "Shares in the long run"
     if differ and fit.panel is not None:
         title += " (dots: subjects)"
+    title += f",\n{where}" if where else ""
     panel.set_title(title, fontsize="medium")
     return figure

@@ -370,6 +370,32 @@ class SSMFit:
         rng = np.random.default_rng(seed)
         return simulate_ssm(self.model, self.params, panel, rng, fixed, self.info.max_radius)
 
+    def report(
+        self,
+        path: str | PathLike[str],
+        *,
+        timelines: Any = None,
+        thorough: bool | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        """Write one self-contained HTML page about the fit, to read, send and print.
+
+        Parameters
+        ----------
+        timelines
+            Whose rows can be looked at one by one. None: all subjects, or as many as keep the page
+            at some megabytes. A number: so many, from the shortest to the longest. A list of
+            labels: these.
+        thorough
+            Whether to compute standard errors and the diagnosis of anchoring, which can take longer
+            than all the rest; by default where the panel is small, or they are known already.
+        progress
+            Say what is going on; by default in a terminal.
+        """
+        from avem.results.report import write_report
+
+        write_report(self, path, timelines=timelines, thorough=thorough, progress=progress)
+
     def with_data(self, data: Any) -> SSMFit:
         """The same fit with its data back, for a fit that was loaded from a file."""
         return replace(self, panel=own_panel(self, data))

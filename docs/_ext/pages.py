@@ -29,6 +29,8 @@ warnings.filterwarnings("error", category=DeprecationWarning, module="__main__")
 """
 _CELL = re.compile(r"Cell In\[(\d+)\], line (\d+)")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_HANDS = 6
+"""Into so many stretches of equal work pages are put; Sphinx makes fewer."""
 _log = logging.getLogger(__name__)
 
 
@@ -50,18 +52,14 @@ def read(page: str) -> Any:
 
 
 def spread(app: Any, env: Any, names: list[str]) -> None:
-    """Put the pages whose code runs between the others: Sphinx deals pages out in stretches."""
+    """Mix pages with much code and pages with little: Sphinx deals pages out in stretches."""
 
-    def runs(name: str) -> bool:
+    def length(name: str) -> int:
         page = Path(env.doc2path(name))
-        return page.suffix == ".md" and bool(code(page.read_text(encoding="utf-8")))
+        return len(code(page.read_text(encoding="utf-8"))) if page.suffix == ".md" else 0
 
-    rest = sorted(name for name in names if not runs(name))
-    busy = sorted(set(names) - set(rest))
-    places = [
-        ((n + 0.5) / len(group), name) for group in (busy, rest) for n, name in enumerate(group)
-    ]
-    names[:] = [name for _, name in sorted(places)]
+    ordered = sorted(names, key=lambda name: (-length(name), name))
+    names[:] = [name for first in range(_HANDS) for name in ordered[first::_HANDS]]
 
 
 def report_failures(app: Any, env: Any) -> None:

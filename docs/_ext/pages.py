@@ -68,12 +68,12 @@ def report_failures(app: Any, env: Any) -> None:
         run = about.get("exec_data")
         if run is None or run["succeeded"]:
             continue
-        text = _COLOURS.sub("", run["traceback"] or "")
+        text = _COLOURS.sub("", run["traceback"] or "").rpartition("-" * 75)[2].strip()
         blocks, found = code(Path(env.doc2path(name)).read_text(encoding="utf-8")), None
         for number, line in _CELL.findall(text):
             found = blocks[int(number) - 2].line + int(line) - 1  # the first cell is the set-up
             break
-        says = text.strip().splitlines()[-1] if text.strip() else run["error"]
+        says = text.splitlines()[-1] if text else run["error"]
         _log.warning(
             "the code of this page failed: %s\n%s", says, text, location=(name, found), type="code"
         )

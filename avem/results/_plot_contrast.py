@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from avem.results._figures import DARK, GREY, Size, panels, plain
+from avem.results._plot_effects import LABELLED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +35,8 @@ def contrast_figure(table: pd.DataFrame, level: float, figsize: Size | None) -> 
         ]
     keys = list(dict.fromkeys(what))
     n = max(int((what == key).sum()) for key in keys)
-    figure, axes = panels(len(keys), None, figsize, (3.8, max(1.7, 1.1 + 0.26 * n)), 3)
+    tall = max(1.7, 1.1 + 0.26 * n) if n <= LABELLED else 5.4
+    figure, axes = panels(len(keys), None, figsize, (4.2, tall), 3)
     for ax, key in zip(axes, keys, strict=True):
         own = (what == key).to_numpy()
         _draw(ax, table[own], [pair for pair, here in zip(pairs, own, strict=True) if here])
@@ -44,17 +46,19 @@ def contrast_figure(table: pd.DataFrame, level: float, figsize: Size | None) -> 
 
 
 def _draw(ax: Axes, table: Any, names: list[str]) -> None:
+    crowded = len(names) > LABELLED
+    if crowded:
+        table = table.sort_values(by="difference", ascending=False)
     place = np.arange(len(table))[::-1]
     middle, lower, upper = (table[key].to_numpy(float) for key in ("difference", "lower", "upper"))
     away = (lower > 0) | (upper < 0)
     ax.axvline(0, color=GREY, lw=0.8, zorder=0)
     for here, color in ((away, DARK), (~away, GREY)):
-        ax.hlines(place[here], lower[here], upper[here], color=color, lw=1.8)
-    ax.plot(middle, place, "o", color=DARK, ms=4.5, gid="difference")
-    crowded = len(names) > 60
+        ax.hlines(place[here], lower[here], upper[here], color=color, lw=0.8 if crowded else 1.8)
+    ax.plot(middle, place, "o", color=DARK, ms=1.5 if crowded else 4.5, gid="difference")
     if not crowded:
         ax.set_yticks(place, names, fontsize="small")
     else:
         ax.set_yticks([])
-        ax.set_ylabel(f"{len(names):,} pairs")
+        ax.set_ylabel(f"{len(names):,} pairs, sorted")
     ax.set_ylim(-0.7, len(table) - 0.3)

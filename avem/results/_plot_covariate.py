@@ -20,6 +20,8 @@ def covariate_figure(
     """A panel per state that is left, or per outcome, or one for the long run."""
     on = choose_target(fit, name, on)
     table, colors = fit.covariate(name, on, **options), state_colors(fit.model.n_states)
+    if any(part.levels_of(name) is not None for part in fit.model.designs.parts):
+        table[name] = table[name].astype(str)  # levels that are numbers are not on a scale
     if on == "transitions":
         groups = [(f"from state {k}", own) for k, own in table.groupby("state")]
         lines, label, title = "to_state", "probability to go to", "Transition probabilities"

@@ -10,6 +10,7 @@ import pandas as pd
 from avem.data.frames import numbers
 from avem.results._figures import Size, panels, plain, state_colors, state_legend, write_dates
 from avem.results._plot_effects import LABELLED
+from avem.results.shares import means_subjects
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +24,7 @@ def occupancy_figure(
 ) -> Figure:
     """Stacked bars of subjects; over anything else, a line or points per state."""
     n = fit.model.n_states
-    subject = str(fit.columns["subject"])
-    if by is None or (isinstance(by, str) and by in {"subject", subject}):
+    if by is None or means_subjects(fit._panel(None), by):
         figure = _subjects_figure(fit, ax, figsize)
     else:
         table = fit.occupancy(by=by, level=level)

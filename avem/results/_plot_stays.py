@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _REST = 0.01
 """Lengths are drawn until no more than this share of stays is longer."""
+_ENOUGH = 5
+"""Or until fewer stays than this are left to judge by."""
 
 
 def dwell_figure(fit: HMMFit, level: float | None, figsize: Size | None) -> Figure:
@@ -50,7 +52,7 @@ def _draw_lengths(ax: Axes, table: Any, color: str) -> None:
     )
     beyond = np.flatnonzero((1 - np.cumsum(decoded) < _REST) & (1 - np.cumsum(implied) < _REST))
     last = int(beyond[0]) + 1 if len(beyond) else len(length)
-    known = table["at_risk"].to_numpy() > 0
+    known = table["at_risk"].to_numpy() >= _ENOUGH
     last = max(3, min(last, int(known.sum())))
     length, decoded, implied = length[:last], decoded[:last], implied[:last]
     ax.bar(length, decoded, 0.8 if last <= 40 else 1.0, color=color, alpha=0.45, gid="decoded")

@@ -28,13 +28,19 @@ def occupancy_table(fit: HMMFit, by: Any, level: float) -> pd.DataFrame:
     """The table of `fit.occupancy`."""
     check_level(level)
     panel = fit._panel(None)
-    subject = str(fit.columns["subject"])
-    if isinstance(by, str) and by in {"subject", subject}:
+    if means_subjects(panel, by):
         return _of_subjects(fit, panel, level)
     table = fit.state_probabilities()
     chances = np.stack([np.asarray(table[f"state_{k}"]) for k in range(fit.model.n_states)], axis=1)
     name, values = _values(panel, by)
     return _of_groups(chances, panel.row_subject, name, values, level)
+
+
+def means_subjects(panel: Panel, by: Any) -> bool:
+    """Whether `by` asks for every subject: its column, or that word where no column has it."""
+    if not isinstance(by, str):
+        return False
+    return by == panel.subject or (by == "subject" and by not in panel.table.columns)
 
 
 def _values(panel: Panel, by: Any) -> tuple[str | None, pd.Series | None]:
@@ -58,7 +64,10 @@ def _of_groups(
     """Shares of the rows of each group, with errors as of a sample of subjects."""
     codes, labels = np.zeros(len(chances), int), np.zeros(1)
     if values is not None:
-        codes, labels = pd.factorize(values, sort=True)
+        try:
+            codes, labels = pd.factorize(values, sort=True)
+        except TypeError:  # numbers and text together have no order
+            codes, labels = pd.factorize(values)
     known = codes >= 0
     if not known.any():
         raise DataError(f"The column {name!r} has no values to group by.")

@@ -1,5 +1,7 @@
 """Dwell times, long-run shares and occupancy: linear algebra, enumeration, counting, simulation."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,8 @@ from scipy.stats import norm, t
 
 import avem
 from avem.errors import DataError, ModelError
+from avem.inference.score import Curvature
+from avem.models.free import find_free
 from avem.results._runs import find_runs, mean_stay
 from tests.brute import enumerate_paths
 from tests.results.kinds import CHAIN, KINDS, fit_from, fit_of
@@ -155,6 +159,24 @@ def test_dwell_of_subjects():
     table = fit.dwell(by="subject", level=None)
     np.testing.assert_allclose(table["expected"].to_numpy()[::2], 1 / up, rtol=1e-10)
     np.testing.assert_allclose(table["expected"].to_numpy()[1::2], 1 / down, rtol=1e-10)
+
+
+def test_intervals_of_subjects_know_that_effects_are_uncertain():
+    """With parameters as good as known, all that is left is the posterior of the effects."""
+    fit = replace(fit_of("moving"))
+    free = find_free(fit.model, fit.theta, (), np.full(1, 1e-9), np.full(3, 1e-9))
+    fit.__dict__["_curvature"] = Curvature(free, 1e16 * np.eye(free.size), np.zeros((8, free.size)))
+    x = fit.panel.table.dropna(subset=["y"]).groupby("who")["x"].mean().to_numpy()
+    up, down = subject_moves(x, fit.effects_mean)
+    dwell = fit.dwell(by="subject")
+    # The log odds of staying are minus those of leaving, whose effect has an sd of 0.1.
+    np.testing.assert_allclose(dwell["se"][::2], (1 / up - 1) * 0.1, rtol=1e-6)
+    half = t.ppf(0.975, 7) * 0.1
+    np.testing.assert_allclose(dwell["upper"][::2], 1 + (1 / up - 1) * np.exp(half), rtol=1e-6)
+    # d log(share / (1 - share)) = (1 - up) d logit(up) - (1 - down) d logit(down)
+    share = up / (up + down)
+    spread = 0.1 * np.hypot(1 - up, 1 - down) * share * (1 - share)
+    np.testing.assert_allclose(fit.stationary(by="subject")["se"][1::2], spread, rtol=1e-6)
 
 
 def test_by_what_is_said_where_it_cannot_be():

@@ -31,7 +31,7 @@ from avem.models.hmm_model import Encoded, HMMModel
 from avem.models.param_info import check_level, check_seed
 from avem.models.params import effects_in, effects_out, param_info, params_in, params_out
 from avem.models.simulate import Simulation, simulate
-from avem.results import _hmm_residuals, shares, stays, tables
+from avem.results import _hmm_predict, _hmm_residuals, _score, shares, stays, tables
 from avem.results._common import (
     bound_name,
     check_posterior,
@@ -151,6 +151,24 @@ class HMMFit:
             found.loglik + self._jacobian(encoded), found.error, int((found.quality == 0).sum())
         )
 
+    def score(self, data: Any = None) -> float:
+        """Mean log predictive density per observed row of `data`: higher is better.
+
+        In the user's units (log probability for counts and labels), so that models of the same
+        outcomes compare on the same rows. Always at the fitted parameters, effects and states
+        integrated out. What is conditioned on:
+
+        - a subject that the fit does not know: nothing else, log p(all its rows);
+        - a subject of the fit: all its rows in the fit, log p(its rows in the fit and in `data`)
+          - log p(its rows in the fit). So its effect is as the fit's rows tell it, and a sequence
+          that goes on in `data` (the same subject and sequence, later times) goes on from the state
+          where it was. Rows that the fit has seen are refused.
+
+        Without `data`: of the rows of the fit itself, each subject taken as new, which says nothing
+        of rows that the parameters were not fitted to.
+        """
+        return _score.score(self, data)
+
     @property
     def n_params(self) -> int:
         """How many parameters were estimated."""
@@ -228,6 +246,36 @@ class HMMFit:
         encoded = self._encode(data)
         mean, cov = effects_out(self.model, *self._infer(encoded))
         return self._effects_table(encoded.panel.subjects, mean, cov, level)
+
+    # --- later, and one step ahead ----------------------------------------------------------------
+
+    def predict(
+        self,
+        horizon: int = 10,
+        data: Any = None,
+        *,
+        future: Any = None,
+        of: str = "outcomes",
+        level: float = 0.95,
+        effects: str = "integrated",
+    ) -> Any:
+        """Per sequence, step beyond its end and outcome: mean, sd and interval.
+
+        Of the mixture over states and effects, by its own quantiles; of labels, a row for each
+        `level` with its probability as `mean`. ``future`` is a frame with the covariates of the
+        steps ahead, where the model has any. With `data`, what happened so far: subjects of the fit
+        keep what is known of their effects, those of others come from these rows.
+        ``effects="fitted"`` leaves out that effects are not known exactly; ``of="states"`` gives
+        the probabilities of the states.
+        """
+        return _hmm_predict.predict(self, horizon, data, future, of, level, effects)
+
+    def predictions(self, data: Any = None, level: float = 0.95, effects: str = "fitted") -> Any:
+        """Rows x (mean, sd, lower, upper of each outcome), given the rows before it.
+
+        Of labels, the probability of each level.
+        """
+        return _hmm_predict.predictions(self, data, level, effects)
 
     # --- does the model hold? --------------------------------------------------------------------
 
@@ -443,8 +491,9 @@ class HMMFit:
 
     @cached_property
     def plot(self) -> Plots:
-        """Pictures: `fit.plot.states()`, `effects`, `bound`, `emissions`, `transitions`, `gap`,
-        `occupancy`, `stationary`, `dwell`, `covariate`, `contrast`, `check`.
+        """Pictures: `fit.plot.states()`, `forecast`, `residuals`, `effects`, `emissions`,
+        `transitions`, `gap`, `bound`, `occupancy`, `stationary`, `dwell`, `covariate`, `contrast`,
+        `check`.
         """
         return Plots(self)
 

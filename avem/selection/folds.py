@@ -13,9 +13,9 @@ from avem.errors import ModelError
 from avem.inference.rounds import Rounds, speaking_of
 from avem.inference.stop import Stop
 from avem.mixed_hmm import MixedHMM
-from avem.models.hmm_model import HMMModel
 from avem.models.memory import refuse_memory
 from avem.models.param_info import check_count, check_seed
+from avem.results._score import held_out
 from avem.results.cross_validation import CrossValidation
 
 _BY = ("subjects", "time")
@@ -125,8 +125,8 @@ def _score_subjects(model: MixedHMM, panel: Panel, held: np.ndarray, options: An
     new = np.bincount(panel.row_subject, held, panel.n_subjects) > 0
     # Subjects are independent, and all of them together have the same shape for every fold:
     # to compile the likelihood once costs less than to leave out those that are not wanted.
-    score, n_values = fit.loglik(panel).by_subject, _count_values(fit.model, panel)
-    return fit.stop, np.where(new, score, 0.0), np.where(new, n_values, 0)
+    found = held_out(fit, panel)
+    return fit.stop, np.where(new, found.loglik, 0.0), np.where(new, found.n_values, 0)
 
 
 def _score_stretch(model: MixedHMM, panel: Panel, held: np.ndarray, options: Any) -> Score:
@@ -136,12 +136,5 @@ def _score_stretch(model: MixedHMM, panel: Panel, held: np.ndarray, options: Any
     fit = model.fit(others, **options)
     if fit.stop is Stop.INTERRUPTED:
         return fit.stop, np.zeros(panel.n_subjects), np.zeros(panel.n_subjects, np.int64)
-    score = fit.loglik(panel).by_subject - fit.loglik(others).by_subject
-    return fit.stop, score, _count_values(fit.model, panel) - _count_values(fit.model, others)
-
-
-def _count_values(model: HMMModel, panel: Panel) -> np.ndarray:
-    """(subjects,) observed outcome values that the model explains."""
-    seen = ~np.isnan(model.read(panel).Y)
-    per_row = seen[:, model.outcome_columns].sum(axis=1)
-    return np.bincount(panel.row_subject, per_row, panel.n_subjects).astype(np.int64)
+    found = held_out(fit, panel, others)
+    return fit.stop, found.loglik, found.n_values

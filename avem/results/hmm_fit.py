@@ -170,9 +170,7 @@ class HMMFit:
         model, table = self.model, self.table()
         estimates = Estimates(
             table=table,
-            rows=lambda theta: np.array(
-                [v for *_, v in tables.parameter_rows(model, params_out(model, theta))]
-            ),
+            rows=lambda theta: self.values_of(params_out(model, theta)),
             theta=self.theta,
             info=param_info(model),
             constant=tables.constant_rows(self, table),
@@ -263,6 +261,10 @@ class HMMFit:
     def theta(self) -> dict[str, np.ndarray]:
         """Parameters on the scale of the fit."""
         return params_in(self.model, self.params)
+
+    def values_of(self, params: dict[str, np.ndarray]) -> np.ndarray:
+        """The estimates that `table` would have with other parameters."""
+        return np.array([v for *_, v in tables.parameter_rows(self.model, params)])
 
     def _panel(self, data: Any) -> Panel:
         return panel_for(self, data)

@@ -15,8 +15,10 @@ from avem.families import Custom
 from avem.inference.rounds import Rounds, speaking_of
 from avem.inference.stop import Stop
 from avem.mixed_hmm import MixedHMM
+from avem.mixed_ssm import MixedSSM
 from avem.models.hmm_model import HMMModel, Specification
 from avem.models.param_info import check_count, check_seed
+from avem.models.ssm_model import SSMModel, SSMSpecification
 from avem.results.cross_validation import CrossValidation
 
 _BY = ("subjects", "time")
@@ -26,7 +28,7 @@ Score = tuple[Stop, np.ndarray, np.ndarray]
 
 
 def cross_validate(
-    model: MixedHMM,
+    model: MixedHMM | MixedSSM,
     data: Any,
     *,
     folds: int = 5,
@@ -44,7 +46,7 @@ def cross_validate(
     Parameters
     ----------
     model, data, subject, time, sequence
-        As for `MixedHMM.fit`.
+        As for `fit`.
     folds
         How many parts the data are cut into; each is held out once.
     by
@@ -55,7 +57,7 @@ def cross_validate(
     seed
         For dealing out the subjects, and for the fits.
     **fit_options
-        Further options of `MixedHMM.fit`.
+        Further options of `fit`.
     """
     panel = model._panel(data, subject, time, sequence)
     done = run_folds(model, panel, folds=folds, by=by, seed=seed, **fit_options)
@@ -65,7 +67,7 @@ def cross_validate(
 
 
 def run_folds(
-    model: MixedHMM,
+    model: MixedHMM | MixedSSM,
     panel: Panel,
     *,
     folds: int = 5,
@@ -103,7 +105,9 @@ def run_folds(
     return CrossValidation(pd.DataFrame(rows), pd.DataFrame(by_subject), by, int(folds))
 
 
-def _parts(model: MixedHMM, panel: Panel, folds: Any, by: Any, seed: Any) -> list[np.ndarray]:
+def _parts(
+    model: MixedHMM | MixedSSM, panel: Panel, folds: Any, by: Any, seed: Any
+) -> list[np.ndarray]:
     """For each fold, (rows,) bool: what is held out."""
     if by not in _BY:
         raise ModelError(f"by is {by!r}; available: {', '.join(_BY)}.")
@@ -112,12 +116,19 @@ def _parts(model: MixedHMM, panel: Panel, folds: Any, by: Any, seed: Any) -> lis
         raise ModelError("folds is 1; at least 2 are wanted: one is scored, the others are fitted.")
     check_seed(seed)
     if by == "subjects":
-        return subject_folds(panel, folds, seed, n_needed=2 if model._group else 1)
+        return subject_folds(panel, folds, seed, n_needed=2 if _has_effects(model) else 1)
     _refuse_memory(model.spec)
     return time_folds(panel, folds)
 
 
-def _score_subjects(model: MixedHMM, panel: Panel, held: np.ndarray, options: Any) -> Score:
+def _has_effects(model: MixedHMM | MixedSSM) -> bool:
+    own = isinstance(model.spec, SSMSpecification) and model.spec.random
+    return bool(own) or any(formula.groups for formula in model.spec.formulas)
+
+
+def _score_subjects(
+    model: MixedHMM | MixedSSM, panel: Panel, held: np.ndarray, options: Any
+) -> Score:
     """The held-out subjects as new ones."""
     fit = model.fit(with_rows(panel, ~held), **options)
     nothing = np.zeros(panel.n_subjects)
@@ -130,10 +141,11 @@ def _score_subjects(model: MixedHMM, panel: Panel, held: np.ndarray, options: An
     return fit.stop, np.where(new, score, 0.0), np.where(new, n_values, 0)
 
 
-def _score_stretch(model: MixedHMM, panel: Panel, held: np.ndarray, options: Any) -> Score:
+def _score_stretch(
+    model: MixedHMM | MixedSSM, panel: Panel, held: np.ndarray, options: Any
+) -> Score:
     """The held-out rows given all the others: p(all) / p(the others)."""
-    names = [name for outcome in model.spec.outcomes for name in outcome.formula.outcomes]
-    others = with_hidden(panel, names, held)
+    others = with_hidden(panel, sorted(_outcomes(model.spec)), held)
     fit = model.fit(others, **options)
     if fit.stop is Stop.INTERRUPTED:
         return fit.stop, np.zeros(panel.n_subjects), np.zeros(panel.n_subjects, np.int64)
@@ -141,17 +153,27 @@ def _score_stretch(model: MixedHMM, panel: Panel, held: np.ndarray, options: Any
     return fit.stop, score, _count_values(fit.model, panel) - _count_values(fit.model, others)
 
 
-def _count_values(model: HMMModel, panel: Panel) -> np.ndarray:
+def _count_values(model: HMMModel | SSMModel, panel: Panel) -> np.ndarray:
     """(subjects,) observed outcome values that the model explains."""
     seen = ~np.isnan(model.read(panel).Y)
     per_row = seen[:, model.outcome_columns].sum(axis=1)
     return np.bincount(panel.row_subject, per_row, panel.n_subjects).astype(np.int64)
 
 
-def _refuse_memory(spec: Specification) -> None:
+def _outcomes(spec: Specification | SSMSpecification) -> set[str]:
+    """The columns of all outcomes."""
+    if isinstance(spec, SSMSpecification):
+        return set(spec.formula.outcomes)
+    return {name for outcome in spec.outcomes for name in outcome.formula.outcomes}
+
+
+def _refuse_memory(spec: Specification | SSMSpecification) -> None:
     """Raise where hiding a value would change what is said of others, not only leave it out."""
-    names = {name for outcome in spec.outcomes for name in outcome.formula.outcomes}
-    chain = [spec.transition, *([] if spec.initial is None else [spec.initial])]
+    names = _outcomes(spec)
+    if isinstance(spec, SSMSpecification):
+        chain = [spec.state]
+    else:
+        chain = [spec.transition, *([] if spec.initial is None else [spec.initial])]
     for formula in spec.formulas:
         atoms = [atom for side in formula.sides for atom in compile_side(side)[1].values()]
         read = [set(atom.columns) if formula in chain else atom.lagged for atom in atoms]
@@ -162,6 +184,8 @@ def _refuse_memory(spec: Specification) -> None:
                 f"{', '.join(used)} from other rows: the rest would not have the same likelihood "
                 "without them. Use by='subjects'."
             )
+    if isinstance(spec, SSMSpecification):
+        return
     if any(isinstance(o.family, Custom) and o.family.update is not None for o in spec.outcomes):
         raise ModelError(
             "by='time' hides stretches of the outcomes, and a custom family with a history reads "

@@ -280,7 +280,8 @@ class MixedHMM:
         if needed - set(checked):
             raise ModelError(f"params lacks {', '.join(sorted(needed - set(checked)))}.")
         checked.setdefault("effect_covariance", np.zeros((0, 0)))
-        return simulate(model, checked, panel, np.random.default_rng(seed))
+        drawn = simulate(model, checked, panel, np.random.default_rng(seed))
+        return drawn._replace(frame=panel.table_like(drawn.frame))
 
     # --- inside ---------------------------------------------------------------------------------
 

@@ -276,7 +276,8 @@ class MixedSSM:
         if lacking:
             raise ModelError(f"params lacks {', '.join(sorted(lacking))}.")
         rng = np.random.default_rng(seed)
-        return simulate_ssm(model, checked, panel, rng, max_radius=max_radius)
+        drawn = simulate_ssm(model, checked, panel, rng, max_radius=max_radius)
+        return drawn._replace(frame=panel.table_like(drawn.frame))
 
     # --- inside ---------------------------------------------------------------------------------
 

@@ -86,7 +86,6 @@ app = _App(
     name="avem",
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

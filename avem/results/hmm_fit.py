@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pandas as pd
@@ -188,6 +188,12 @@ class HMMFit:
 
     # --- states ---------------------------------------------------------------------------------
 
+    @overload
+    def decode(self, data: pd.DataFrame) -> pd.Series: ...
+
+    @overload
+    def decode(self, data: Any = None) -> Any: ...
+
     def decode(self, data: Any = None) -> Any:
         """Most probable state of each row, from 0, in the data's own row order and index.
 
@@ -197,6 +203,12 @@ class HMMFit:
         encoded = self._encode(data)
         path = viterbi(self.model, encoded, self.theta, self._effects_for(encoded))
         return encoded.panel.like(path, "state")
+
+    @overload
+    def state_probabilities(self, data: pd.DataFrame) -> pd.DataFrame: ...
+
+    @overload
+    def state_probabilities(self, data: Any = None) -> Any: ...
 
     def state_probabilities(self, data: Any = None) -> Any:
         """Rows x states: p(state | all data of the sequence), in the data's own order and index."""
@@ -226,7 +238,8 @@ class HMMFit:
         if seed is not None:
             check_seed(seed)
         rng = np.random.default_rng(seed)
-        return simulate(self.model, self.params, panel, rng, fixed)
+        drawn = simulate(self.model, self.params, panel, rng, fixed)
+        return drawn._replace(frame=panel.table_like(drawn.frame))
 
     @cached_property
     def plot(self) -> Plots:

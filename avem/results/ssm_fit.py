@@ -283,7 +283,8 @@ class SSMFit:
         if seed is not None:
             check_seed(seed)
         rng = np.random.default_rng(seed)
-        return simulate_ssm(self.model, self.params, panel, rng, fixed, self.info.max_radius)
+        drawn = simulate_ssm(self.model, self.params, panel, rng, fixed, self.info.max_radius)
+        return drawn._replace(frame=panel.table_like(drawn.frame))
 
     def with_data(self, data: Any) -> SSMFit:
         """The same fit with its data back, for a fit that was loaded from a file."""

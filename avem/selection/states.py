@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import pandas as pd
 
@@ -18,9 +18,11 @@ from avem.models.param_info import check_count
 from avem.results._html import count
 from avem.results.cross_validation import CrossValidation
 from avem.results.hmm_fit import HMMFit
-from avem.results.selection import CRITERIA, NAMES, Selection
+from avem.results.selection import CRITERIA, NAMES, Fit, Selection
 from avem.results.ssm_fit import SSMFit
 from avem.selection.folds import run_folds
+
+Made = TypeVar("Made", covariant=True)
 
 _TYPES = {
     "n_params": "Int64",
@@ -40,8 +42,15 @@ _PLAN = ("folds", "by", "seed")
 """Options of the cross-validation."""
 
 
+class Fits(Protocol[Made]):
+    """A model, by what its `fit` returns: `MixedHMM` or `MixedSSM`."""
+
+    @property
+    def fit(self) -> Callable[..., Made]: ...
+
+
 def select(
-    model: MixedHMM | MixedSSM,
+    model: Fits[Fit],
     data: Any,
     states: Iterable[int] | None = None,
     *,
@@ -52,7 +61,7 @@ def select(
     time: str | None = None,
     sequence: str | None = None,
     **fit_options: Any,
-) -> Selection:
+) -> Selection[Fit]:
     """Fits with each number of states, their criteria, and the best of them.
 
     A number of states that cannot be fitted leaves a row that says why. Ctrl-C keeps what there is.
@@ -78,6 +87,11 @@ def select(
         Further options of `fit`. The criteria are those of a maximum likelihood fit:
         ``refine="adaptive"`` unless something else is given here.
     """
+    if not isinstance(model, MixedHMM | MixedSSM):
+        raise ModelError(
+            f"select got a {type(model).__name__}; a model is wanted: MixedHMM(...) or "
+            "MixedSSM(...)."
+        )
     kind = SSM if isinstance(model, MixedSSM) else HMM
     counts, plan = _counts(model, states, latent), _plan(cv)
     available = [name for name in CRITERIA if name != "icl" or kind is HMM]
@@ -88,7 +102,7 @@ def select(
     if fit_options.get("method", "avem") not in MARGINAL:
         fit_options.setdefault("refine", "adaptive")
     panel = model._panel(data, subject, time, sequence)
-    fits: dict[int, HMMFit | SSMFit] = {}
+    fits: dict[int, Any] = {}
     scores: dict[int, CrossValidation] = {}
     rows: list[dict[str, Any]] = []
     failures: list[AvemError] = []

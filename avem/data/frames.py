@@ -52,11 +52,8 @@ class Source:
 
     def table(self, table: pd.DataFrame) -> Any:
         """Return a whole table, whose columns may hold anything, as the caller's kind of frame."""
-        if self.index is not None:
-            made: Any = table.set_axis(self.index)
-        elif self.backend is nw.Implementation.PANDAS:
-            made = table
-        else:
+        made: Any = table
+        if self.index is None and self.backend is not nw.Implementation.PANDAS:
             columns = {str(name): _plain(pd.Series(table[name])) for name in table}
             made = nw.from_dict(columns, backend=self.backend).to_native()
         return nw.from_native(made, eager_only=True) if self.wrapped else made

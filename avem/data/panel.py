@@ -131,7 +131,8 @@ class Panel:
 
     def table_like(self, table: pd.DataFrame) -> Any:
         """Return a table with the panel's rows as the caller's kind of frame."""
-        return self.source.table(table)
+        index = self.source.index
+        return self.source.table(table if index is None else table.set_axis(index))
 
     def _per_row(self, values: ArrayLike, name: str) -> np.ndarray:
         array = np.asarray(values)

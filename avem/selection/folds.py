@@ -8,17 +8,16 @@ import numpy as np
 import pandas as pd
 
 from avem.data import Panel
-from avem.data.expressions import compile_side
 from avem.data.folds import subject_folds, time_folds, with_hidden, with_rows
 from avem.errors import ModelError
-from avem.families import Custom
 from avem.inference.rounds import Rounds, speaking_of
 from avem.inference.stop import Stop
 from avem.mixed_hmm import MixedHMM
 from avem.mixed_ssm import MixedSSM
-from avem.models.hmm_model import HMMModel, Specification
+from avem.models.memory import all_outcomes, refuse_memory
 from avem.models.param_info import check_count, check_seed
-from avem.models.ssm_model import SSMModel, SSMSpecification
+from avem.models.ssm_model import SSMSpecification
+from avem.results._score import held_out
 from avem.results.cross_validation import CrossValidation
 
 _BY = ("subjects", "time")
@@ -117,7 +116,7 @@ def _parts(
     check_seed(seed)
     if by == "subjects":
         return subject_folds(panel, folds, seed, n_needed=2 if _has_effects(model) else 1)
-    _refuse_memory(model.spec)
+    refuse_memory(model.spec, "by='time' hides stretches of the outcomes", "by='subjects'")
     return time_folds(panel, folds)
 
 
@@ -137,57 +136,17 @@ def _score_subjects(
     new = np.bincount(panel.row_subject, held, panel.n_subjects) > 0
     # Subjects are independent, and all of them together have the same shape for every fold:
     # to compile the likelihood once costs less than to leave out those that are not wanted.
-    score, n_values = fit.loglik(panel).by_subject, _count_values(fit.model, panel)
-    return fit.stop, np.where(new, score, 0.0), np.where(new, n_values, 0)
+    found = held_out(fit, panel)
+    return fit.stop, np.where(new, found.loglik, 0.0), np.where(new, found.n_values, 0)
 
 
 def _score_stretch(
     model: MixedHMM | MixedSSM, panel: Panel, held: np.ndarray, options: Any
 ) -> Score:
     """The held-out rows given all the others: p(all) / p(the others)."""
-    others = with_hidden(panel, sorted(_outcomes(model.spec)), held)
+    others = with_hidden(panel, sorted(all_outcomes(model.spec)), held)
     fit = model.fit(others, **options)
     if fit.stop is Stop.INTERRUPTED:
         return fit.stop, np.zeros(panel.n_subjects), np.zeros(panel.n_subjects, np.int64)
-    score = fit.loglik(panel).by_subject - fit.loglik(others).by_subject
-    return fit.stop, score, _count_values(fit.model, panel) - _count_values(fit.model, others)
-
-
-def _count_values(model: HMMModel | SSMModel, panel: Panel) -> np.ndarray:
-    """(subjects,) observed outcome values that the model explains."""
-    seen = ~np.isnan(model.read(panel).Y)
-    per_row = seen[:, model.outcome_columns].sum(axis=1)
-    return np.bincount(panel.row_subject, per_row, panel.n_subjects).astype(np.int64)
-
-
-def _outcomes(spec: Specification | SSMSpecification) -> set[str]:
-    """The columns of all outcomes."""
-    if isinstance(spec, SSMSpecification):
-        return set(spec.formula.outcomes)
-    return {name for outcome in spec.outcomes for name in outcome.formula.outcomes}
-
-
-def _refuse_memory(spec: Specification | SSMSpecification) -> None:
-    """Raise where hiding a value would change what is said of others, not only leave it out."""
-    names = _outcomes(spec)
-    if isinstance(spec, SSMSpecification):
-        chain = [spec.state]
-    else:
-        chain = [spec.transition, *([] if spec.initial is None else [spec.initial])]
-    for formula in spec.formulas:
-        atoms = [atom for side in formula.sides for atom in compile_side(side)[1].values()]
-        read = [set(atom.columns) if formula in chain else atom.lagged for atom in atoms]
-        used = sorted(names & set().union(*read))
-        if used:
-            raise ModelError(
-                f"by='time' hides stretches of the outcomes, and {formula.text!r} reads "
-                f"{', '.join(used)} from other rows: the rest would not have the same likelihood "
-                "without them. Use by='subjects'."
-            )
-    if isinstance(spec, SSMSpecification):
-        return
-    if any(isinstance(o.family, Custom) and o.family.update is not None for o in spec.outcomes):
-        raise ModelError(
-            "by='time' hides stretches of the outcomes, and a custom family with a history reads "
-            "them: the rest would not have the same likelihood without them. Use by='subjects'."
-        )
+    found = held_out(fit, panel, others)
+    return fit.stop, found.loglik, found.n_values

@@ -28,6 +28,8 @@ METHODS = {
     "hmm": {
         "decode": lambda fit, data: fit.decode(data),
         "state_probabilities": lambda fit, data: fit.state_probabilities(data),
+        "predictions": lambda fit, data: fit.predictions(data),
+        "residuals": lambda fit, data: fit.residuals(data),
         "simulate": lambda fit, data: fit.simulate(data, seed=1).frame,
     },
     "ssm": {

@@ -40,7 +40,7 @@ def latent_states(frame: pd.DataFrame) -> np.ndarray:
     assert_type(fit, avem.SSMFit)
     best = avem.select(model, frame, latent=range(1, 3)).best
     assert_type(best, avem.SSMFit)
-    ahead: pd.DataFrame = best.forecast(horizon=5)
+    ahead: pd.DataFrame = best.predict(horizon=5)
     print(ahead, fit.whiteness())
     return fit.transitions
 

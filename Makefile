@@ -6,7 +6,7 @@ JOBS = 2
 BIN = .venv/bin
 PIP_INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow lint bench package clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -23,6 +23,10 @@ lint: .venv/.done-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# Builds sdist and wheel into dist/, and tries the wheel in an empty environment of $(PYTHON).
+package:
+	$(PYTHON) tools/check_package.py
 
 bench: .venv/.done-bench
 	$(BIN)/python bench/run.py

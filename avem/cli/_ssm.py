@@ -83,7 +83,7 @@ def fit_ssm(
     import avem
 
     model = avem.MixedSSM(
-        outcomes if "~" in outcomes else _names(outcomes),
+        read_names(outcomes),
         n_latent,
         **_given(
             subject=subject,
@@ -116,7 +116,7 @@ def _finish(fitted: Any, data: Any, out: Path, horizon: int, future: Any, plots:
     left_out = set() if fitted.model.n_effects else {"effects"}
     if horizon:
         try:
-            tables["forecast"] = fitted.forecast(horizon, future=future)
+            tables["forecast"] = fitted.predict(horizon, future=future)
         except DataError as error:  # of the forecast alone: the fit is as good without it
             typer.echo(f"avem: note: no forecast. {error} Here that is --future FILE.", err=True)
     written += write_tables(tables, out)
@@ -127,6 +127,11 @@ def _finish(fitted: Any, data: Any, out: Path, horizon: int, future: Any, plots:
     written.append("report.html")
     written += write_plots(fitted, shown if plots else [], out, forecast=ahead)
     say_written(fitted, written, out)
+
+
+def read_names(text: str) -> str | list[str]:
+    """Outcomes as they were typed: a formula, or names with commas between them."""
+    return text if "~" in text else _names(text)
 
 
 def _names(text: str) -> list[str]:

@@ -50,6 +50,14 @@ class Source:
             made = nw.from_dict(arrays, backend=self.backend).to_native()
         return nw.from_native(made, eager_only=True) if self.wrapped else made
 
+    def table(self, table: pd.DataFrame) -> Any:
+        """Return a whole table, whose columns may hold anything, as the caller's kind of frame."""
+        made: Any = table
+        if self.index is None and self.backend is not nw.Implementation.PANDAS:
+            columns = {str(name): _plain(pd.Series(table[name])) for name in table}
+            made = nw.from_dict(columns, backend=self.backend).to_native()
+        return nw.from_native(made, eager_only=True) if self.wrapped else made
+
     def rows(self, keep: np.ndarray) -> "Source":
         """Return the source of the rows where `keep` is true."""
         index = None if self.index is None else self.index[keep]
@@ -90,6 +98,14 @@ def to_pandas(frame: Any) -> tuple[pd.DataFrame, Source]:
             "pandas frame."
         ) from error
     return table, Source(narwhal.implementation, index, wrapped)
+
+
+def _plain(values: pd.Series) -> Any:
+    """Return a column as every kind of frame takes it: numbers as an array, the rest as a list."""
+    if isinstance(values.dtype, np.dtype) and values.dtype.kind in "biuf":
+        return values.to_numpy()
+    missing = values.isna().tolist()
+    return [None if gone else x for x, gone in zip(values.tolist(), missing, strict=True)]
 
 
 def _kind(thing: object) -> str:

@@ -50,11 +50,17 @@ def _states_given(kernel, theta, f, chunk, kind):
 
 @in_float64
 def states_given(
-    model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray, kind: str
+    model: HMMModel,
+    data: Encoded,
+    theta: Params,
+    effects: np.ndarray,
+    kind: str,
+    rows: np.ndarray | slice = slice(None),
 ) -> np.ndarray:
     """(rows, states) p(U_t = k | f_i and rows ``"before"`` t in its sequence, or all ``"others"``).
 
-    `effects` are (d, subjects), or (nodes, d, subjects) for (rows, nodes, states).
+    `effects` are (d, subjects), or (nodes, d, subjects) for (rows, nodes, states). `rows` are
+    those wanted.
     """
     em, nodes = make_em(model, data), effects if effects.ndim == 3 else effects[None]
     found = []
@@ -65,7 +71,7 @@ def states_given(
         )
         if not all(np.isfinite(loglik).all() for _, loglik in passes):
             raise AvemError(IMPOSSIBLE)
-        found.append(data.layout.gather([np.asarray(state) for state, _ in passes]))
+        found.append(data.layout.gather([np.asarray(state) for state, _ in passes])[rows])
     return np.stack(found, axis=1) if effects.ndim == 3 else found[0]
 
 

@@ -19,7 +19,7 @@ from avem.numerics.precision import in_float64
 
 _FINER = {1: 31, 2: 13, 3: 9}
 """Nodes per effect that tell how good the usual number is."""
-_NOTHING = 1e-10
+_NOTHING = 1e-7
 """Share of a node that does not count."""
 
 
@@ -92,7 +92,10 @@ class PosteriorNodes(NamedTuple):
 @in_float64
 def posterior_nodes(at: Marginal, layout: Layout) -> PosteriorNodes:
     """The nodes of the integration that matter, the heaviest first."""
-    kept: list[Any] = [p.kept for p in at.em.e_step(at.state)]
+    em, d = at.em, at.em.kernel.n_effects
+    if d == 1:  # where more of them cost little
+        em = replace(em, method=Adaptive.make(1, _FINER[1]))
+    kept: list[Any] = [p.kept for p in em.e_step(at.state)]
     most = max(len(nodes.share) for nodes in kept)
 
     def padded(values: Any) -> np.ndarray:  # chunks may differ in their numbers of centres

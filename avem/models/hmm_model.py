@@ -133,6 +133,12 @@ class HMMModel:
     def _transition_part(self) -> int:
         return sum(len(outcome.formulas) for outcome in self.spec.outcomes)
 
+    @property
+    def parts_ahead(self) -> tuple[Design, ...]:
+        """The designs that later rows of a sequence read: of the outcomes, and of the moves."""
+        n = self._transition_part
+        return self.designs.parts[: n + bool(self.structure.moves)]
+
     @cached_property
     def structure(self) -> Structure:
         """Pieces, lines and effects."""

@@ -16,7 +16,7 @@ from avem.models.hmm_model import HMMModel
 from avem.models.param_info import Params
 from avem.results._predict import Place, places
 
-_CLOSE = 1e-9
+_CLOSE = 1e-8
 """How well a quantile is found, in standard deviations."""
 _CELLS = 1_000_000
 """Rows x parts of a mixture that are worked on at once."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.special import ndtri
 
+from avem.errors import DataError
 from avem.inference.ssm_apply import Moments, moments
 from avem.results import _ssm_drawing as drawing
 from avem.results._figures import (
@@ -20,9 +21,8 @@ from avem.results._figures import (
 )
 from avem.results._plot_bound import bound_figure
 from avem.results._plot_effects import effects_figure
-from avem.results._plot_residuals import residuals_figure
 from avem.results._ssm_residuals import residuals
-from avem.results._ssm_tables import forecast
+from avem.results._ssm_tables import predict
 from avem.results._timeline import choose_subjects, make_stretches, share_time
 
 if TYPE_CHECKING:
@@ -110,20 +110,20 @@ class SSMPlots:
         max_subjects: int = 3,
         *,
         future: Any = None,
-        effects: str = "fitted",
+        effects: str = "integrated",
         max_rows: int | None = None,
         figsize: Size | None = None,
     ) -> Figure:
         """The end of each subject's last sequence, and what is to come with 95% intervals.
 
-        `horizon`, `future` and `effects` are those of `fit.forecast`; `max_rows` of the past are
+        `horizon`, `future` and `effects` are those of `fit.predict`; `max_rows` of the past are
         drawn, by default three times the horizon.
         """
         model, encoded, found = self._smoothed()
         panel, y = encoded.panel, model.read(encoded.panel).Y
-        table = forecast(self._fit, horizon, None, future, 0.95, effects)
+        table = predict(self._fit, horizon, None, future, "outcomes", 0.95, effects)
         shape = (panel.n_lanes, horizon, len(model.outcomes))
-        mean, sd = (table[name].to_numpy().reshape(shape) for name in ("mean", "sd"))
+        mean, sd = (np.asarray(table[name]).reshape(shape) for name in ("mean", "sd"))
         outcomes = self._outcomes(outcome, _MAX_OUTCOMES)
         shown = choose_subjects(panel, subjects, max_subjects)
         stretches, _, _ = make_stretches(panel, shown, panel.n_rows)
@@ -199,13 +199,26 @@ class SSMPlots:
 
         Both with the band that 95% keep to if the model holds; `fit.whiteness` tests it.
         """
-        panel = self._fit._panel(None)
-        outcomes = self._outcomes(outcome, 2 * _MAX_OUTCOMES)
-        found = residuals(self._fit, None, effects)
-        names = [self._fit.model.outcomes[j] for j in outcomes]
-        values = {name: np.asarray(found[name], float) for name in names}
-        title = "Standardised one-step residuals" + self._of_outcomes(outcomes)
-        return residuals_figure(panel, values, title, lags, figsize)
+        encoded = self._fit._encode(None)
+        panel, outcomes = encoded.panel, self._outcomes(outcome, 2 * _MAX_OUTCOMES)
+        lags = min(lags, int(panel.lane_length.max()) - 1)
+        if lags < 1:
+            raise DataError("No sequence has two rows, so there are no autocorrelations to draw.")
+        found = residuals(self._fit, encoded.panel, effects)
+        figure = new_figure(figsize or (max(4.0, 2.9 * len(outcomes)), 5.6))
+        grid = figure.subplots(2, len(outcomes), squeeze=False, sharey="row")
+        height = 0.0
+        for (top, bottom), j in zip(grid.T, outcomes, strict=True):
+            name = self._fit.model.outcomes[j]
+            values = np.asarray(found[name], float)
+            drawing.draw_quantiles(top, values, name)
+            needed = drawing.draw_autocorrelation(bottom, panel, values, lags)
+            height = max(height, needed)
+        grid[1, 0].set_ylim(-height, height)
+        grid[0, 0].set_ylabel("residual")
+        grid[1, 0].set_ylabel("autocorrelation")
+        figure.suptitle("Standardised one-step residuals" + self._of_outcomes(outcomes))
+        return figure
 
     def bound(self, *, ax: Axes | None = None, figsize: Size | None = None) -> Figure:
         """The bound at each iteration; beside it, on a log scale, what was still to gain.

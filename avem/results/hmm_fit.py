@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,7 @@ from avem.models.hmm_model import Encoded, HMMModel
 from avem.models.param_info import check_level, check_seed
 from avem.models.params import effects_in, effects_out, param_info, params_in, params_out
 from avem.models.simulate import Simulation, simulate
-from avem.results import _hmm_residuals, tables
+from avem.results import _hmm_predict, _hmm_residuals, _score, tables
 from avem.results._common import (
     bound_name,
     check_posterior,
@@ -143,6 +143,24 @@ class HMMFit:
             found.loglik + self._jacobian(encoded), found.error, int((found.quality == 0).sum())
         )
 
+    def score(self, data: Any = None) -> float:
+        """Mean log predictive density per observed row of `data`: higher is better.
+
+        In the user's units (log probability for counts and labels), so that models of the same
+        outcomes compare on the same rows. Always at the fitted parameters, effects and states
+        integrated out. What is conditioned on:
+
+        - a subject that the fit does not know: nothing else, log p(all its rows);
+        - a subject of the fit: all its rows in the fit, log p(its rows in the fit and in `data`)
+          - log p(its rows in the fit). So its effect is as the fit's rows tell it, and a sequence
+          that goes on in `data` (the same subject and sequence, later times) goes on from the state
+          where it was. Rows that the fit has seen are refused.
+
+        Without `data`: of the rows of the fit itself, each subject taken as new, which says nothing
+        of rows that the parameters were not fitted to.
+        """
+        return _score.score(self, data)
+
     @property
     def n_params(self) -> int:
         """How many parameters were estimated."""
@@ -177,9 +195,7 @@ class HMMFit:
         model, table = self.model, self.table()
         estimates = Estimates(
             table=table,
-            rows=lambda theta: np.array(
-                [v for *_, v in tables.parameter_rows(model, params_out(model, theta))]
-            ),
+            rows=lambda theta: self.values_of(params_out(model, theta)),
             theta=self.theta,
             info=param_info(model),
             constant=tables.constant_rows(self, table),
@@ -197,6 +213,12 @@ class HMMFit:
 
     # --- states ---------------------------------------------------------------------------------
 
+    @overload
+    def decode(self, data: pd.DataFrame) -> pd.Series: ...
+
+    @overload
+    def decode(self, data: Any = None) -> Any: ...
+
     def decode(self, data: Any = None) -> Any:
         """Most probable state of each row, from 0, in the data's own row order and index.
 
@@ -206,6 +228,12 @@ class HMMFit:
         encoded = self._encode(data)
         path = viterbi(self.model, encoded, self.theta, self._effects_for(encoded))
         return encoded.panel.like(path, "state")
+
+    @overload
+    def state_probabilities(self, data: pd.DataFrame) -> pd.DataFrame: ...
+
+    @overload
+    def state_probabilities(self, data: Any = None) -> Any: ...
 
     def state_probabilities(self, data: Any = None) -> Any:
         """Rows x states: p(state | all data of the sequence), in the data's own order and index."""
@@ -220,6 +248,36 @@ class HMMFit:
         encoded = self._encode(data)
         mean, cov = effects_out(self.model, *self._infer(encoded))
         return self._effects_table(encoded.panel.subjects, mean, cov, level)
+
+    # --- later, and one step ahead ----------------------------------------------------------------
+
+    def predict(
+        self,
+        horizon: int = 10,
+        data: Any = None,
+        *,
+        future: Any = None,
+        of: str = "outcomes",
+        level: float = 0.95,
+        effects: str = "integrated",
+    ) -> Any:
+        """Per sequence, step beyond its end and outcome: mean, sd and interval.
+
+        Of the mixture over states and effects, by its own quantiles; of labels, a row for each
+        `level` with its probability as `mean`. ``future`` is a frame with the covariates of the
+        steps ahead, where the model has any. With `data`, what happened so far: subjects of the fit
+        keep what is known of their effects, those of others come from these rows.
+        ``effects="fitted"`` leaves out that effects are not known exactly; ``of="states"`` gives
+        the probabilities of the states.
+        """
+        return _hmm_predict.predict(self, horizon, data, future, of, level, effects)
+
+    def predictions(self, data: Any = None, level: float = 0.95, effects: str = "fitted") -> Any:
+        """Rows x (mean, sd, lower, upper of each outcome), given the rows before it.
+
+        Of labels, the probability of each level.
+        """
+        return _hmm_predict.predictions(self, data, level, effects)
 
     # --- does the model hold? --------------------------------------------------------------------
 
@@ -266,11 +324,12 @@ class HMMFit:
         if seed is not None:
             check_seed(seed)
         rng = np.random.default_rng(seed)
-        return simulate(self.model, self.params, panel, rng, fixed)
+        drawn = simulate(self.model, self.params, panel, rng, fixed)
+        return drawn._replace(frame=panel.table_like(drawn.frame))
 
     @cached_property
     def plot(self) -> Plots:
-        """Pictures: `fit.plot.states()`, `effects`, `emissions`, `transitions`, `residuals`, ..."""
+        """Pictures: `fit.plot.states()`, `forecast`, `residuals`, `effects`, `emissions`, ..."""
         return Plots(self)
 
     def report(
@@ -321,6 +380,10 @@ class HMMFit:
     def theta(self) -> dict[str, np.ndarray]:
         """Parameters on the scale of the fit."""
         return params_in(self.model, self.params)
+
+    def values_of(self, params: dict[str, np.ndarray]) -> np.ndarray:
+        """The estimates that `table` would have with other parameters."""
+        return np.array([v for *_, v in tables.parameter_rows(self.model, params)])
 
     def _panel(self, data: Any) -> Panel:
         return panel_for(self, data)

@@ -21,6 +21,7 @@ from avem.results._figures import (
     state_legend,
     write_dates,
 )
+from avem.results._plot_ahead import ahead_figure
 from avem.results._plot_bound import bound_figure
 from avem.results._plot_effects import effects_figure
 from avem.results._plot_emissions import Emissions
@@ -102,6 +103,48 @@ class Plots:
         state_legend(figure, colors, with_mean)
         return figure
 
+    def forecast(
+        self,
+        subjects: Any = None,
+        horizon: int = 10,
+        outcome: str | None = None,
+        max_subjects: int = 3,
+        *,
+        future: Any = None,
+        effects: str = "integrated",
+        max_rows: int | None = None,
+        figsize: Size | None = None,
+    ) -> Figure:
+        """The end of each subject's last sequence by decoded state, and what is to come.
+
+        Shades hold 50, 80 and 95% of the predictive distribution; of labels, dots are as large as
+        their probability. Beneath, the probabilities of the states. `horizon`, `future` and
+        `effects` are those of `fit.predict`; `max_rows` of the past are drawn, by default three
+        times the horizon.
+        """
+        outcomes = self._outcomes(outcome)[:_MAX_OUTCOMES]
+        chosen = (subjects, horizon, outcomes, max_subjects)
+        return ahead_figure(self._fit, *chosen, future, effects, max_rows, figsize)
+
+    def residuals(
+        self,
+        outcome: str | None = None,
+        lags: int = 10,
+        *,
+        kind: str = "forecast",
+        effects: str = "drawn",
+        seed: int = 0,
+        figsize: Size | None = None,
+    ) -> Figure:
+        """Pseudo-residuals: quantiles against normal ones, autocorrelations, and a histogram.
+
+        The first two with the band that 95% keep to if the model holds (autocorrelations only of
+        ``kind="forecast"``); `fit.whiteness` tests it. Colours in the histogram say which states
+        the rows decode to.
+        """
+        outcomes = self._outcomes(outcome)[: 2 * _MAX_OUTCOMES]
+        return residuals_figure(self._fit, outcomes, lags, kind, effects, seed, figsize)
+
     def effects(
         self, effect: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None
     ) -> Figure:
@@ -120,26 +163,6 @@ class Plots:
         if not self._fit.model.effect_names:
             raise ModelError("No gap to draw: without effects nothing is anchored.")
         return gap_figure(self._fit.diagnose(), figsize)
-
-    def residuals(
-        self,
-        outcome: str | None = None,
-        lags: int = 10,
-        *,
-        effects: str = "drawn",
-        figsize: Size | None = None,
-    ) -> Figure:
-        """Forecast residuals: quantiles against normal ones, and autocorrelations.
-
-        Both with the band that 95% keep to if the model holds; `fit.whiteness` tests it.
-        """
-        found, every = self._fit.residuals(effects=effects), places(self._fit.model)
-        names = [every[j].name for j in self._outcomes(outcome)[: 2 * _MAX_OUTCOMES]]
-        values = {name: np.asarray(found[name], float) for name in names}
-        title = "Forecast residuals"
-        if 1 < len(names) < len(every):
-            title += f", first {len(names)} of {len(every)} outcomes"
-        return residuals_figure(self._fit._panel(None), values, title, lags, figsize)
 
     def emissions(
         self, outcome: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None

@@ -30,7 +30,7 @@ from avem.models.ssm_params import (
 )
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
 from avem.models.ssm_subjects import Matrices, subject_matrices
-from avem.results import _ssm_residuals, _ssm_tables
+from avem.results import _score, _ssm_residuals, _ssm_tables
 from avem.results._common import (
     bound_name,
     check_posterior,
@@ -153,6 +153,24 @@ class SSMFit:
             found.loglik + self._jacobian(encoded), found.error, int((found.quality == 0).sum())
         )
 
+    def score(self, data: Any = None) -> float:
+        """Mean log predictive density per observed row of `data`: higher is better.
+
+        In the user's units, so that models of the same
+        outcomes compare on the same rows. Always at the fitted parameters, effects and states
+        integrated out. What is conditioned on:
+
+        - a subject that the fit does not know: nothing else, log p(all its rows);
+        - a subject of the fit: all its rows in the fit, log p(its rows in the fit and in `data`)
+          - log p(its rows in the fit). So its effect is as the fit's rows tell it, and a sequence
+          that goes on in `data` (the same subject and sequence, later times) goes on from the state
+          where it was. Rows that the fit has seen are refused.
+
+        Without `data`: of the rows of the fit itself, each subject taken as new, which says nothing
+        of rows that the parameters were not fitted to.
+        """
+        return _score.score(self, data)
+
     @property
     def n_params(self) -> int:
         """How many parameters were estimated."""
@@ -178,7 +196,7 @@ class SSMFit:
         model, table = self.model, self.table()
         estimates = Estimates(
             table=table,
-            rows=lambda theta: np.array([v for *_, v in ssm_rows(model, self._out(theta))]),
+            rows=lambda theta: self.values_of(ssm_params_out(model, theta)),
             theta=self.theta,
             info=ssm_param_info(model),
             constant=ssm_constants(model, table),
@@ -223,23 +241,24 @@ class SSMFit:
         """Rows x (mean, sd, lower, upper of each outcome), given the rows before it."""
         return _ssm_tables.predictions(self, data, level, effects)
 
-    def forecast(
+    def predict(
         self,
         horizon: int = 10,
         data: Any = None,
         *,
         future: Any = None,
-        level: float = 0.95,
-        effects: str = "fitted",
         of: str = "outcomes",
-    ) -> pd.DataFrame:
+        level: float = 0.95,
+        effects: str = "integrated",
+    ) -> Any:
         """Per sequence, step beyond its end and outcome: mean, sd and interval.
 
-        ``future`` is a frame with the covariates of the steps ahead, where the model has any.
-        ``effects="integrated"`` adds what is not known of the effects; ``of="states"`` gives the
-        states themselves.
+        ``future`` is a frame with the covariates of the steps ahead, where the model has any. With
+        `data`, what happened so far: subjects of the fit keep what is known of their effects, those
+        of others come from these rows. ``effects="fitted"`` leaves out that effects are not known
+        exactly; ``of="states"`` gives the states themselves.
         """
-        return _ssm_tables.forecast(self, horizon, data, future, level, effects, of)
+        return _ssm_tables.predict(self, horizon, data, future, of, level, effects)
 
     def residuals(
         self, data: Any = None, effects: str = "fitted", joint: bool = False, seed: int = 0
@@ -283,7 +302,8 @@ class SSMFit:
         if seed is not None:
             check_seed(seed)
         rng = np.random.default_rng(seed)
-        return simulate_ssm(self.model, self.params, panel, rng, fixed, self.info.max_radius)
+        drawn = simulate_ssm(self.model, self.params, panel, rng, fixed, self.info.max_radius)
+        return drawn._replace(frame=panel.table_like(drawn.frame))
 
     def report(
         self,
@@ -321,6 +341,12 @@ class SSMFit:
 
         save(self, path)
 
+    def to_arviz(self) -> Any:
+        """The fit as ArviZ reads it; needs the optional extra ``avem[arviz]``."""
+        from avem.results.arviz_export import to_arviz
+
+        return to_arviz(self)
+
     # --- inside ---------------------------------------------------------------------------------
 
     @cached_property
@@ -333,8 +359,9 @@ class SSMFit:
         """(subjects,) from log densities on the scale of the fit to those of the user's units."""
         return self._jacobian(self._own_data)
 
-    def _out(self, theta: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return ssm_params_out(self.model, theta)
+    def values_of(self, params: dict[str, np.ndarray]) -> np.ndarray:
+        """The estimates that `table` would have with other parameters."""
+        return np.array([v for *_, v in ssm_rows(self.model, params)])
 
     @cached_property
     def _matrices(self) -> Matrices:

@@ -22,7 +22,6 @@ from avem.cli._files import (
     drawn_with_states,
     empty_rows,
     finish,
-    load_fit,
     note_new_subjects,
     read_for,
     read_like,

@@ -112,16 +112,6 @@ def refuse_existing(paths: Iterable[Path], force: bool) -> None:
 # --- tables in and out -------------------------------------------------------------------------
 
 
-def load_fit(path: Path) -> HMMFit:
-    from avem.results.hmm_fit import HMMFit
-    from avem.results.saving import load
-
-    fit = load(path)
-    if not isinstance(fit, HMMFit):
-        raise FileError(f"{str(path)!r} is a fit of a state-space model; that of an HMM is wanted.")
-    return fit
-
-
 def states_of(fitted: HMMFit | SSMFit, data: pd.DataFrame) -> pd.DataFrame:
     """The states behind every row: decoded, with their probabilities, or smoothed, with bands."""
     from avem.results.hmm_fit import HMMFit

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.special import ndtri
 
+from avem.errors import DataError
 from avem.inference.ssm_apply import Moments, moments
 from avem.results import _ssm_drawing as drawing
 from avem.results._figures import (
@@ -22,7 +23,6 @@ from avem.results._plot_bound import bound_figure
 from avem.results._plot_contrast import contrast_figure
 from avem.results._plot_effects import effects_figure
 from avem.results._plot_residuals import residuals_figure
-from avem.results._ssm_residuals import residuals
 from avem.results._ssm_tables import predict
 from avem.results._timeline import choose_subjects, make_stretches, share_time
 
@@ -200,9 +200,8 @@ class SSMPlots:
 
         Both with the band that 95% keep to if the model holds; `fit.whiteness` tests it.
         """
-        panel = self._fit._panel(None)
         outcomes = self._outcomes(outcome, 2 * _MAX_OUTCOMES)
-        found = residuals(self._fit, None, effects)
+        panel, found = self._fit._panel(None), self._fit.residuals(effects=effects)
         names = [self._fit.model.outcomes[j] for j in outcomes]
         values = {name: np.asarray(found[name], float) for name in names}
         title = "Standardised one-step residuals" + self._of_outcomes(outcomes)

@@ -376,10 +376,10 @@ def test_what_takes_long_is_left_out_of_large_pages(fit, page, monkeypatch):
 
 
 def test_a_part_that_fails_does_not_take_the_page_along(fit, monkeypatch):
-    def fails(self, **options):
+    def fails(self, *lags, **options):
         raise avem.DataError("no <luck>")
 
-    monkeypatch.setattr(avem.HMMFit, "residuals", fails)
+    monkeypatch.setattr(avem.HMMFit, "whiteness", fails)
     said = "".join(read(report_html(fit, thorough=False)).text)
     assert "could not be computed: no <luck>" in said
 

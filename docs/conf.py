@@ -16,6 +16,7 @@ project, author, version = "avem", "the avem developers", avem.__version__
 release, copyright = version, "the avem developers; Apache-2.0"
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "numpydoc", "pages"]
+smartquotes = False  # quotes in what can be copied stay as they are
 exclude_patterns = ["_ext", "_static"]
 
 # --- pages: Markdown, with code that runs -------------------------------------------------------

@@ -41,7 +41,7 @@ class FitLike(TrueFit):
     """With the methods that the command calls."""
 
     stop = avem.Stop.CONVERGED
-    states, forecast = _ssm_tables.states, _ssm_tables.forecast
+    states, predict = _ssm_tables.states, _ssm_tables.predict
     residuals, whiteness = _ssm_residuals.residuals, _ssm_residuals.whiteness
 
     @property

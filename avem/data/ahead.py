@@ -1,4 +1,4 @@
-"""Rows beyond the end of every sequence, for forecasts."""
+"""Rows beyond the end of every sequence, to be predicted."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def look_ahead(
     if absent:
         wanted = [n for n in (panel.subject, panel.sequence, panel.time) if n is not None]
         raise DataError(
-            f"A forecast needs {', '.join(map(repr, absent))} at every step ahead. Pass future=, a "
-            f"frame with the columns {', '.join(dict.fromkeys([*wanted, *absent]))} and {horizon} "
+            f"A prediction needs {', '.join(map(repr, absent))} at every step ahead. Pass future=, "
+            f"a frame with the columns {', '.join(dict.fromkeys([*wanted, *absent]))} and {horizon} "
             "complete rows for each sequence."
         )
     new = keys.copy()

@@ -62,6 +62,15 @@ class Source:
             made = table
         return nw.from_native(made, eager_only=True) if self.wrapped else made
 
+    def table(self, table: pd.DataFrame) -> Any:
+        """Return a table of other rows than the caller's as the caller's kind of frame."""
+        made: Any = table
+        if self.index is None:
+            # By way of lists, so that labels become text and not Python objects.
+            columns = {str(name): table[name].tolist() for name in table}
+            made = nw.from_dict(columns, backend=self.backend).to_native()
+        return nw.from_native(made, eager_only=True) if self.wrapped else made
+
     def rows(self, keep: np.ndarray) -> "Source":
         """Return the source of the rows where `keep` is true."""
         index = None if self.index is None else self.index[keep]

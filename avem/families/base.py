@@ -60,6 +60,8 @@ class Family(ABC):
     """Whether outcomes are labels, coded 0, 1, ... in the order of the field `levels`."""
     discrete: ClassVar[bool] = False
     """The outcome takes separate values, so that `log_density` is a log probability."""
+    angular: ClassVar[bool] = False
+    """The outcome is an angle in radians: its mean is a direction."""
     location_scale: ClassVar[bool] = False
     """The first two parameters are a location (identity) and a scale (log), in its unit."""
     concave: ClassVar[bool] = False
@@ -96,6 +98,18 @@ class Family(ABC):
     @abstractmethod
     def mean(self, eta: Etas) -> np.ndarray:
         """Expected outcome: orders the states and draws the fitted line."""
+
+    @abstractmethod
+    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        """Probability of an outcome of at most `y`, elementwise; of an angle, of -pi to `y`."""
+
+    def below(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        """Probability of an outcome less than `y`: less than `cdf` where single values have one."""
+        return self.cdf(np.asarray(y) - 1.0 if self.discrete else y, eta, extras)
+
+    @abstractmethod
+    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        """Variance of the outcome; of an angle, 1 less the length of the mean unit vector."""
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:

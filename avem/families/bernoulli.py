@@ -48,6 +48,14 @@ class Bernoulli(Family):
     def mean(self, eta: Etas) -> np.ndarray:
         return LOGIT.to_natural(eta[0])
 
+    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        below = LOGIT.to_natural(-np.asarray(eta[0]))
+        return np.where(np.asarray(y) < 0, 0.0, np.where(np.asarray(y) < 1, below, 1.0))
+
+    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        p = self.mean(eta)
+        return p * (1 - p)
+
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         p = self.mean(eta)
         return (rng.random(np.shape(p)) < p).astype(float)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from scipy.special import betainc
 
 from avem.families.base import LOG, LOGIT, Etas, Family, Parameter
 from avem.families.gamma import is_positive, log_gamma_rest
@@ -49,6 +50,15 @@ class Beta(Family):
 
     def mean(self, eta: Etas) -> np.ndarray:
         return LOGIT.to_natural(eta[0])
+
+    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        precision = np.exp(eta[1])
+        a, b = (precision * LOGIT.to_natural(side * np.asarray(eta[0])) for side in (1, -1))
+        return betainc(a, b, np.clip(y, 0.0, 1.0))
+
+    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        mean = self.mean(eta)
+        return mean * (1 - mean) / (1 + np.exp(eta[1]))
 
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         mean, precision = LOGIT.to_natural(eta[0]), np.exp(eta[1])

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax import Array
 from jax.scipy.special import gammaln
+from scipy.special import betainc
 
 from avem.errors import ModelError
 from avem.families.base import LOGIT, Etas, Family, Parameter
@@ -67,6 +68,17 @@ class Binomial(Family):
     def mean(self, eta: Etas) -> np.ndarray:
         """Expected successes; expected share of successes where the trials vary by row."""
         return LOGIT.to_natural(eta[0]) * (1 if self.extras else self.trials)
+
+    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        n, k = np.asarray(self._trials(extras), float), np.floor(y)
+        inside = (k >= 0) & (k < n)
+        others, ones = np.where(inside, n - k, 1.0), np.where(inside, k, 0.0) + 1.0
+        below = betainc(others, ones, LOGIT.to_natural(-np.asarray(eta[0])))
+        return np.where(inside, below, np.where(k < 0, 0.0, 1.0))
+
+    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        p = LOGIT.to_natural(eta[0])
+        return self._trials(extras) * p * (1 - p)
 
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         n = np.asarray(self._trials(extras)).astype(int)

@@ -57,6 +57,18 @@ class Categorical(Family):
         chance = self._chances(eta)
         return chance @ np.arange(chance.shape[-1])
 
+    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        """In the order of the levels."""
+        chance = self._chances(eta)
+        up_to = np.arange(chance.shape[-1]) <= np.asarray(y)[..., None]
+        return np.minimum((chance * up_to).sum(-1), 1.0)
+
+    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        """Of the levels' numbers."""
+        chance = self._chances(eta)
+        number = np.arange(chance.shape[-1])
+        return (chance * (number - self.mean(eta)[..., None]) ** 2).sum(-1)
+
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         passed = np.cumsum(self._chances(eta), axis=-1)[..., :-1]
         return (rng.random((*passed.shape[:-1], 1)) > passed).sum(-1).astype(float)

@@ -40,5 +40,11 @@ class Exponential(Family):
     def mean(self, eta: Etas) -> np.ndarray:
         return np.exp(eta[0])
 
+    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        return -np.expm1(-np.maximum(y, 0.0) * np.exp(-np.asarray(eta[0])))
+
+    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        return self.mean(eta) ** 2
+
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         return np.asarray(rng.exponential(self.mean(eta)))

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from scipy.special import gammainc
 
 from avem.families.base import LOG, Etas, Family, Parameter
 
@@ -50,6 +51,13 @@ class Gamma(Family):
 
     def mean(self, eta: Etas) -> np.ndarray:
         return np.exp(eta[0])
+
+    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        shape = np.exp(eta[1])
+        return gammainc(shape, np.maximum(y, 0.0) * shape * np.exp(-np.asarray(eta[0])))
+
+    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        return np.exp(2 * np.asarray(eta[0]) - eta[1])
 
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         shape = np.exp(eta[1])

@@ -42,5 +42,14 @@ class LogNormal(Family):
     def mean(self, eta: Etas) -> np.ndarray:
         return np.exp(eta[0] + 0.5 * np.exp(eta[1]) ** 2)
 
+    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        positive = np.asarray(y) > 0
+        log_y = np.log(np.where(positive, y, 1.0))
+        return np.where(positive, Normal().cdf(log_y, eta), 0.0)
+
+    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        square = np.exp(eta[1]) ** 2
+        return np.expm1(square) * np.exp(2 * eta[0] + square)
+
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         return np.exp(Normal().draw(rng, eta, extras))

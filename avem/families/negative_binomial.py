@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.scipy.special import gammaln
+from scipy.special import betainc
 
-from avem.families.base import LOG, Etas, Family, Parameter
+from avem.families.base import LOG, LOGIT, Etas, Family, Parameter
 from avem.families.gamma import log_gamma_rest
 from avem.families.poisson import count_mean, is_count
 
@@ -54,6 +55,16 @@ class NegativeBinomial(Family):
 
     def mean(self, eta: Etas) -> np.ndarray:
         return np.exp(eta[0])
+
+    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        count = np.floor(y)
+        share = LOGIT.to_natural(np.asarray(eta[1]) - eta[0])  # size / (size + mean)
+        below = betainc(np.exp(eta[1]), np.maximum(count, 0.0) + 1.0, share)
+        return np.where(count < 0, 0.0, below)
+
+    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        mean = self.mean(eta)
+        return mean + mean**2 * np.exp(-np.asarray(eta[1]))
 
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         size = np.exp(eta[1])

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from scipy.special import ndtr
 
 from avem.families.base import IDENTITY, LOG, Etas, Family, Parameter
 
@@ -39,6 +40,12 @@ class Normal(Family):
 
     def mean(self, eta: Etas) -> np.ndarray:
         return np.asarray(eta[0])
+
+    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        return ndtr((y - np.asarray(eta[0])) * np.exp(-np.asarray(eta[1])))
+
+    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        return np.exp(2 * np.asarray(eta[1]))
 
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         return np.asarray(rng.normal(eta[0], np.exp(eta[1])))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.scipy.special import gammaln
+from scipy.special import pdtr
 
 from avem.families.base import LOG, Etas, Family, Parameter
 
@@ -40,6 +41,13 @@ class Poisson(Family):
 
     def mean(self, eta: Etas) -> np.ndarray:
         return np.exp(eta[0])
+
+    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        count = np.floor(y)
+        return np.where(count < 0, 0.0, pdtr(np.maximum(count, 0.0), np.exp(eta[0])))
+
+    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        return self.mean(eta)
 
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         return np.asarray(rng.poisson(self.mean(eta)), float)

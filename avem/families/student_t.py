@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 from avem.families.base import IDENTITY, LOG, Etas, Family, Parameter
 from avem.families.gamma import log_gamma_rest
@@ -58,6 +58,15 @@ class StudentT(Family):
     def mean(self, eta: Etas) -> np.ndarray:
         """The location, also where df is so small that there is no mean."""
         return np.asarray(eta[0])
+
+    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        return stdtr(np.exp(eta[2]), (y - np.asarray(eta[0])) * np.exp(-np.asarray(eta[1])))
+
+    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        """Infinite where df is 2 or less."""
+        df, square = np.broadcast_arrays(np.exp(eta[2]), np.exp(2 * np.asarray(eta[1])))
+        finite = df > 2
+        return np.where(finite, square * df / np.where(finite, df - 2, 1.0), np.inf)
 
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         location, scale, df = np.broadcast_arrays(eta[0], np.exp(eta[1]), np.exp(eta[2]))

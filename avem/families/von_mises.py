@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.scipy.special import i0e
+from scipy import special
+from scipy.stats import vonmises
 
 from avem.families.base import ANGLE, LOG, Etas, Family, Parameter
 
@@ -23,6 +25,7 @@ class VonMises(Family):
 
     name = "von_mises"
     wanted = "angles in radians, between -pi and pi,"
+    angular = True
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -48,6 +51,17 @@ class VonMises(Family):
 
     def mean(self, eta: Etas) -> np.ndarray:
         return ANGLE.to_natural(eta[0])
+
+    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        """Of the arc from -pi to y."""
+        concentration = np.exp(eta[1])
+        ends = (vonmises.cdf(at - eta[0], concentration) for at in (ANGLE.to_natural(y), -np.pi))
+        return np.clip(np.subtract(*ends), 0.0, 1.0)
+
+    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        """The circular one: 1 less the mean of cos(y - mean)."""
+        concentration = np.exp(eta[1])
+        return 1.0 - special.i1e(concentration) / special.i0e(concentration)
 
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         around, concentration = np.broadcast_arrays(eta[0], np.exp(eta[1]))

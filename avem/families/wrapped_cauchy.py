@@ -19,6 +19,7 @@ class WrappedCauchy(Family):
 
     name = "wrapped_cauchy"
     wanted = "angles in radians, between -pi and pi,"
+    angular = True
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -42,6 +43,21 @@ class WrappedCauchy(Family):
 
     def mean(self, eta: Etas) -> np.ndarray:
         return ANGLE.to_natural(eta[0])
+
+    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        """Of the arc from -pi to y."""
+        stretch = 1.0 + 2.0 * np.exp(eta[1])
+
+        def turned(angle: Any) -> np.ndarray:
+            turns = np.round(angle / (2 * np.pi))
+            return turns + np.arctan(stretch * np.tan(angle / 2 - np.pi * turns)) / np.pi
+
+        found = turned(ANGLE.to_natural(y) - eta[0]) - turned(-np.pi - np.asarray(eta[0]))
+        return np.clip(found, 0.0, 1.0)
+
+    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        """The circular one: 1 less the mean of cos(y - mean)."""
+        return LOGIT.to_natural(-np.asarray(eta[1]))
 
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         # a uniform angle, drawn towards the mean by a map of the circle onto itself

@@ -52,6 +52,18 @@ class ZeroAugmentedGamma(Family):
     def mean(self, eta: Etas) -> np.ndarray:
         return Gamma().mean(eta[:2]) * LOGIT.to_natural(-np.asarray(eta[2]))
 
+    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        zero, some = (LOGIT.to_natural(side * np.asarray(eta[2])) for side in (1, -1))
+        return np.where(np.asarray(y) < 0, 0.0, zero + some * Gamma().cdf(y, eta[:2]))
+
+    def below(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        return np.where(np.asarray(y) > 0, self.cdf(y, eta), 0.0)
+
+    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        some = LOGIT.to_natural(-np.asarray(eta[2]))
+        square = Gamma().mean(eta[:2]) ** 2
+        return some * (Gamma().variance(eta[:2]) + (1 - some) * square)
+
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         mean, shape, zero = np.broadcast_arrays(*eta)
         value = Gamma().draw(rng, (mean, shape), extras)

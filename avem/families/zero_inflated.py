@@ -45,6 +45,17 @@ class _ZeroInflated(Family):
         *count, zero = eta
         return self.counts.mean(tuple(count)) * LOGIT.to_natural(-np.asarray(zero))
 
+    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        *count, zero = eta
+        none, some = (LOGIT.to_natural(side * np.asarray(zero)) for side in (1, -1))
+        return np.where(np.asarray(y) < 0, 0.0, none + some * self.counts.cdf(y, tuple(count)))
+
+    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        *count, zero = eta
+        some = LOGIT.to_natural(-np.asarray(zero))
+        square = self.counts.mean(tuple(count)) ** 2
+        return some * (self.counts.variance(tuple(count)) + (1 - some) * square)
+
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         *count, zero = np.broadcast_arrays(*eta)
         value = self.counts.draw(rng, tuple(count), extras)

@@ -44,6 +44,38 @@ def state_probabilities(model: HMMModel, data: Encoded, theta: Params, effects: 
     return data.layout.gather([np.asarray(state) for state, _ in passes])
 
 
+@partial(jax.jit, static_argnames=("kernel", "kind"))
+def _states_given(kernel, theta, f, chunk, kind):
+    return kernel.states_given(theta, f, chunk, kind)
+
+
+@in_float64
+def states_given(
+    model: HMMModel,
+    data: Encoded,
+    theta: Params,
+    effects: np.ndarray,
+    kind: str,
+    rows: np.ndarray | slice = slice(None),
+) -> np.ndarray:
+    """(rows, states) p(U_t = k | f_i and rows ``"before"`` t in its sequence, or all ``"others"``).
+
+    `effects` are (d, subjects), or (nodes, d, subjects) for (rows, nodes, states). `rows` are
+    those wanted.
+    """
+    em, nodes = make_em(model, data), effects if effects.ndim == 3 else effects[None]
+    found = []
+    for at in nodes:
+        passes = em.each_chunk(
+            lambda chunk, f: _states_given(data.kernel, theta, f, chunk, kind),
+            list(data.layout.split(at)),
+        )
+        if not all(np.isfinite(loglik).all() for _, loglik in passes):
+            raise AvemError(IMPOSSIBLE)
+        found.append(data.layout.gather([np.asarray(state) for state, _ in passes])[rows])
+    return np.stack(found, axis=1) if effects.ndim == 3 else found[0]
+
+
 @partial(jax.jit, static_argnames=("kernel", "form"))
 def _rows_in_states(kernel, theta, f, chunk, tilt, form):
     initial, transition = kernel.chain.tables(theta, f, chunk)

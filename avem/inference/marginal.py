@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from avem.numerics.precision import in_float64
 
 _FINER = {1: 31, 2: 13, 3: 9}
 """Nodes per effect that tell how good the usual number is."""
+_NOTHING = 1e-7
+"""Share of a node that does not count."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +78,37 @@ def marginal(em: EM, layout: Layout, theta: Params, effects: np.ndarray, seed: i
         cov=join([p.covariance for p in passes]),
         quality=join([p.quality for p in passes]),
     )
+
+
+class PosteriorNodes(NamedTuple):
+    """Places and weights that stand for the posterior of every subject's effects."""
+
+    at: np.ndarray
+    """(nodes, d, subjects)."""
+    share: np.ndarray
+    """(nodes, subjects), sums of 1."""
+
+
+@in_float64
+def posterior_nodes(at: Marginal, layout: Layout) -> PosteriorNodes:
+    """The nodes of the integration that matter, the heaviest first."""
+    em, d = at.em, at.em.kernel.n_effects
+    if d == 1:  # where more of them cost little
+        em = replace(em, method=Adaptive.make(1, _FINER[1]))
+    kept: list[Any] = [p.kept for p in em.e_step(at.state)]
+    most = max(len(nodes.share) for nodes in kept)
+
+    def padded(values: Any) -> np.ndarray:  # chunks may differ in their numbers of centres
+        values = np.asarray(values)
+        return np.concatenate([values, np.repeat(values[:1] * 0, most - len(values), axis=0)])
+
+    share = layout.join([padded(nodes.share) for nodes in kept])
+    places = layout.join([padded(nodes.at) for nodes in kept])
+    order = np.argsort(-share, axis=0, kind="stable")
+    share = np.take_along_axis(share, order, axis=0)
+    n_kept = max(1, int((share > _NOTHING).sum(0).max()))
+    places = np.take_along_axis(places, order[:n_kept, None], axis=0)
+    return PosteriorNodes(places, share[:n_kept] / share[:n_kept].sum(0))
 
 
 @in_float64

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array, lax
 
 from avem.data._layout import Chunk
+from avem.effects.draws import roots
 from avem.errors import AvemError
 from avem.inference.em import IMPOSSIBLE
 from avem.inference.fit_ssm import make_ssm_em
@@ -126,18 +127,6 @@ def moments(
     return rows._replace(
         level=rows.level * scale + centre, level_cov=rows.level_cov * np.outer(scale, scale)
     )
-
-
-def roots(cov: np.ndarray) -> np.ndarray:
-    """(d, d, subjects) square roots of covariances, some of which may be singular."""
-    values, vectors = np.linalg.eigh(np.moveaxis(cov, -1, 0))
-    return np.moveaxis(vectors * np.sqrt(np.maximum(values, 0.0))[:, None], 0, -1)
-
-
-def draw_effects(mean: np.ndarray, cov: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(d, subjects) one draw of every subject's effects from N(mean, cov)."""
-    z = rng.standard_normal(mean.shape)
-    return mean + np.einsum("dei,ei->di", roots(cov), z)
 
 
 def noise_of(model: SSMModel, theta: Params) -> np.ndarray:

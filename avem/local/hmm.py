@@ -223,6 +223,48 @@ def _forward(algebra, initial, moves, table, valid):
     return emission, loglik, filtered, norm
 
 
+def states_given(
+    initial: Float[Array, "state *lane"],
+    transition: Float[Array, "*time state state *lane"],
+    table: Float[Array, "time state lane"],
+    valid: Bool[Array, "time lane"],
+    kind: str,
+) -> tuple[Float[Array, "time state lane"], Float[Array, " lane"]]:
+    """State probabilities that do not know the step itself, and the log likelihood.
+
+    ``kind`` is ``"before"``: p(U_t | steps before t), or ``"others"``: p(U_t | all steps but t).
+    The second is not had from the posterior by dividing by the step's own density, which may have
+    left nothing of the other states.
+    """
+    algebra = _ALGEBRAS["log"]
+    states = range(table.shape[1])
+    moves = _moves(algebra, transition)
+    emission, loglik, filtered, norm = _forward(algebra, initial, moves, table, valid)
+    step = moves.here(moves.following)
+    after = [algebra.total([filtered[k] + step[k][m] for k in states]) for m in states]
+    entry = jnp.log(jnp.asarray(initial))
+    first = [jnp.broadcast_to(entry[k], (1, table.shape[2])) for k in states]
+    weight = jnp.stack([jnp.concatenate([first[k], after[k][:-1]]) for k in states], 1)
+    if kind == "others":
+
+        def backward(ahead, now):
+            e_t, norm_t, goes_on, move = now
+            step = moves.here(move)
+            beta = tuple(
+                jnp.where(goes_on, algebra.total([step[k][m] + ahead[m] for m in states]), 0.0)
+                for k in states
+            )
+            return tuple(e_t[k] + beta[k] - norm_t for k in states), beta
+
+        goes_on = jnp.concatenate([valid[1:], jnp.zeros_like(valid[:1])])
+        nothing = (jnp.zeros(table.shape[2], table.dtype),) * len(states)
+        scanned = (emission, norm, goes_on, moves.following)
+        _, beta = lax.scan(backward, nothing, scanned, reverse=True)
+        weight = weight + jnp.stack(beta, 1)
+    chance = jnp.exp(weight - _log_total([weight[:, k] for k in states])[:, None])
+    return jnp.where(valid[:, None], chance, 0.0), loglik
+
+
 def viterbi(
     initial: Float[Array, "state *lane"],
     transition: Float[Array, "*time state state *lane"],

@@ -99,6 +99,13 @@ class HMMKernel:
         tables = (*self.chain.tables(theta, f, chunk, cov), self.table(theta, f, chunk, cov))
         return hmm.smooth(*tables, chunk.valid, form, self.chain.steps(chunk))
 
+    def states_given(
+        self, theta: Theta, f: Array, chunk: Chunk, kind: str
+    ) -> tuple[Float[Array, "time state lane"], Float[Array, " lane"]]:
+        """State probabilities given the steps before, or all others; and the log likelihood."""
+        tables = (*self.chain.tables(theta, f, chunk), self.table(theta, f, chunk))
+        return hmm.states_given(*tables, chunk.valid, kind)
+
     def viterbi(
         self, theta: Theta, f: Array, chunk: Chunk
     ) -> tuple[Int[Array, "time lane"], Float[Array, " lane"]]:

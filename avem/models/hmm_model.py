@@ -133,6 +133,12 @@ class HMMModel:
     def _transition_part(self) -> int:
         return sum(len(outcome.formulas) for outcome in self.spec.outcomes)
 
+    @property
+    def parts_ahead(self) -> tuple[Design, ...]:
+        """The designs that later rows of a sequence read: of the outcomes, and of the moves."""
+        n = self._transition_part
+        return self.designs.parts[: n + bool(self.structure.moves)]
+
     @cached_property
     def structure(self) -> Structure:
         """Pieces, lines and effects."""
@@ -392,3 +398,7 @@ class Encoded:
     spread: np.ndarray
     """(outcome columns,) variance of each, not counting a few wild values."""
     n_without_past: int
+
+    def in_user_units(self, scaling: Scaling) -> tuple[np.ndarray, np.ndarray]:
+        """Outcomes and design columns, (rows, columns) each, as the user has them."""
+        return scaling.data_out(self.y, self.a)

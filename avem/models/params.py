@@ -337,6 +337,12 @@ def effects_in(model: HMMModel, effects: np.ndarray) -> np.ndarray:
     return np.linalg.solve(_Translation(model).effects, effects.T)
 
 
+def effects_cov_in(model: HMMModel, cov: np.ndarray) -> np.ndarray:
+    """Internal covariances (d, d, subjects) from the user's (subjects, d, d)."""
+    back = np.linalg.inv(_Translation(model).effects)
+    return np.moveaxis(back @ cov @ back.T, 0, -1)
+
+
 def effects_out(
     model: HMMModel, mean: np.ndarray, cov: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -85,6 +85,10 @@ class Scaling:
         """Outcomes and design columns on the scale of the fit."""
         return (Y - self.centre) / self.scale, (A - self.column_centre) / self.column_scale
 
+    def data_out(self, y: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The inverse of `data_in`."""
+        return y * self.scale + self.centre, a * self.column_scale + self.column_centre
+
     def to_user(self, columns: tuple[int, ...]) -> np.ndarray:
         """Matrix from coefficients of the scaled columns to coefficients of the user's columns."""
         centre, scale = self.column_centre[list(columns)], self.column_scale[list(columns)]

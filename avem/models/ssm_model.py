@@ -113,6 +113,11 @@ class SSMModel:
         return self.spec.formula.outcomes
 
     @property
+    def outcome_columns(self) -> list[int]:
+        """Columns of Y that hold outcomes: all."""
+        return list(range(len(self.outcomes)))
+
+    @property
     def x_cols(self) -> tuple[int, ...]:
         """Design columns of the outcomes' coefficients."""
         return self.designs.x_cols(0)

@@ -10,8 +10,8 @@ from scipy.stats import beta
 
 from avem.data import Panel
 from avem.results._figures import DARK, GREY, OKABE_ITO, plain, whole_ticks
-from avem.results._ssm_residuals import autocorrelations
 from avem.results._timeline import Stretch
+from avem.results._whiteness import autocorrelations
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

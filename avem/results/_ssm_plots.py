@@ -23,7 +23,7 @@ from avem.results._plot_bound import bound_figure
 from avem.results._plot_contrast import contrast_figure
 from avem.results._plot_effects import effects_figure
 from avem.results._ssm_residuals import residuals
-from avem.results._ssm_tables import forecast
+from avem.results._ssm_tables import predict
 from avem.results._timeline import choose_subjects, make_stretches, share_time
 
 if TYPE_CHECKING:
@@ -111,20 +111,20 @@ class SSMPlots:
         max_subjects: int = 3,
         *,
         future: Any = None,
-        effects: str = "fitted",
+        effects: str = "integrated",
         max_rows: int | None = None,
         figsize: Size | None = None,
     ) -> Figure:
         """The end of each subject's last sequence, and what is to come with 95% intervals.
 
-        `horizon`, `future` and `effects` are those of `fit.forecast`; `max_rows` of the past are
+        `horizon`, `future` and `effects` are those of `fit.predict`; `max_rows` of the past are
         drawn, by default three times the horizon.
         """
         model, encoded, found = self._smoothed()
         panel, y = encoded.panel, model.read(encoded.panel).Y
-        table = forecast(self._fit, horizon, None, future, 0.95, effects)
+        table = predict(self._fit, horizon, None, future, "outcomes", 0.95, effects)
         shape = (panel.n_lanes, horizon, len(model.outcomes))
-        mean, sd = (table[name].to_numpy().reshape(shape) for name in ("mean", "sd"))
+        mean, sd = (np.asarray(table[name]).reshape(shape) for name in ("mean", "sd"))
         outcomes = self._outcomes(outcome, _MAX_OUTCOMES)
         shown = choose_subjects(panel, subjects, max_subjects)
         stretches, _, _ = make_stretches(panel, shown, panel.n_rows)

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import chi2, jarque_bera
 
-from avem.data import Panel
+from avem.effects.draws import draw_effects
 from avem.errors import ModelError
 from avem.inference import ssm_apply
 from avem.models.param_info import check_seed
 from avem.models.ssm_model import SSMEncoded
 from avem.results._ssm_tables import posterior_for
+from avem.results._whiteness import check_lags, whiteness_table
 
 if TYPE_CHECKING:
     from avem.results.ssm_fit import SSMFit
@@ -53,7 +53,7 @@ def _values(fit: SSMFit, encoded: SSMEncoded, effects: str, joint: bool, seed: i
         f = fit._effects_for(encoded)
     else:
         check_seed(seed)
-        f = ssm_apply.draw_effects(*posterior_for(fit, encoded), np.random.default_rng(seed))
+        f = draw_effects(*posterior_for(fit, encoded), np.random.default_rng(seed))
     return ssm_apply.residuals(fit.model, encoded, fit.theta, f, joint)
 
 
@@ -82,49 +82,7 @@ def whiteness(
     """
     encoded = fit._encode(data)
     panel, outcomes = encoded.panel, list(fit.model.outcomes)
-    longest = int(panel.lane_length.max()) - 1
-    if not 1 <= lags <= longest:
-        raise ModelError(f"lags is {lags!r}; from 1 to {longest} are possible here.")
+    check_lags(panel, lags)
     each = _values(fit, encoded, effects, False, seed)
     apart = _values(fit, encoded, effects, True, seed)
-    rows = []
-    for j, name in enumerate(outcomes):
-        e = each[:, j]
-        seen = e[~np.isnan(e)]
-        pairs = autocorrelations(panel, e, lags)
-        others = [_correlation(apart[:, j], apart[:, k]) for k in range(len(outcomes)) if k != j]
-        skewed: Any = jarque_bera(seen) if len(seen) > 2 else None
-        deviation = (seen - seen.mean()) / seen.std() if len(seen) > 2 else np.full(1, np.nan)
-        rows.append(
-            {
-                "outcome": name,
-                "n": len(seen),
-                "mean": seen.mean() if len(seen) else np.nan,
-                "sd": seen.std() if len(seen) else np.nan,
-                **{f"lag_{k + 1}": r for k, (r, _) in enumerate(pairs)},
-                "p_white": _chi_squared(pairs),
-                "skewness": np.mean(deviation**3),
-                "kurtosis": np.mean(deviation**4) - 3.0,
-                "p_normal": np.nan if skewed is None else float(skewed.pvalue),
-                "p_apart": _chi_squared(others),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def autocorrelations(panel: Panel, e: np.ndarray, lags: int) -> list[tuple[float, int]]:
-    """At lags 1, 2, ..., pooled over sequences, and the number of pairs behind each."""
-    return [_correlation(e, panel.lag(e, k)) for k in range(1, lags + 1)]
-
-
-def _correlation(a: np.ndarray, b: np.ndarray) -> tuple[float, int]:
-    """Correlation about 0, and of how many pairs."""
-    both = ~(np.isnan(a) | np.isnan(b))
-    size = np.sqrt(np.sum(a[both] ** 2) * np.sum(b[both] ** 2))
-    return (float(np.sum(a[both] * b[both]) / size) if size > 0 else np.nan), int(both.sum())
-
-
-def _chi_squared(pairs: list[tuple[float, int]]) -> float:
-    """P-value of all correlations being 0; each is known to 1 / sqrt(n)."""
-    known = [n * r**2 for r, n in pairs if n > 0]
-    return float(chi2.sf(sum(known), len(known))) if known else np.nan
+    return whiteness_table(panel, outcomes, each, lags, apart)

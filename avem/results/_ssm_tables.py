@@ -1,11 +1,10 @@
-"""Tables of a fitted state-space model's states, predictions and forecasts."""
+"""Tables of a fitted state-space model's states, and of predictions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from scipy.special import ndtri
 
 from avem.data.ahead import look_ahead
@@ -70,15 +69,15 @@ def predictions(fit: SSMFit, data: Any = None, level: float = 0.95, effects: str
     )
 
 
-def forecast(
+def predict(
     fit: SSMFit,
     horizon: int = 10,
     data: Any = None,
     future: Any = None,
-    level: float = 0.95,
-    effects: str = "fitted",
     of: str = "outcomes",
-) -> pd.DataFrame:
+    level: float = 0.95,
+    effects: str = "integrated",
+) -> Any:
     """Per sequence, step ahead and outcome: mean, sd and interval of a new measurement.
 
     Parameters
@@ -90,11 +89,11 @@ def forecast(
     future
         A frame with the covariates of the steps ahead, where the model has any: subject, sequence,
         time if there is one, and at least `horizon` rows per sequence.
-    effects
-        ``"fitted"``: every subject at the mean of its effects. ``"integrated"``: averaged over
-        what is not known of them (law of total variance), as the fit's method has it.
     of
         ``"outcomes"``, or ``"states"`` for the states themselves.
+    effects
+        ``"integrated"``: averaged over what is not known of them (law of total variance), as the
+        fit's method has it. ``"fitted"``: every subject at the mean of its effects.
     """
     check_level(level)
     _one_of("of", of, ("outcomes", "states"))
@@ -105,7 +104,7 @@ def forecast(
     if back:
         raise ModelError(
             f"{model.spec.text!r} has lag() of an outcome among its covariates, which is not known "
-            "at the steps ahead. Forecasts are for models whose memory is in the states alone."
+            "at the steps ahead. Predictions are for models whose memory is in the states alone."
         )
     covariates = list(dict.fromkeys(name for part in parts for name in part.covariates))
     ahead = look_ahead(encoded.panel, horizon, outcomes, covariates, future)
@@ -120,7 +119,8 @@ def forecast(
     half = ndtri(0.5 + level / 2) * sd
     table = ahead.keys.loc[ahead.keys.index.repeat(len(names))].reset_index(drop=True)
     table[of[:-1]] = np.tile(np.array(names, dtype=object), len(ahead.rows))
-    return table.assign(mean=centre, sd=sd, lower=centre - half, upper=centre + half)
+    table = table.assign(mean=centre, sd=sd, lower=centre - half, upper=centre + half)
+    return encoded.panel.source.table(table)
 
 
 # --- inside -------------------------------------------------------------------------------------

@@ -15,7 +15,14 @@ from avem.data import Panel
 from avem.errors import ModelError
 from avem.inference.apply import path_entropy, state_probabilities, viterbi
 from avem.inference.fit_hmm import effect_scale, make_em
-from avem.inference.marginal import Marginal, anchoring, marginal, uncertainty
+from avem.inference.marginal import (
+    Marginal,
+    PosteriorNodes,
+    anchoring,
+    marginal,
+    posterior_nodes,
+    uncertainty,
+)
 from avem.inference.new_subjects import infer_effects
 from avem.inference.score import Curvature
 from avem.inference.stop import Stop
@@ -24,7 +31,7 @@ from avem.models.hmm_model import Encoded, HMMModel
 from avem.models.param_info import check_level, check_seed
 from avem.models.params import effects_in, effects_out, param_info, params_in, params_out
 from avem.models.simulate import Simulation, simulate
-from avem.results import shares, stays, tables
+from avem.results import _hmm_predict, _hmm_residuals, _score, shares, stays, tables
 from avem.results._common import (
     bound_name,
     check_posterior,
@@ -36,7 +43,7 @@ from avem.results._common import (
     positions,
 )
 from avem.results._predict import levels_of, places
-from avem.results.check import Check, check_effects, draw_posterior, run_check
+from avem.results.check import Check, choose_effects, run_check
 from avem.results.contrast import effect_contrast, state_contrast
 from avem.results.covariate import covariate_table
 from avem.results.diagnosis import HARD_TO_TELL, Diagnosis, diagnose
@@ -144,6 +151,24 @@ class HMMFit:
             found.loglik + self._jacobian(encoded), found.error, int((found.quality == 0).sum())
         )
 
+    def score(self, data: Any = None) -> float:
+        """Mean log predictive density per observed row of `data`: higher is better.
+
+        In the user's units (log probability for counts and labels), so that models of the same
+        outcomes compare on the same rows. Always at the fitted parameters, effects and states
+        integrated out. What is conditioned on:
+
+        - a subject that the fit does not know: nothing else, log p(all its rows);
+        - a subject of the fit: all its rows in the fit, log p(its rows in the fit and in `data`)
+          - log p(its rows in the fit). So its effect is as the fit's rows tell it, and a sequence
+          that goes on in `data` (the same subject and sequence, later times) goes on from the state
+          where it was. Rows that the fit has seen are refused.
+
+        Without `data`: of the rows of the fit itself, each subject taken as new, which says nothing
+        of rows that the parameters were not fitted to.
+        """
+        return _score.score(self, data)
+
     @property
     def n_params(self) -> int:
         """How many parameters were estimated."""
@@ -221,6 +246,67 @@ class HMMFit:
         encoded = self._encode(data)
         mean, cov = effects_out(self.model, *self._infer(encoded))
         return self._effects_table(encoded.panel.subjects, mean, cov, level)
+
+    # --- later, and one step ahead ----------------------------------------------------------------
+
+    def predict(
+        self,
+        horizon: int = 10,
+        data: Any = None,
+        *,
+        future: Any = None,
+        of: str = "outcomes",
+        level: float = 0.95,
+        effects: str = "integrated",
+    ) -> Any:
+        """Per sequence, step beyond its end and outcome: mean, sd and interval.
+
+        Of the mixture over states and effects, by its own quantiles; of labels, a row for each
+        `level` with its probability as `mean`. ``future`` is a frame with the covariates of the
+        steps ahead, where the model has any. With `data`, what happened so far: subjects of the fit
+        keep what is known of their effects, those of others come from these rows.
+        ``effects="fitted"`` leaves out that effects are not known exactly; ``of="states"`` gives
+        the probabilities of the states.
+        """
+        return _hmm_predict.predict(self, horizon, data, future, of, level, effects)
+
+    def predictions(self, data: Any = None, level: float = 0.95, effects: str = "fitted") -> Any:
+        """Rows x (mean, sd, lower, upper of each outcome), given the rows before it.
+
+        Of labels, the probability of each level.
+        """
+        return _hmm_predict.predictions(self, data, level, effects)
+
+    # --- does the model hold? --------------------------------------------------------------------
+
+    def residuals(
+        self,
+        data: Any = None,
+        kind: str = "forecast",
+        *,
+        discrete: str = "randomised",
+        effects: str = "fitted",
+        seed: int = 0,
+    ) -> Any:
+        """Rows x outcomes: normal pseudo-residuals, NaN where missing.
+
+        Standard normal if the model holds. ``kind="forecast"``: of each value given the rows before
+        it in its sequence; ``"ordinary"``: given all others. Counts, choices and labels get a
+        random point of the stretch that their value is, by `seed` (``discrete="mid"``: its middle).
+        ``effects="drawn"``: at one draw of every subject's effects instead of their means, which
+        makes up for these having been fitted to the same rows.
+        """
+        return _hmm_residuals.residuals(self, data, kind, discrete, effects, seed)
+
+    def whiteness(
+        self, lags: int = 5, data: Any = None, effects: str = "drawn", seed: int = 0
+    ) -> pd.DataFrame:
+        """Per outcome, tests of the forecast residuals, pooled over sequences.
+
+        ``p_white``: no autocorrelation at lags 1 to `lags` (Ljung-Box); ``p_normal``: no skewness
+        or excess kurtosis (Jarque-Bera).
+        """
+        return _hmm_residuals.whiteness(self, lags, data, effects, seed)
 
     # --- questions ------------------------------------------------------------------------------
 
@@ -366,12 +452,9 @@ class HMMFit:
             Show progress; by default in a terminal, after two seconds. Ctrl-C keeps what was done.
         """
         panel = self._panel(None)
-        check_effects(effects)
 
         def draw(rng: np.random.Generator) -> pd.DataFrame:
-            fixed = None if effects == "new" else self.effects_mean
-            if effects == "posterior":
-                fixed = draw_posterior(rng, self.effects_mean, self.effects_cov)
+            fixed = choose_effects(rng, effects, self.effects_mean, self.effects_cov)
             return simulate(self.model, self.params, panel, rng, fixed).frame
 
         levels = {place.name: levels_of(place.piece) for place in places(self.model)}
@@ -405,8 +488,8 @@ class HMMFit:
 
     @cached_property
     def plot(self) -> Plots:
-        """Pictures: `fit.plot.states()`, `effects`, `bound`, `emissions`, `transitions`, `gap`,
-        `occupancy`, `stationary`, `dwell`, `covariate`, `contrast`, `check`.
+        """Pictures: `fit.plot.states()`, `forecast`, `residuals`, `effects`, `emissions`, ...; of
+        questions: `occupancy`, `stationary`, `dwell`, `covariate`, `contrast`, `check`.
         """
         return Plots(self)
 
@@ -453,6 +536,11 @@ class HMMFit:
     def _marginal(self) -> Marginal:
         effects, data = effects_in(self.model, self.effects_mean), self._own_data
         return marginal(make_em(self.model, data), data.layout, self.theta, effects)
+
+    @cached_property
+    def _nodes(self) -> PosteriorNodes:
+        """Of the posterior of its own subjects' effects."""
+        return posterior_nodes(self._marginal, self._own_data.layout)
 
     @cached_property
     def _curvature(self) -> Curvature:

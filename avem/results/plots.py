@@ -21,12 +21,14 @@ from avem.results._figures import (
     state_legend,
     write_dates,
 )
+from avem.results._plot_ahead import ahead_figure
 from avem.results._plot_bound import bound_figure
 from avem.results._plot_contrast import contrast_figure
 from avem.results._plot_covariate import covariate_figure
 from avem.results._plot_effects import LABELLED, effects_figure
 from avem.results._plot_emissions import Emissions
 from avem.results._plot_gap import draw_gaps, draw_lost
+from avem.results._plot_residuals import residuals_figure
 from avem.results._plot_shares import occupancy_figure
 from avem.results._plot_states import draw_track, label_levels, make_tracks
 from avem.results._plot_stays import dwell_figure, stationary_figure
@@ -104,6 +106,48 @@ class Plots:
         with_mean = any(not np.isnan(track.mean[:, outcomes]).all() for track in tracks)
         state_legend(figure, colors, with_mean)
         return figure
+
+    def forecast(
+        self,
+        subjects: Any = None,
+        horizon: int = 10,
+        outcome: str | None = None,
+        max_subjects: int = 3,
+        *,
+        future: Any = None,
+        effects: str = "integrated",
+        max_rows: int | None = None,
+        figsize: Size | None = None,
+    ) -> Figure:
+        """The end of each subject's last sequence by decoded state, and what is to come.
+
+        Shades hold 50, 80 and 95% of the predictive distribution; of labels, dots are as large as
+        their probability. Beneath, the probabilities of the states. `horizon`, `future` and
+        `effects` are those of `fit.predict`; `max_rows` of the past are drawn, by default three
+        times the horizon.
+        """
+        outcomes = self._outcomes(outcome)[:_MAX_OUTCOMES]
+        chosen = (subjects, horizon, outcomes, max_subjects)
+        return ahead_figure(self._fit, *chosen, future, effects, max_rows, figsize)
+
+    def residuals(
+        self,
+        outcome: str | None = None,
+        lags: int = 10,
+        *,
+        kind: str = "forecast",
+        effects: str = "drawn",
+        seed: int = 0,
+        figsize: Size | None = None,
+    ) -> Figure:
+        """Pseudo-residuals: quantiles against normal ones, autocorrelations, and a histogram.
+
+        The first two with the band that 95% keep to if the model holds (autocorrelations only of
+        ``kind="forecast"``); `fit.whiteness` tests it. Colours in the histogram say which states
+        the rows decode to.
+        """
+        outcomes = self._outcomes(outcome)[: 2 * _MAX_OUTCOMES]
+        return residuals_figure(self._fit, outcomes, lags, kind, effects, seed, figsize)
 
     def effects(
         self, effect: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None

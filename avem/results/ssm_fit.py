@@ -31,7 +31,7 @@ from avem.models.ssm_params import (
 )
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
 from avem.models.ssm_subjects import Matrices, subject_matrices
-from avem.results import _ssm_residuals, _ssm_tables
+from avem.results import _score, _ssm_residuals, _ssm_tables
 from avem.results._common import (
     bound_name,
     check_posterior,
@@ -43,7 +43,7 @@ from avem.results._common import (
     positions,
 )
 from avem.results._ssm_plots import SSMPlots
-from avem.results.check import Check, check_effects, draw_posterior, run_check
+from avem.results.check import Check, choose_effects, run_check
 from avem.results.contrast import effect_contrast
 from avem.results.diagnosis import HARD_TO_SEE, Diagnosis, diagnose
 from avem.results.info import FitInfo
@@ -159,6 +159,24 @@ class SSMFit:
             found.loglik + self._jacobian(encoded), found.error, int((found.quality == 0).sum())
         )
 
+    def score(self, data: Any = None) -> float:
+        """Mean log predictive density per observed row of `data`: higher is better.
+
+        In the user's units, so that models of the same
+        outcomes compare on the same rows. Always at the fitted parameters, effects and states
+        integrated out. What is conditioned on:
+
+        - a subject that the fit does not know: nothing else, log p(all its rows);
+        - a subject of the fit: all its rows in the fit, log p(its rows in the fit and in `data`)
+          - log p(its rows in the fit). So its effect is as the fit's rows tell it, and a sequence
+          that goes on in `data` (the same subject and sequence, later times) goes on from the state
+          where it was. Rows that the fit has seen are refused.
+
+        Without `data`: of the rows of the fit itself, each subject taken as new, which says nothing
+        of rows that the parameters were not fitted to.
+        """
+        return _score.score(self, data)
+
     @property
     def n_params(self) -> int:
         """How many parameters were estimated."""
@@ -229,23 +247,24 @@ class SSMFit:
         """Rows x (mean, sd, lower, upper of each outcome), given the rows before it."""
         return _ssm_tables.predictions(self, data, level, effects)
 
-    def forecast(
+    def predict(
         self,
         horizon: int = 10,
         data: Any = None,
         *,
         future: Any = None,
-        level: float = 0.95,
-        effects: str = "fitted",
         of: str = "outcomes",
-    ) -> pd.DataFrame:
+        level: float = 0.95,
+        effects: str = "integrated",
+    ) -> Any:
         """Per sequence, step beyond its end and outcome: mean, sd and interval.
 
-        ``future`` is a frame with the covariates of the steps ahead, where the model has any.
-        ``effects="integrated"`` adds what is not known of the effects; ``of="states"`` gives the
-        states themselves.
+        ``future`` is a frame with the covariates of the steps ahead, where the model has any. With
+        `data`, what happened so far: subjects of the fit keep what is known of their effects, those
+        of others come from these rows. ``effects="fitted"`` leaves out that effects are not known
+        exactly; ``of="states"`` gives the states themselves.
         """
-        return _ssm_tables.forecast(self, horizon, data, future, level, effects, of)
+        return _ssm_tables.predict(self, horizon, data, future, of, level, effects)
 
     def residuals(
         self, data: Any = None, effects: str = "fitted", joint: bool = False, seed: int = 0
@@ -327,12 +346,9 @@ class SSMFit:
             Show progress; by default in a terminal, after two seconds. Ctrl-C keeps what was done.
         """
         panel = self._panel(None)
-        check_effects(effects)
 
         def draw(rng: np.random.Generator) -> pd.DataFrame:
-            fixed = None if effects == "new" else self.effects_mean
-            if effects == "posterior":
-                fixed = draw_posterior(rng, self.effects_mean, self.effects_cov)
+            fixed = choose_effects(rng, effects, self.effects_mean, self.effects_cov)
             radius = self.info.max_radius
             return simulate_ssm(self.model, self.params, panel, rng, fixed, radius).frame
 

@@ -8,15 +8,14 @@ import numpy as np
 import pandas as pd
 
 from avem.data import Panel
-from avem.data.expressions import compile_side
 from avem.data.folds import subject_folds, time_folds, with_hidden, with_rows
 from avem.errors import ModelError
-from avem.families import Custom
 from avem.inference.rounds import Rounds, speaking_of
 from avem.inference.stop import Stop
 from avem.mixed_hmm import MixedHMM
-from avem.models.hmm_model import HMMModel, Specification
+from avem.models.memory import refuse_memory
 from avem.models.param_info import check_count, check_seed
+from avem.results._score import held_out
 from avem.results.cross_validation import CrossValidation
 
 _BY = ("subjects", "time")
@@ -113,7 +112,7 @@ def _parts(model: MixedHMM, panel: Panel, folds: Any, by: Any, seed: Any) -> lis
     check_seed(seed)
     if by == "subjects":
         return subject_folds(panel, folds, seed, n_needed=2 if model._group else 1)
-    _refuse_memory(model.spec)
+    refuse_memory(model.spec, "by='time' hides stretches of the outcomes", "by='subjects'")
     return time_folds(panel, folds)
 
 
@@ -126,8 +125,8 @@ def _score_subjects(model: MixedHMM, panel: Panel, held: np.ndarray, options: An
     new = np.bincount(panel.row_subject, held, panel.n_subjects) > 0
     # Subjects are independent, and all of them together have the same shape for every fold:
     # to compile the likelihood once costs less than to leave out those that are not wanted.
-    score, n_values = fit.loglik(panel).by_subject, _count_values(fit.model, panel)
-    return fit.stop, np.where(new, score, 0.0), np.where(new, n_values, 0)
+    found = held_out(fit, panel)
+    return fit.stop, np.where(new, found.loglik, 0.0), np.where(new, found.n_values, 0)
 
 
 def _score_stretch(model: MixedHMM, panel: Panel, held: np.ndarray, options: Any) -> Score:
@@ -137,33 +136,5 @@ def _score_stretch(model: MixedHMM, panel: Panel, held: np.ndarray, options: Any
     fit = model.fit(others, **options)
     if fit.stop is Stop.INTERRUPTED:
         return fit.stop, np.zeros(panel.n_subjects), np.zeros(panel.n_subjects, np.int64)
-    score = fit.loglik(panel).by_subject - fit.loglik(others).by_subject
-    return fit.stop, score, _count_values(fit.model, panel) - _count_values(fit.model, others)
-
-
-def _count_values(model: HMMModel, panel: Panel) -> np.ndarray:
-    """(subjects,) observed outcome values that the model explains."""
-    seen = ~np.isnan(model.read(panel).Y)
-    per_row = seen[:, model.outcome_columns].sum(axis=1)
-    return np.bincount(panel.row_subject, per_row, panel.n_subjects).astype(np.int64)
-
-
-def _refuse_memory(spec: Specification) -> None:
-    """Raise where hiding a value would change what is said of others, not only leave it out."""
-    names = {name for outcome in spec.outcomes for name in outcome.formula.outcomes}
-    chain = [spec.transition, *([] if spec.initial is None else [spec.initial])]
-    for formula in spec.formulas:
-        atoms = [atom for side in formula.sides for atom in compile_side(side)[1].values()]
-        read = [set(atom.columns) if formula in chain else atom.lagged for atom in atoms]
-        used = sorted(names & set().union(*read))
-        if used:
-            raise ModelError(
-                f"by='time' hides stretches of the outcomes, and {formula.text!r} reads "
-                f"{', '.join(used)} from other rows: the rest would not have the same likelihood "
-                "without them. Use by='subjects'."
-            )
-    if any(isinstance(o.family, Custom) and o.family.update is not None for o in spec.outcomes):
-        raise ModelError(
-            "by='time' hides stretches of the outcomes, and a custom family with a history reads "
-            "them: the rest would not have the same likelihood without them. Use by='subjects'."
-        )
+    found = held_out(fit, panel, others)
+    return fit.stop, found.loglik, found.n_values

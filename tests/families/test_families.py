@@ -378,6 +378,65 @@ def test_density_sums_to_one_and_has_the_mean(case):
     np.testing.assert_allclose(mean, [expected], rtol=1e-5)
 
 
+def summed(case, eta):
+    """The support in order, the mass of each of its cells, and that of all up to each node."""
+    y, weight = case.nodes
+    mass = weight * np.exp(density(case.family, case.y(y), [np.full(1, e) for e in eta]))
+    single = case.family.discrete | (y == 0 if case.family.name.startswith("zero_a") else y != y)
+    below = np.cumsum(mass) - np.where(single, 0.0, 0.5 * mass)  # half of the cell it is in
+    if case.nodes is ANGLES:  # whose first cell begins half a turn away
+        below -= 0.5 * mass[0]
+    return y, mass, below, single
+
+
+@every_family
+@pytest.mark.parametrize("shift", [0.0, 0.8, -1.1])
+def test_cdf_and_variance_are_sums_over_the_density(case, shift):
+    family, eta = case.family, tuple(e + shift for e in case.eta)
+    y, mass, expected, single = summed(case, eta)
+    at = np.unique(np.linspace(0, len(y) - 1, 400).astype(int))
+    one, more = [np.full(1, e) for e in eta], case.y(y[at])[1:]
+    found = family.cdf(y[at], one, more)
+    np.testing.assert_allclose(found, expected[at], atol=2e-6)
+    below = np.where(single, expected - mass, expected)
+    np.testing.assert_allclose(family.below(y[at], one, more), below[at], atol=2e-6)
+    assert ((found >= 0) & (found <= 1)).all()
+    if case.nodes is ANGLES:
+        spread = 1 - np.abs((mass * np.exp(1j * y)).sum())
+    else:
+        spread = (mass * (y - (mass * y).sum()) ** 2).sum()
+    with_trials = tuple(np.full(1, float(TRIALS)) for _ in family.extras)
+    variance = family.variance(one, with_trials)
+    if np.isfinite(variance).all():
+        np.testing.assert_allclose(variance, [spread], rtol=2e-4)
+
+
+@every_family
+def test_cdf_is_0_and_1_outside_the_support(case):
+    if case.family.angular:  # no outside: angles are read modulo a full turn
+        eta = tuple(np.full(1, e) for e in case.eta)
+        ends = case.family.cdf(np.array([-PI, PI, 0.3, 0.3 + 2 * PI]), eta)
+        np.testing.assert_allclose(ends[:2], [0, 1], atol=1e-12)
+        np.testing.assert_allclose(ends[2], ends[3], atol=1e-12)
+        return
+    trials = tuple(np.full(2, float(TRIALS)) for _ in case.family.extras)
+    eta = tuple(np.full(2, e) for e in case.eta)
+    np.testing.assert_allclose(
+        case.family.cdf(np.array([-1e9, 1e9]), eta, trials), [0.0, 1.0], atol=1e-12
+    )
+
+
+@every_family
+def test_cdf_of_draws_is_uniform(case):
+    """Between `below` and `cdf`, at random: what randomised residuals are made of."""
+    rng, n = np.random.default_rng(3), 4000
+    eta = tuple(np.full(n, e) for e in case.eta)
+    y = case.draw(rng, case.eta, n)
+    more = case.y(y)[1:]
+    low, high = case.family.below(y, eta, more), case.family.cdf(y, eta, more)
+    assert stats.kstest(low + rng.random(n) * (high - low), "uniform").pvalue > 1e-3
+
+
 @every_family
 def test_derivatives_equal_finite_differences(case):
     rng = np.random.default_rng(1)

@@ -122,3 +122,26 @@ def test_sampled_paths_follow_the_posterior():
         error = np.sqrt(expected * (1 - expected) / n_draws)
         assert (np.abs(seen - expected) < 5 * error + 1e-12).all()
     assert (drawn[:, 1:, 1] == 0).all()  # padded steps
+
+
+@pytest.mark.parametrize("kind", ["before", "others"])
+@pytest.mark.parametrize("varying", [False, True])
+def test_states_given_other_steps_equal_enumeration(kind, varying):
+    """Without the step itself, even where its density has left nothing of a state."""
+    initial, transition, table, valid = random_problem(seed=3)
+    table[3, 0, 0] = -900.0
+    moves = np.broadcast_to(transition[None, :, :, None], (6, 3, 3, len(LENGTHS)))
+    given = moves if varying else transition
+    found, loglik = in_float64(hmm.states_given)(initial, given, table, valid, kind)
+    for lane, length in enumerate(LENGTHS):
+        _, joint = enumerate_paths(initial, transition, table[:length, :, lane])
+        np.testing.assert_allclose(loglik[lane], log_sum(joint), rtol=1e-12)
+        for t in range(length):
+            hidden = table[:length, :, lane].copy()
+            hidden[t if kind == "others" else slice(t, None)] = 0.0
+            hidden[t] = 0.0
+            paths, joint = enumerate_paths(initial, transition, hidden)
+            weight = np.exp(joint - log_sum(joint))
+            expected = [weight[paths[:, t] == k].sum() for k in range(N_STATES)]
+            np.testing.assert_allclose(found[t, :, lane], expected, atol=1e-12)
+    assert (np.asarray(found)[~valid[:, None] & np.ones_like(table, bool)] == 0).all()

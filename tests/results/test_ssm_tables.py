@@ -17,7 +17,7 @@ from avem.models.ssm_model import SSMModel
 from avem.models.ssm_params import ssm_effects_out
 from avem.numerics.precision import in_float64
 from avem.results._ssm_residuals import residuals, whiteness
-from avem.results._ssm_tables import forecast, predictions, states
+from avem.results._ssm_tables import predict, predictions, states
 from tests.ssm_truth import TrueFit, draw, specification, true_fit
 
 
@@ -65,7 +65,7 @@ def test_forecasts_are_those_of_simulation(made):
     """States drawn from the last filtered ones and moved on, many times."""
     fit, frame = made
     last = states(fit, kind="filtered")
-    table = forecast(fit, 4)
+    table = predict(fit, 4, effects="fitted")
     keys = ["id", "day", "t", "step", "outcome", "mean", "sd", "lower", "upper"]
     assert list(table) == keys
     assert len(table) == fit.panel.n_lanes * 4 * 3
@@ -87,14 +87,14 @@ def test_forecasts_are_those_of_simulation(made):
         np.testing.assert_allclose(found["sd"], y.std(0), rtol=0.01)
         np.testing.assert_allclose(found["upper"], np.quantile(y, 0.975, axis=0), atol=0.05)
         assert (found["t"] == 7 + step).all()
-    hidden = forecast(fit, 4, of="states")
+    hidden = predict(fit, 4, of="states", effects="fitted")
     one = hidden[(hidden["id"] == "s1") & (hidden["day"] == 1) & (hidden["step"] == 4)]
     np.testing.assert_allclose(one["mean"], x.mean(0), atol=0.03)
 
 
 def test_doubt_about_the_effects_widens_forecasts(made):
     fit, _ = made
-    one, other = forecast(fit, 3), forecast(fit, 3, effects="integrated")
+    one, other = predict(fit, 3, effects="fitted"), predict(fit, 3)
     assert (other["sd"] > one["sd"]).all()
     np.testing.assert_allclose(one["mean"], other["mean"], atol=0.5)
 
@@ -103,11 +103,11 @@ def test_forecasts_with_covariates():
     spec = specification("y1 + y2 ~ 0 + x", state="~ 0 + x", random=())
     fit, frame = true_fit(spec, n_subjects=2, n_times=6, seed=4)
     with pytest.raises(DataError, match=r"needs 'x' at every step.*columns id, day, t, x"):
-        forecast(fit, 2)
+        predict(fit, 2)
     future = pd.DataFrame(
         {"id": ["s1", "s0"] * 2, "day": 0, "t": [6, 6, 7, 7], "x": [1.0, -1.0, 2.0, 0.5]}
     )
-    table = forecast(fit, 2, future=future)
+    table = predict(fit, 2, future=future, effects="fitted")
     x = states(fit, kind="filtered")
     end = frame.index[(frame["id"] == "s0") & (frame["t"] == 5)][0]
     state = x.loc[end, ["state_0", "state_1"]].to_numpy(float)
@@ -117,13 +117,13 @@ def test_forecasts_with_covariates():
         got = table[(table["id"] == "s0") & (table["step"] == step)]
         np.testing.assert_allclose(got["mean"], want, atol=1e-9)
     with pytest.raises(DataError, match="1 rows for id 's1'"):
-        forecast(fit, 2, future=future.drop(index=2))
+        predict(fit, 2, future=future.drop(index=2))
     with pytest.raises(DataError, match="rows after the end"):
-        forecast(fit, 2, future=future.assign(t=future["t"] - 3))
+        predict(fit, 2, future=future.assign(t=future["t"] - 3))
     with pytest.raises(DataError, match="needs 'x'"):
-        forecast(fit, 2, future=future.assign(x=np.nan))
+        predict(fit, 2, future=future.assign(x=np.nan))
     with pytest.raises(DataError, match="horizon is 0"):
-        forecast(fit, 0)
+        predict(fit, 0)
 
 
 def test_a_lagged_outcome_cannot_be_forecast():
@@ -132,7 +132,7 @@ def test_a_lagged_outcome_cannot_be_forecast():
     fit = TrueFit(SSMModel.learn(spec, fit.panel), fit.params, *(fit.effects_mean, fit.effects_cov),
                   fit.panel)  # fmt: skip
     with pytest.raises(ModelError, match=r"lag\(\) of an outcome"):
-        forecast(fit, 2)
+        predict(fit, 2)
 
 
 def test_times_go_on_where_steps_are_regular():

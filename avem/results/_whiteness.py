@@ -1,0 +1,73 @@
+"""Whether residuals look as they should: white, standard normal, apart from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import chi2, jarque_bera
+
+from avem.data import Panel
+from avem.errors import ModelError
+
+
+def check_lags(panel: Panel, lags: int) -> None:
+    """Raise unless some sequence is longer."""
+    longest = int(panel.lane_length.max()) - 1
+    if not 1 <= lags <= longest:
+        raise ModelError(f"lags is {lags!r}; from 1 to {longest} are possible here.")
+
+
+def whiteness_table(
+    panel: Panel,
+    outcomes: Sequence[str],
+    each: np.ndarray,
+    lags: int,
+    apart: np.ndarray | None = None,
+) -> pd.DataFrame:
+    """A row per outcome, from residuals (rows, outcomes), and `apart` with those of a row freed of
+    each other, if there are such.
+    """
+    rows = []
+    for j, name in enumerate(outcomes):
+        e = each[:, j]
+        seen = e[~np.isnan(e)]
+        pairs = autocorrelations(panel, e, lags)
+        skewed: Any = jarque_bera(seen) if len(seen) > 2 else None
+        deviation = (seen - seen.mean()) / seen.std() if len(seen) > 2 else np.full(1, np.nan)
+        row = {
+            "outcome": name,
+            "n": len(seen),
+            "mean": seen.mean() if len(seen) else np.nan,
+            "sd": seen.std() if len(seen) else np.nan,
+            **{f"lag_{k + 1}": r for k, (r, _) in enumerate(pairs)},
+            "p_white": _chi_squared(pairs),
+            "skewness": np.mean(deviation**3),
+            "kurtosis": np.mean(deviation**4) - 3.0,
+            "p_normal": np.nan if skewed is None else float(skewed.pvalue),
+        }
+        if apart is not None:
+            others = [k for k in range(len(outcomes)) if k != j]
+            row["p_apart"] = _chi_squared([_correlation(apart[:, j], apart[:, k]) for k in others])
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def autocorrelations(panel: Panel, e: np.ndarray, lags: int) -> list[tuple[float, int]]:
+    """At lags 1, 2, ..., pooled over sequences, and the number of pairs behind each."""
+    return [_correlation(e, panel.lag(e, k)) for k in range(1, lags + 1)]
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> tuple[float, int]:
+    """Correlation about 0, and of how many pairs."""
+    both = ~(np.isnan(a) | np.isnan(b))
+    size = np.sqrt(np.sum(a[both] ** 2) * np.sum(b[both] ** 2))
+    return (float(np.sum(a[both] * b[both]) / size) if size > 0 else np.nan), int(both.sum())
+
+
+def _chi_squared(pairs: list[tuple[float, int]]) -> float:
+    """P-value of all correlations being 0; each is known to 1 / sqrt(n)."""
+    known = [n * r**2 for r, n in pairs if n > 0]
+    return float(chi2.sf(sum(known), len(known))) if known else np.nan

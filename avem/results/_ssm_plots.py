@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.special import ndtri
 
-from avem.errors import DataError
 from avem.inference.ssm_apply import Moments, moments
 from avem.results import _ssm_drawing as drawing
 from avem.results._figures import (

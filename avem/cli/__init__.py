@@ -22,7 +22,6 @@ from avem.cli._files import (
     drawn_with_states,
     empty_rows,
     finish,
-    load_fit,
     note_new_subjects,
     read_for,
     read_like,
@@ -411,23 +410,45 @@ def summary(fit_file: FitFile) -> None:
 def report(
     fit_file: FitFile,
     out: Annotated[Path, typer.Option(help="The HTML file to write.")],
-    data: Annotated[
-        Path | None, typer.Option(help="The data that were fitted, for pictures of the states.")
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[DATA]", help="The data that were fitted, for all that needs them."
+        ),
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="DATA, as an option.")] = None,
+    timelines: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Most subjects to keep the rows of.", show_default="some megabytes' worth"
+        ),
+    ] = None,
+    thorough: Annotated[
+        bool | None,
+        typer.Option(
+            "--thorough/--quick",
+            help="With or without standard errors and diagnosis, which may take long.",
+            show_default="with, for small panels",
+        ),
     ] = None,
     missing_code: MissingCodes = None,
     force: Force = False,
     no_cache: NoCache = False,
 ) -> None:
-    """Write the report of a saved fit as one HTML file."""
+    """Write the report of a saved fit, of either kind of model, as one HTML file."""
+    if file is not None and data is not None:
+        raise DataError("The data are there twice: as DATA and as --data.")
     refuse_existing([out], force)
     set_up_jax(no_cache)
     from avem.results.report import write_report
+    from avem.results.saving import load
 
-    fitted = load_fit(fit_file)
-    if data is not None:
-        fitted = with_data(fitted, data, missing_code or ())
-    write_report(fitted, out)
-    typer.echo(f"{out}")
+    fitted = load(fit_file)
+    rows = data if file is None else file
+    if rows is not None:
+        fitted = with_data(fitted, rows, missing_code or ())
+    write_report(fitted, out, timelines=timelines, thorough=thorough)
+    typer.echo(f"{out} ({out.stat().st_size / 1e6:.1f} MB)")
 
 
 @app.command()

@@ -36,7 +36,7 @@ def finish(
     states = with_keys(fitted, data, fitted.decode(), fitted.state_probabilities())
     tables = {"parameters": table, "effects": fitted.effects(), "states": states}
     written += write_tables(tables, out)
-    write_report(fitted, out / "report.html")
+    write_report(fitted, out / "report.html", thorough=standard_errors)
     written.append("report.html")
     shown = [name for name in PLOTS if name != "effects" or fitted.model.n_effects]
     written += write_plots(fitted, shown if plots else [], out)
@@ -112,16 +112,6 @@ def refuse_existing(paths: Iterable[Path], force: bool) -> None:
 # --- tables in and out -------------------------------------------------------------------------
 
 
-def load_fit(path: Path) -> HMMFit:
-    from avem.results.hmm_fit import HMMFit
-    from avem.results.saving import load
-
-    fit = load(path)
-    if not isinstance(fit, HMMFit):
-        raise FileError(f"{str(path)!r} is a fit of a state-space model; that of an HMM is wanted.")
-    return fit
-
-
 def states_of(fitted: HMMFit | SSMFit, data: pd.DataFrame) -> pd.DataFrame:
     """The states behind every row: decoded, with their probabilities, or smoothed, with bands."""
     from avem.results.hmm_fit import HMMFit
@@ -168,7 +158,7 @@ def read_like(fitted: Any, path: Path, missing: Collection[str]) -> pd.DataFrame
     return read_table(path, fitted.columns, missing, text=[subject] if is_text else [])
 
 
-def with_data(fitted: HMMFit, path: Path, missing: Collection[str]) -> HMMFit:
+def with_data(fitted: Any, path: Path, missing: Collection[str]) -> Any:
     """The fit with its data back, which must be the data that were fitted."""
     try:
         return fitted.with_data(read_like(fitted, path, missing))

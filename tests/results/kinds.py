@@ -182,8 +182,13 @@ def fit_of(kind):
     frame = drawn.frame
     first = hmm.spec.outcomes[0].formula.outcomes[0]
     frame[first] = frame[first].where(frame.index % 50 != 7)
-    panel = Panel.from_frame(frame, "who", time="t")
-    n_effects = drawn.effects.shape[1]
+    return fit_from(hmm, params, frame, drawn.effects)
+
+
+def fit_from(hmm, params, frame, effects, time="t", sequence=None):
+    """A fit to the frame, of subjects `who`, with these parameters and effects."""
+    panel = Panel.from_frame(frame, "who", time=time, sequence=sequence)
+    n_effects = effects.shape[1]
     info = FitInfo(
         method="avem",
         refined=False,
@@ -198,7 +203,7 @@ def fit_of(kind):
         plain=False,
         seed=0,
         n_rows=len(frame),
-        n_sequences=N,
+        n_sequences=panel.n_lanes,
         n_observed=len(frame),
         n_missing=0,
         start_gaps=(0.0,),
@@ -211,8 +216,8 @@ def fit_of(kind):
     return HMMFit(
         model=model_of(hmm, panel),
         params={name: np.array(value, float) for name, value in params.items()},
-        effects_mean=drawn.effects,
-        effects_cov=np.tile(0.01 * np.eye(n_effects), (N, 1, 1)),
+        effects_mean=effects,
+        effects_cov=np.tile(0.01 * np.eye(n_effects), (len(effects), 1, 1)),
         subjects=panel.subjects,
         bound=-100.0,
         bound_history=np.array([-120.0, -101.0, -100.0]),
@@ -220,6 +225,6 @@ def fit_of(kind):
         n_iter=3,
         stop=avem.Stop.CONVERGED,
         info=info,
-        columns={"subject": "who", "time": "t", "sequence": None},
+        columns={"subject": "who", "time": time, "sequence": sequence},
         panel=panel,
     )

@@ -320,7 +320,7 @@ def test_simulate_writes_the_true_states(several, movement, tmp_path):
     assert means[1] > 3 * means[0]
     result = run(*command[:-1], "x", "--out", tmp_path / "no.csv")
     assert result.exit_code == 2
-    assert "there is such a column already" in result.stderr
+    assert "there is a column 'x' already" in result.stderr
     result = run("simulate", fit, "--subjects", 3, "--times", 4, "--out", tmp_path / "no.csv")
     assert result.exit_code == 2
     assert "Give --data with the covariates" in result.stderr
@@ -410,6 +410,18 @@ def test_version_and_usage():
     assert run("--version").stdout == f"avem {avem.__version__}\n"
     assert run("fit", "--sates", 2).exit_code == 2
     assert run("nonsense").exit_code == 2
+
+
+def test_shells_complete_commands_and_options():
+    def completed(*words):
+        shell = {"_AVEM_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words)}
+        shell["COMP_CWORD"] = str(len(words) - 1)
+        result = CliRunner().invoke(app, [], prog_name="avem", env=shell)
+        return result.stdout.split()
+
+    assert completed("avem", "de") == ["decode", "demo"]
+    assert "--standard-errors" in completed("avem", "fit", "--sta")
+    assert "--install-completion" in run("--help").stdout
 
 
 def test_in_a_process_of_its_own(data, options, tmp_path):

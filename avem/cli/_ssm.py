@@ -83,7 +83,7 @@ def fit_ssm(
     import avem
 
     model = avem.MixedSSM(
-        outcomes if "~" in outcomes else _names(outcomes),
+        read_names(outcomes),
         n_latent,
         **_given(
             subject=subject,
@@ -123,6 +123,11 @@ def _finish(fitted: Any, data: Any, out: Path, horizon: int, future: Any, plots:
     ahead = {"horizon": horizon, "future": future}
     written += write_plots(fitted, shown if plots else [], out, forecast=ahead)
     say_written(fitted, written, out)
+
+
+def read_names(text: str) -> str | list[str]:
+    """Outcomes as they were typed: a formula, or names with commas between them."""
+    return text if "~" in text else _names(text)
 
 
 def _names(text: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,10 @@ def new_figure(size: Size) -> Figure:
 def png(figure: Figure, dpi: float = 100) -> bytes:
     """The figure as the bytes of a PNG file."""
     buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi)
+    with warnings.catch_warnings():
+        # A user's label may have letters that the font lacks: they are drawn as boxes.
+        warnings.filterwarnings("ignore", r"Glyph .* missing from", UserWarning)
+        figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
 
 

@@ -7,13 +7,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from avem.inference.diagnose import fails_above
-from avem.results._figures import DARK, GREY, OKABE_ITO, plain
+from avem.results._figures import DARK, GREY, OKABE_ITO, Size, new_figure, plain
 from avem.results._plot_effects import LABELLED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from avem.results.diagnosis import Diagnosis
+
+
+def gap_figure(found: Diagnosis, figsize: Size | None = None) -> Figure:
+    """Every subject's gap, and the information lost on each effect."""
+    n, d = len(found.subjects), len(found.effects)
+    height = max(2.6, 1.2 + 0.19 * n, 1.2 + 0.3 * d) if n <= LABELLED else max(5.0, 1.2 + 0.3 * d)
+    figure = new_figure(figsize or (10.0, height))
+    left, right = figure.subplots(1, 2)
+    draw_gaps(left, found)
+    draw_lost(right, found)
+    figure.suptitle(found.advice if len(found.advice) < 90 else found.advice.split(":")[0])
+    return figure
 
 
 def draw_gaps(ax: Axes, diagnosis: Diagnosis) -> None:

@@ -127,7 +127,7 @@ class Statistics:
             for word in self.words:
                 found |= self._built_in(word, name, values, levels)
         if self.functions:
-            frame = self.panel.source.table_like(table)
+            frame = self.panel.table_like(table)
             for name, function in self.functions.items():
                 found |= _results(name, function(frame))
         return found

@@ -60,9 +60,9 @@ def make_stretches(
     panel: Panel, shown: np.ndarray, max_rows: int
 ) -> tuple[list[Stretch], str, bool]:
     """The subjects to draw, what their x is, and whether it is dates."""
-    time, are_dates = _times(panel)
-    orders = [_in_order(panel, np.flatnonzero(panel.row_subject == i), time) for i in shown]
-    if time is not None and not all(_reads_as_time(time[o], panel.row_lane[o]) for o in orders):
+    time, are_dates = times(panel)
+    orders = in_order(panel, shown, time)
+    if time is not None and not read_as_time(panel, orders, time):
         time = None
     found = []
     for i, order in zip(shown, orders, strict=True):
@@ -81,7 +81,7 @@ def share_time(stretches: list[Stretch]) -> bool:
     return bool(np.ptp(ends) <= 2 * max(np.ptp(one.edges) for one in stretches))
 
 
-def _times(panel: Panel) -> tuple[np.ndarray | None, bool]:
+def times(panel: Panel) -> tuple[np.ndarray | None, bool]:
     """(rows,) the time column as numbers, if it can be, and whether they are dates."""
     if panel.time is None:
         return None, False
@@ -98,17 +98,25 @@ def _times(panel: Panel) -> tuple[np.ndarray | None, bool]:
     return np.asarray(date2num(pd.to_datetime(column).to_numpy("datetime64[ns]")), float), True
 
 
-def _in_order(panel: Panel, rows: np.ndarray, time: np.ndarray | None) -> np.ndarray:
-    """A subject's rows, sequence after sequence, sequences by their first time."""
-    lane, step = panel.row_lane[rows], panel.row_step[rows]
-    if time is None:
-        return rows[np.lexsort((step, lane))]
-    first = pd.Series(time[rows]).groupby(lane).transform("min").to_numpy()
-    return rows[np.lexsort((step, lane, first))]
+def in_order(panel: Panel, shown: np.ndarray, time: np.ndarray | None) -> list[np.ndarray]:
+    """Each subject's rows, sequence after sequence, sequences by their first time."""
+    first = np.zeros(panel.n_lanes)
+    if time is not None:
+        first[:] = np.inf
+        np.minimum.at(first, panel.row_lane, time)
+    lane, subject = panel.row_lane, panel.row_subject
+    order = np.lexsort((panel.row_step, lane, first[lane], subject))
+    ends = np.cumsum(np.bincount(subject, minlength=panel.n_subjects))
+    pieces = np.split(order, ends[:-1])
+    return [pieces[i] for i in shown]
+
+
+def read_as_time(panel: Panel, orders: list[np.ndarray], time: np.ndarray) -> bool:
+    """Whether subjects' sequences follow each other in time, without pauses that dwarf them."""
+    return all(_reads_as_time(time[rows], panel.row_lane[rows]) for rows in orders)
 
 
 def _reads_as_time(x: np.ndarray, lane: np.ndarray) -> bool:
-    """Whether sequences follow each other in time, without pauses that dwarf them."""
     step = np.diff(x)
     pauses = step[np.diff(lane) != 0].sum()
     return bool((step > 0).all() and 2 * pauses <= np.ptp(x))

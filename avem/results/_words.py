@@ -33,12 +33,12 @@ _STRUCTURES = {
     "isotropic": "all with the same variance, not correlated",
 }
 
-_LIKELIHOOD = """<p><strong>The log likelihood</strong> measures how well the parameters explain the
-data, whatever the states and effects were; it is comparable only between fits to the same
-values.</p>"""
-_BOUND = """<p><strong>The bound</strong> measures how well the parameters explain the data; each
-iteration is meant to raise it. It stands in for the log likelihood, and is comparable only between
-fits to the same values.</p>"""
+LIKELIHOOD_WORDS = """<p><strong>The log likelihood</strong> measures how well the parameters
+explain the data, whatever the states and effects were; it is comparable only between fits to the
+same values.</p>"""
+BOUND_WORDS = """<p><strong>The bound</strong> measures how well the parameters explain the data;
+each iteration is meant to raise it. It stands in for the log likelihood, and is comparable only
+between fits to the same values.</p>"""
 
 
 # --- in words -----------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def reading(fit: HMMFit) -> str:
         "more so the fewer they are. The interval says where it lies with a probability of 95%, "
         "given the parameters.</p>"
     )
-    level = _BOUND if fit.bound_name == "bound" else _LIKELIHOOD
+    level = BOUND_WORDS if fit.bound_name == "bound" else LIKELIHOOD_WORDS
     return "\n".join([state, *([effect] if effects else []), level])
 
 

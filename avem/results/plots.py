@@ -25,9 +25,9 @@ from avem.results._plot_ahead import ahead_figure
 from avem.results._plot_bound import bound_figure
 from avem.results._plot_contrast import contrast_figure
 from avem.results._plot_covariate import covariate_figure
-from avem.results._plot_effects import LABELLED, effects_figure
+from avem.results._plot_effects import effects_figure
 from avem.results._plot_emissions import Emissions
-from avem.results._plot_gap import draw_gaps, draw_lost
+from avem.results._plot_gap import gap_figure
 from avem.results._plot_residuals import residuals_figure
 from avem.results._plot_shares import occupancy_figure
 from avem.results._plot_states import draw_track, label_levels, make_tracks
@@ -166,15 +166,7 @@ class Plots:
         """Does anchoring hold? Every subject's gap, and the information lost on each effect."""
         if not self._fit.model.effect_names:
             raise ModelError("No gap to draw: without effects nothing is anchored.")
-        found = self._fit.diagnose()
-        n, d = len(self._fit.subjects), len(found.effects)
-        height = max(2.6, 1.2 + 0.19 * n, 1.2 + 0.3 * d) if n <= LABELLED else 5.0
-        figure = new_figure(figsize or (10.0, height))
-        left, right = figure.subplots(1, 2)
-        draw_gaps(left, found)
-        draw_lost(right, found)
-        figure.suptitle(found.advice if len(found.advice) < 90 else found.advice.split(":")[0])
-        return figure
+        return gap_figure(self._fit.diagnose(), figsize)
 
     def emissions(
         self, outcome: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None

@@ -6,7 +6,7 @@ JOBS = 2
 BIN = .venv/bin
 PIP_INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test test-slow lint docs bench clean
+.PHONY: demo test test-slow lint docs bench package clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -29,6 +29,10 @@ lint: .venv/.done-dev
 docs: .venv/.done-docs
 	$(BIN)/python -m sphinx -W --keep-going -q -j $(JOBS) -d docs-output/.doctrees docs docs-output/html
 	@echo "The pages are in docs-output/html/index.html"
+
+# Builds sdist and wheel into dist/, and tries the wheel in an empty environment of $(PYTHON).
+package:
+	$(PYTHON) tools/check_package.py
 
 bench: .venv/.done-bench
 	$(BIN)/python bench/run.py

@@ -5,7 +5,6 @@ This module stands above all layers because it is the one that calls them.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -17,32 +16,22 @@ from avem.data import Panel, parse_formula
 from avem.data.formula import Formula
 from avem.data.grouping import blank_frame, group_of, read_panel, subject_column
 from avem.effects.prior import STRUCTURES, project_covariance
-from avem.errors import AvemWarning, ModelError
+from avem.errors import ModelError
 from avem.families import Bernoulli
-from avem.inference.check_options import (
-    PLAIN_TOL,
-    TOL,
-    check_nodes,
-    check_options,
-    effect_numbers,
-)
-from avem.inference.fit_hmm import Fitted, Guess, Options, fit_hmm
-from avem.inference.loop import Rules
-from avem.inference.methods import Integration
+from avem.inference.asked import Asked
+from avem.inference.check_options import TOL
+from avem.inference.fit_hmm import fit_hmm
 from avem.inference.minibatch import lanes_per_batch
 from avem.inference.watch import Watch
 from avem.models.checks import check_data
-from avem.models.hmm_model import Encoded, HMMData, HMMModel, Specification
+from avem.models.hmm_model import HMMData, HMMModel, Specification
 from avem.models.outcome import Outcome, outcome
 from avem.models.param_info import check_count, check_seed
-from avem.models.params import check_params, effects_in, effects_out, param_info, params_out
+from avem.models.params import check_params, param_info
 from avem.models.simulate import Simulation, simulate
-from avem.results._common import effects_to_start_with
+from avem.results._making import make_fit, start_from
 from avem.results.hmm_fit import HMMFit
-from avem.results.info import make_info
 from avem.results.notes import alarms, remarks
-
-_BATCH_TOL = 1e-4
 
 
 class MixedHMM:
@@ -219,74 +208,44 @@ class MixedHMM:
         progress
             Show progress; by default in a terminal, after two seconds.
         """
-        check_options(
+        asked = Asked(
             method=method,
             refine=refine,
+            unanchored=unanchored,
+            n_nodes=n_nodes,
+            n_draws=n_draws,
+            fresh_draws=fresh_draws,
             anchor=anchor,
             n_starts=n_starts,
             max_iter=max_iter,
             tol=tol,
             seed=seed,
+            plain=plain,
             q_update=q_update,
+            batch_size=batch_size,
         )
-        if batch_size is not None:
-            check_count("batch_size", batch_size)
-            if plain or anchor != "mean" or method != "avem":
-                raise ModelError(
-                    "batch_size goes with method='avem', the mean anchor, and without plain=True."
-                )
-        check_nodes(method, refine, n_nodes, n_draws, fresh_draws)
         panel = self._panel(data, subject, time, sequence)
         model, read = self._model(panel, plain)
         encoded = model.encode(panel, read, max_lanes=lanes_per_batch(batch_size))
-        held = check_params({} if fixed is None else fixed, model, "fixed")
-        if "effect_covariance" in held:
-            _check_structure(held["effect_covariance"], model)
-        guess = self._guess(init, model, panel)
-        guess.params.update(held)
-        frozen = frozenset(held)
-        if tol is None:
-            tol = PLAIN_TOL if plain else TOL if batch_size is None else _BATCH_TOL
+        start = start_from(HMMFit, model, panel, init, fixed)
+        if "effect_covariance" in start.held:
+            _check_structure(start.held["effect_covariance"], model)
+        rules = asked.rules(TOL)
         offset = float(model.scaling.log_jacobian(~np.isnan(encoded.y)).sum())
         with Watch(progress, max_iter, offset) as watch:
             fitted = fit_hmm(
                 model,
                 encoded,
-                guess=guess,
-                options=Options(
-                    anchor,
-                    Integration(
-                        method,
-                        q_update,
-                        n_nodes=n_nodes,
-                        n_draws=n_draws,
-                        fresh_draws=fresh_draws,
-                        unanchored=effect_numbers(model.effect_names, unanchored, method),
-                        follow=not plain,
-                    ),
-                    None if plain and refine == "auto" else refine,
-                    isinstance(init, HMMFit) and init.info.refined and method == "avem",
-                    batch_size is not None,
-                    frozen,
-                ),
+                guess=start.guess,
+                options=asked.options(model.effect_names, start.fixed, start.refined),
                 n_starts=n_starts,
-                rules=Rules(max_iter, tol, plain),
+                rules=rules,
                 seed=seed,
-                keep_order=init is not None or bool(frozen - {"effect_covariance"}),
+                keep_order=init is not None or bool(start.fixed - {"effect_covariance"}),
                 watch=watch,
             )
-        asked = {
-            "method": method,
-            "q_update": q_update,
-            "anchor": anchor,
-            "n_nodes": n_nodes,
-            "n_draws": n_draws,
-            "fresh_draws": bool(fresh_draws),
-            "fixed": tuple(sorted(frozen)),
-            "plain": plain,
-            "seed": int(seed),
-        }
-        return self._result(model, encoded, fitted, frozen, asked)
+        doubts, notes = alarms(model, fitted), remarks(model, encoded, fitted, start.fixed)
+        return make_fit(HMMFit, model, encoded, fitted, start, asked, rules.tol, doubts, notes)
 
     def simulate(
         self,
@@ -321,7 +280,8 @@ class MixedHMM:
         if needed - set(checked):
             raise ModelError(f"params lacks {', '.join(sorted(needed - set(checked)))}.")
         checked.setdefault("effect_covariance", np.zeros((0, 0)))
-        return simulate(model, checked, panel, np.random.default_rng(seed))
+        drawn = simulate(model, checked, panel, np.random.default_rng(seed))
+        return drawn._replace(frame=panel.table_like(drawn.frame))
 
     # --- inside ---------------------------------------------------------------------------------
 
@@ -357,58 +317,6 @@ class MixedHMM:
                 table[name] = 0.0 if not levels else np.resize(np.array(levels), len(table))
         filled = replace(panel, table=table)
         return HMMModel.learn(self.spec, filled), filled
-
-    def _guess(self, init: Any, model: HMMModel, panel: Panel) -> Guess:
-        if init is None:
-            return Guess({})
-        if isinstance(init, HMMFit):
-            if param_info(init.model) != param_info(model):
-                raise ModelError(
-                    f"init is a fit of {init.model.spec.text!r}, which has other parameters "
-                    f"than {self.spec.text!r}. Give a dict of the parameters to take over."
-                )
-            params = check_params(init.params, model, "init")
-            effects = effects_to_start_with(init, init.effects_mean, panel)
-            return Guess(params, effects_in(model, effects))
-        return Guess(check_params(init, model, "init"))
-
-    def _result(
-        self,
-        model: HMMModel,
-        data: Encoded,
-        fitted: Fitted,
-        fixed: frozenset[str],
-        asked: dict[str, Any],
-    ) -> HMMFit:
-        scaling, run, panel = model.scaling, fitted.run, data.panel
-        observed = ~np.isnan(data.y)
-        effects_mean, effects_cov = effects_out(model, fitted.effects_mean, fitted.effects_cov)
-        jacobian = float(scaling.log_jacobian(observed).sum())
-        doubts = alarms(model, fitted)
-        if doubts:
-            warnings.warn(" ".join(doubts), AvemWarning, stacklevel=3)
-        return HMMFit(
-            model=model,
-            params=params_out(model, fitted.theta),
-            effects_mean=effects_mean,
-            effects_cov=effects_cov,
-            subjects=panel.subjects,
-            bound=float(fitted.subject_bound.sum()) + jacobian,
-            bound_history=run.bounds + jacobian,
-            loglik_history=run.logliks + jacobian,
-            n_iter=len(run.bounds),
-            stop=run.stop,
-            info=make_info(
-                fitted,
-                panel,
-                observed[:, model.outcome_columns],
-                model.effect_names,
-                (*doubts, *remarks(model, data, fitted, fixed)),
-                **asked,
-            ),
-            columns={"subject": panel.subject, "time": panel.time, "sequence": panel.sequence},
-            panel=panel,
-        )
 
 
 def _outcomes(given: Any, family: Any, effects_by_state: bool) -> tuple[Outcome, ...]:

@@ -6,8 +6,8 @@ Like `mixed_hmm`, this module stands above all layers because it is the one that
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -17,17 +17,9 @@ from avem.data import Panel, parse_formula
 from avem.data.design import has_intercept
 from avem.data.formula import Formula
 from avem.data.grouping import blank_frame, group_of, read_panel, subject_column
-from avem.errors import AvemWarning, ModelError
-from avem.inference.check_options import (
-    PLAIN_TOL,
-    check_nodes,
-    check_options,
-    effect_numbers,
-)
-from avem.inference.fit_ssm import FittedSSM, fit_ssm
-from avem.inference.loop import Rules
-from avem.inference.methods import Integration
-from avem.inference.run import Guess, Options
+from avem.errors import ModelError
+from avem.inference.asked import Asked
+from avem.inference.fit_ssm import fit_ssm
 from avem.inference.watch import Watch
 from avem.models.param_info import check_count, check_seed
 from avem.models.ssm_checks import check_ssm_data
@@ -36,20 +28,12 @@ from avem.models.ssm_model import (
     RANDOM,
     STRUCTURES,
     SSMData,
-    SSMEncoded,
     SSMModel,
     SSMSpecification,
 )
-from avem.models.ssm_params import (
-    check_ssm_params,
-    ssm_effects_in,
-    ssm_effects_out,
-    ssm_param_info,
-    ssm_params_out,
-)
+from avem.models.ssm_params import check_ssm_params, ssm_param_info
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
-from avem.results._common import effects_to_start_with
-from avem.results.info import make_info
+from avem.results._making import make_fit, start_from
 from avem.results.ssm_fit import SSMFit
 from avem.results.ssm_notes import ssm_alarms, ssm_remarks
 
@@ -96,14 +80,7 @@ class MixedSSM:
         effect_covariance: str | Mapping[str, str] = "full",
     ) -> None:
         formula = _outcome_formula(outcomes)
-        check_count("n_latent", n_latent)
-        n_outcomes = len(formula.outcomes)
-        if n_latent > n_outcomes:
-            raise ModelError(
-                f"n_latent is {n_latent}, with {n_outcomes} outcome(s). Lower triangular loadings "
-                f"tell at most as many states apart as there are outcomes: use n_latent="
-                f"{n_outcomes} or fewer, or add outcomes."
-            )
+        _check_latent(n_latent, len(formula.outcomes))
         self.spec = SSMSpecification(
             int(n_latent),
             formula,
@@ -113,7 +90,31 @@ class MixedSSM:
         )
         if subject is not None and not isinstance(subject, str):
             raise ModelError(f"subject is {subject!r}; the name of a column is wanted.")
+        self._learned: SSMModel | None = None
         self._group = subject_column(group_of(self.spec.formulas), subject)
+
+    @classmethod
+    def from_spec(cls, spec: SSMSpecification, learned: SSMModel | None = None) -> MixedSSM:
+        """The model with this specification, such as that of a fit, ``fit.model.spec``.
+
+        With `learned`, the levels and columns are that model's, whatever levels occur in the data.
+        """
+        made = cls(
+            spec.formula.text,
+            spec.n_latent,
+            state=spec.state.text,
+            random=spec.random,
+            effect_covariance=dict(zip(BLOCKS, spec.effect_covariance, strict=True)),
+        )
+        made._learned = None if learned is None else learned.in_user_units()
+        return made
+
+    def with_latent(self, n_latent: int) -> MixedSSM:
+        """The same model with another number of latent states."""
+        _check_latent(n_latent, len(self.spec.formula.outcomes))
+        other = copy(self)
+        other.spec = self.spec._replace(n_latent=int(n_latent))
+        return other
 
     def __repr__(self) -> str:
         words = f"MixedSSM({self.spec.text!r}, n_latent={self.spec.n_latent}"
@@ -195,66 +196,47 @@ class MixedSSM:
         progress
             Show progress; by default in a terminal, after two seconds.
         """
-        check_options(
+        asked = Asked(
             method=method,
             refine=refine,
+            unanchored=unanchored,
+            n_nodes=n_nodes,
+            n_draws=n_draws,
+            fresh_draws=fresh_draws,
             anchor=anchor,
             n_starts=n_starts,
             max_iter=max_iter,
             tol=tol,
             seed=seed,
+            plain=plain,
         )
-        check_nodes(method, refine, n_nodes, n_draws, fresh_draws)
         self._check_radius(max_radius)
-        panel = read_panel(data, subject_column(self._group, subject), time, sequence)
+        panel = self._panel(data, subject, time, sequence)
         model, read = self._model(panel, plain)
         encoded = model.encode(panel, read)
-        held = check_ssm_params({} if fixed is None else fixed, model, "fixed")
-        _check_held(model, held)
-        guess = self._guess(init, model, panel)
-        guess.params.update(held)
-        frozen = frozenset(held)
-        tol = tol if tol is not None else PLAIN_TOL if plain else _TOL
+        start = start_from(SSMFit, model, panel, init, fixed)
+        _check_held(model, start.held)
+        rules = asked.rules(_TOL)
         offset = float(model.scaling.log_jacobian(~np.isnan(encoded.y)).sum())
         with Watch(progress, max_iter, offset) as watch:
             fitted = fit_ssm(
                 model,
                 encoded,
-                guess=guess,
-                options=Options(
-                    anchor,
-                    Integration(
-                        method,
-                        n_nodes=n_nodes,
-                        n_draws=n_draws,
-                        fresh_draws=fresh_draws,
-                        unanchored=effect_numbers(model.effect_names, unanchored, method),
-                        follow=not plain,
-                    ),
-                    None if plain and refine == "auto" else refine,
-                    isinstance(init, SSMFit) and init.info.refined and method == "avem",
-                    fixed=frozen,
-                ),
+                guess=start.guess,
+                options=asked.options(model.effect_names, start.fixed, start.refined),
                 n_starts=n_starts,
-                rules=Rules(max_iter, tol, plain),
+                rules=rules,
                 seed=seed,
                 max_radius=max_radius,
                 watch=watch,
             )
-        asked = {
-            "method": method,
-            "q_update": "laplace",
-            "anchor": anchor,
-            "n_nodes": n_nodes,
-            "n_draws": n_draws,
-            "fresh_draws": bool(fresh_draws),
-            "fixed": tuple(sorted(frozen)),
-            "plain": plain,
-            "seed": int(seed),
-            "max_radius": None if max_radius is None else float(max_radius),
-            "held_back": fitted.held_back,
-        }
-        return self._result(model, encoded, fitted, frozen, asked)
+        radius = None if max_radius is None else float(max_radius)
+        doubts = ssm_alarms(model, fitted)
+        notes = ssm_remarks(model, encoded, fitted, start.fixed, radius)
+        more = {"max_radius": radius, "held_back": fitted.held_back}
+        return make_fit(
+            SSMFit, model, encoded, fitted, start, asked, rules.tol, doubts, notes, **more
+        )
 
     def simulate(
         self,
@@ -294,7 +276,8 @@ class MixedSSM:
         if lacking:
             raise ModelError(f"params lacks {', '.join(sorted(lacking))}.")
         rng = np.random.default_rng(seed)
-        return simulate_ssm(model, checked, panel, rng, max_radius=max_radius)
+        drawn = simulate_ssm(model, checked, panel, rng, max_radius=max_radius)
+        return drawn._replace(frame=panel.table_like(drawn.frame))
 
     # --- inside ---------------------------------------------------------------------------------
 
@@ -312,57 +295,28 @@ class MixedSSM:
                 "random='both' or 'transition'."
             )
 
+    def _panel(
+        self, data: Any, subject: str | None, time: str | None, sequence: str | None
+    ) -> Panel:
+        return read_panel(data, subject_column(self._group, subject), time, sequence)
+
     def _model(self, panel: Panel, plain: bool) -> tuple[SSMModel, SSMData]:
-        model = SSMModel.learn(self.spec, panel)
+        if self._learned is None:
+            model = SSMModel.learn(self.spec, panel)
+        else:
+            model = replace(self._learned, spec=self.spec)
         data = model.read(panel)
         check_ssm_data(model, panel, data)
         return (model if plain else model.scaled_to(data)), data
 
-    def _guess(self, init: Any, model: SSMModel, panel: Panel) -> Guess:
-        if init is None:
-            return Guess({})
-        if isinstance(init, SSMFit):
-            if ssm_param_info(init.model) != ssm_param_info(model):
-                raise ModelError(
-                    f"init is a fit of {init.model.spec.text!r}, which has other parameters "
-                    f"than {self.spec.text!r}. Give a dict of the parameters to take over."
-                )
-            params = check_ssm_params(init.params, model, "init")
-            effects = effects_to_start_with(init, init.effects_mean, panel)
-            return Guess(params, ssm_effects_in(model, effects))
-        return Guess(check_ssm_params(init, model, "init"))
 
-    def _result(
-        self,
-        model: SSMModel,
-        data: SSMEncoded,
-        fitted: FittedSSM,
-        fixed: frozenset[str],
-        asked: dict[str, Any],
-    ) -> SSMFit:
-        run, panel, observed = fitted.run, data.panel, ~np.isnan(data.y)
-        effects_mean, effects_cov = ssm_effects_out(model, fitted.effects_mean, fitted.effects_cov)
-        jacobian = float(model.scaling.log_jacobian(observed).sum())
-        doubts = ssm_alarms(model, fitted)
-        if doubts:
-            warnings.warn(" ".join(doubts), AvemWarning, stacklevel=3)
-        remarks = ssm_remarks(model, data, fitted, fixed, asked["max_radius"])
-        return SSMFit(
-            model=model,
-            params=ssm_params_out(model, fitted.theta),
-            effects_mean=effects_mean,
-            effects_cov=effects_cov,
-            subjects=panel.subjects,
-            bound=float(fitted.subject_bound.sum()) + jacobian,
-            bound_history=run.bounds + jacobian,
-            loglik_history=run.logliks + jacobian,
-            n_iter=len(run.bounds),
-            stop=run.stop,
-            info=make_info(
-                fitted, panel, observed, model.effect_names, (*doubts, *remarks), **asked
-            ),
-            columns={"subject": panel.subject, "time": panel.time, "sequence": panel.sequence},
-            panel=panel,
+def _check_latent(n_latent: Any, n_outcomes: int) -> None:
+    check_count("n_latent", n_latent)
+    if n_latent > n_outcomes:
+        raise ModelError(
+            f"n_latent is {n_latent}, with {n_outcomes} outcome(s). Lower triangular loadings "
+            f"tell at most as many states apart as there are outcomes: use n_latent="
+            f"{n_outcomes} or fewer, or add outcomes."
         )
 
 

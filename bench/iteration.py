@@ -59,7 +59,7 @@ def time_avem(frame: pd.DataFrame, n_states: int, d: int, repeats: int = 5) -> t
     state = State(fit.theta, tuple(fit._own_data.layout.split(fit.effects_mean.T)))
     em.step(state)
     warm = best_of(lambda: em.step(state), repeats)
-    anchored_pass.clear_cache()
+    anchored_pass.clear_cache()  # pyright: ignore[reportAttributeAccessIssue]
     began = time.perf_counter()
     em.step(state)
     return warm, time.perf_counter() - began - warm
@@ -95,7 +95,7 @@ def time_dynamax(y: np.ndarray, n_states: int) -> tuple[float, float]:
     def step(params, m_state, data):
         stats, logliks = jax.vmap(lambda one: hmm.e_step(params, one))(data)
         params, m_state = hmm.m_step(params, props, stats, m_state)
-        return params, m_state, logliks.sum()
+        return params, m_state, jax.numpy.sum(logliks)
 
     def run() -> None:
         jax.block_until_ready(step(params, m_state, data))

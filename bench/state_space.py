@@ -12,9 +12,11 @@ import time
 import warnings
 from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 
 import avem
 
@@ -39,7 +41,7 @@ def model(p: int = 4, q: int = 2) -> avem.MixedSSM:
     return avem.MixedSSM(f"{names} ~ 0", q, subject="subject")
 
 
-def simulated(n: int, n_times: int, p: int = 4, q: int = 2) -> tuple[object, dict]:
+def simulated(n: int, n_times: int, p: int = 4, q: int = 2) -> tuple[pd.DataFrame, dict]:
     """A panel, and parameters to start from."""
     truth = dict(TRUTH)
     if (p, q) != (4, 2):
@@ -130,7 +132,11 @@ if __name__ == "__main__":
             ratio = statsmodels(n, 100) / mine
             print(f"  statsmodels' smoother alone     {ratio:9.1f} times as long")
     frame, _ = simulated(50, 100)
-    for name, options in (("AVEM, converged", {"refine": None}), ("default, refined", {})):
+    kinds: dict[str, dict[str, Any]] = {
+        "AVEM, converged": {"refine": None},
+        "default, refined": {},
+    }
+    for name, options in kinds.items():
         taken = timed(lambda options=options: model().fit(frame, time="time", **options))
         print(f"n=50, whole fit from its own start, warm: {name} {taken:.2f} s")
     print(f"  the authors' R script: about {SECONDS_IN_R} s for one iteration, on their machine")

@@ -320,7 +320,7 @@ def test_simulate_writes_the_true_states(several, movement, tmp_path):
     assert means[1] > 3 * means[0]
     result = run(*command[:-1], "x", "--out", tmp_path / "no.csv")
     assert result.exit_code == 2
-    assert "there is such a column already" in result.stderr
+    assert "there is a column 'x' already" in result.stderr
     result = run("simulate", fit, "--subjects", 3, "--times", 4, "--out", tmp_path / "no.csv")
     assert result.exit_code == 2
     assert "Give --data with the covariates" in result.stderr
@@ -392,6 +392,10 @@ def test_summary_and_report(fitted, data, tmp_path):
     result = run(*command, data, "--out", tmp_path / "report.html")
     assert result.exit_code == 0, result.output
     assert "<html" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "MB)" in result.stdout
+    twice = run(*command, data, data, "--out", tmp_path / "twice.html")
+    assert twice.exit_code == 2
+    assert "twice: as DATA and as --data" in twice.stderr
     pd.read_csv(data, dtype=str).iloc[1:].to_csv(tmp_path / "other.csv", index=False)
     result = run(*command, tmp_path / "other.csv", "--out", tmp_path / "other.html")
     assert result.exit_code == 2
@@ -410,6 +414,18 @@ def test_version_and_usage():
     assert run("--version").stdout == f"avem {avem.__version__}\n"
     assert run("fit", "--sates", 2).exit_code == 2
     assert run("nonsense").exit_code == 2
+
+
+def test_shells_complete_commands_and_options():
+    def completed(*words):
+        shell = {"_AVEM_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words)}
+        shell["COMP_CWORD"] = str(len(words) - 1)
+        result = CliRunner().invoke(app, [], prog_name="avem", env=shell)
+        return result.stdout.split()
+
+    assert completed("avem", "de") == ["decode", "demo"]
+    assert "--standard-errors" in completed("avem", "fit", "--sta")
+    assert "--install-completion" in run("--help").stdout
 
 
 def test_in_a_process_of_its_own(data, options, tmp_path):

@@ -7,13 +7,13 @@ from typer.testing import CliRunner
 import avem
 from avem.cli import app
 from avem.data import Panel
-from avem.results import _ssm_residuals, _ssm_tables
+from avem.results import _ssm_residuals, _ssm_tables, report
 from avem.results._ssm_plots import SSMPlots
 from tests.ssm_truth import TrueFit, specification, true_fit
 
 TABLES = ["effects", "forecast", "parameters", "residuals", "states", "whiteness"]
 PLOTS = ["bound", "effects", "forecast", "loadings", "residuals", "states"]
-FILES = sorted(["fit.avem", "summary.txt", *(f"{name}.csv" for name in TABLES)])
+FILES = sorted(["fit.avem", "report.html", "summary.txt", *(f"{name}.csv" for name in TABLES)])
 
 
 def run(*arguments):
@@ -69,6 +69,8 @@ def data(tmp_path):
 @pytest.fixture
 def stand_in(monkeypatch):
     monkeypatch.setattr(avem, "MixedSSM", StandIn, raising=False)
+    # Of a stand-in there is little to report.
+    monkeypatch.setattr(report, "write_report", lambda fit, path, **_: path.write_text("page"))
 
 
 OPTIONS = ["--n-latent", 2, "--subject", "id", "--time", "t"]
@@ -112,11 +114,46 @@ def test_a_forecast_without_covariates_is_left_out(data, tmp_path):
     assert len(pd.read_csv(tmp_path / "two" / "forecast.csv")) == 3 * 2
 
 
-@pytest.mark.skipif(not hasattr(avem, "MixedSSM"), reason="needs MixedSSM")
-def test_the_command_fits_and_saves(data, tmp_path):
+def test_a_saved_fit_is_read_by_the_other_commands(data, tmp_path):
     out = tmp_path / "out"
     words = ["--outcomes", "y1,y2,y3", *OPTIONS[2:], "--n-latent", 1, "--no-plots"]
     result = run("fit-ssm", data, *words, "--refine", "never", "--starts", 1, "--out", out)
     assert result.exit_code in (0, 3), result.output
     assert sorted(path.name for path in out.iterdir()) == FILES
-    assert "loading" in run("summary", out / "fit.avem").output
+    saved = out / "fit.avem"
+    assert "loading" in run("summary", saved).output
+
+    result = run("decode", saved, data, "--out", tmp_path / "states.csv")
+    assert result.exit_code == 0, result.output
+    found = pd.read_csv(tmp_path / "states.csv")
+    pd.testing.assert_frame_equal(found, pd.read_csv(out / "states.csv"))
+    assert list(found) == ["id", "t", "state_0", "state_0_sd", "state_0_lower", "state_0_upper"]
+
+    size = ["--subjects", 4, "--times", 5, "--seed", 1]
+    result = run("simulate", saved, *size, "--states", "x", "--out", tmp_path / "drawn.csv")
+    assert result.exit_code == 0, result.output
+    drawn = pd.read_csv(tmp_path / "drawn.csv")
+    assert drawn.shape == (20, 6)
+    assert {"y1", "y2", "y3", "x_0"} <= set(drawn)
+    loading = avem.load(saved).params["loading_mean"][:, 0]
+    strongest = f"y{abs(loading).argmax() + 1}"
+    assert abs(drawn["x_0"].corr(drawn[strongest])) > 0.3
+    taken = run("simulate", saved, *size, "--states", "y", "--out", tmp_path / "new.csv")
+    assert taken.exit_code == 0  # y_0 is not y
+    data = tmp_path / "drawn.csv"
+    taken = run("simulate", saved, "--data", data, "--states", "x", "--out", tmp_path / "two.csv")
+    assert taken.exit_code == 2
+    assert "'x_0' already" in taken.output
+
+
+def test_numbers_of_latent_states_are_compared(data, tmp_path):
+    out = tmp_path / "table.csv"
+    names = ["--subject", "id", "--time", "t"]
+    result = run("select", data, "y1, y2 ,y3", "--latent", "1,4", *names, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "1 latent state" in result.output
+    assert pd.read_csv(out)["n_latent"].tolist() == [1, 4]
+    wrong = run("select", data, "y1,y2", "--latent", 1, "--states", 2, *names, "--out", out)
+    assert wrong.exit_code == 2
+    wrong = run("select", data, "y1,y2", "--latent", "x", *names, "--force", "--out", out)
+    assert "--latent 'x': numbers are wanted" in wrong.output

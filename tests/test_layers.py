@@ -21,7 +21,7 @@ LAYERS = [
     ("inference",),
     ("results",),
     ("mixed_hmm", "mixed_ssm"),  # what the user types: calls every layer
-    ("selection", "resampling"),  # many fits of one model
+    ("selection", "resampling", "sklearn"),  # many fits of one model; models for other tools
     ("cli", "__main__"),
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -19,15 +19,15 @@ from typer.core import TyperGroup
 from avem.cli._files import (
     NOT_CONVERGED,
     check_folder,
+    drawn_with_states,
     empty_rows,
     finish,
-    load_fit,
     note_new_subjects,
     read_for,
     read_like,
     refuse_existing,
+    states_of,
     with_data,
-    with_keys,
 )
 from avem.cli._options import (
     DataFile,
@@ -42,7 +42,7 @@ from avem.cli._options import (
 )
 from avem.cli._outcomes import Defaults, read_outcomes, read_states
 from avem.cli._process import find_studies, plain_warnings, set_up_jax
-from avem.cli._ssm import fit_ssm
+from avem.cli._ssm import fit_ssm, read_names
 from avem.errors import AvemError, DataError, ModelError
 
 _INTERRUPTED = 130
@@ -85,7 +85,6 @@ app = _App(
     name="avem",
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -230,12 +229,26 @@ app.command("fit-ssm")(fit_ssm)
 @app.command()
 def select(
     file: DataFile,
-    formula: Annotated[str, typer.Argument(metavar="FORMULA", help="As for fit.")],
+    formula: Annotated[
+        str,
+        typer.Argument(
+            metavar="FORMULA", help="As for fit; with --latent as --outcomes of fit-ssm."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Table to write: a row per number of states.")],
-    states: Annotated[str, typer.Option(metavar="A-B", help="Numbers of states to try.")] = "1-5",
-    family: Annotated[str, typer.Option(help="Of the outcomes.")] = "gaussian",
-    transition: Annotated[str, typer.Option(help="Formula of the transitions.")] = "~ 1",
-    criterion: Annotated[str, typer.Option(help="bic, aic, icl or held_out.")] = "bic",
+    states: Annotated[
+        str | None,
+        typer.Option(metavar="A-B", help="Numbers of states to try.", show_default="1-5"),
+    ] = None,
+    latent: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A-B", help="For a state-space model: numbers of latent states to try."
+        ),
+    ] = None,
+    family: Annotated[str, typer.Option(help="Of the outcomes of an HMM.")] = "gaussian",
+    transition: Annotated[str, typer.Option(help="Formula of an HMM's transitions.")] = "~ 1",
+    criterion: Annotated[str, typer.Option(help="bic, aic, icl (of an HMM) or held_out.")] = "bic",
     folds: Annotated[
         int | None, typer.Option(help="Also cross-validate, with so many folds.")
     ] = None,
@@ -255,12 +268,22 @@ def select(
     set_up_jax(no_cache)
     import avem
 
-    model = avem.MixedHMM(formula, 2, family, transition=transition)
+    if latent is None:
+        model = avem.MixedHMM(formula, 2, family, transition=transition)
+        numbers = {"states": read_states(states or "1-5")}
+    else:
+        if states is not None or family != "gaussian" or transition != "~ 1":
+            raise ModelError(
+                "--latent is for a state-space model; --states, --family and "
+                "--transition are for an HMM."
+            )
+        model = avem.MixedSSM(read_names(formula), 1, subject=subject)
+        numbers = {"latent": read_states(latent, "--latent")}
     data = read_for(model, file, subject, time, sequence, missing_code or ())
     found = avem.select(
         model,
         data,
-        read_states(states),
+        **numbers,
         criterion=criterion,
         cv=None if folds is None else {"folds": folds, "by": by, "seed": seed},
         subject=subject,
@@ -302,21 +325,26 @@ def demo(
 def decode(
     fit_file: FitFile,
     file: DataFile,
-    out: Annotated[Path, typer.Option(help="Table to write: states and their probabilities.")],
+    out: Annotated[Path, typer.Option(help="Table to write.")],
     missing_code: MissingCodes = None,
     force: Force = False,
     no_cache: NoCache = False,
 ) -> None:
-    """Find the states behind the rows of a table, with a saved fit."""
+    """Find the states behind the rows of a table, with a saved fit.
+
+    Of an HMM, the most probable path and the probabilities of all states; of a state-space model,
+    the smoothed states with standard deviations and 95 % bands.
+    """
     from avem.data.files import write_table
 
     refuse_existing([out], force)
     set_up_jax(no_cache)
-    fitted = load_fit(fit_file)
+    from avem.results.saving import load
+
+    fitted = load(fit_file)
     data = read_like(fitted, file, missing_code or ())
     note_new_subjects(fitted, data)
-    states = with_keys(fitted, data, fitted.decode(data), fitted.state_probabilities(data))
-    write_table(states, out)
+    write_table(states_of(fitted, data), out)
     typer.echo(f"{out}")
 
 
@@ -336,7 +364,9 @@ def simulate(
     states: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN", help="Also write the state behind each row, as this column."
+            metavar="COLUMN",
+            help="Also write the state behind each row, as this column (several latent states: "
+            "COLUMN_0, COLUMN_1, ...).",
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="For the same draws again.")] = None,
@@ -348,7 +378,9 @@ def simulate(
     refuse_existing([out], force)
     if (data is None) == (subjects is None and times is None):
         raise DataError("simulate needs either --data FILE, or --subjects N and --times T.")
-    fitted = load_fit(fit_file)
+    from avem.results.saving import load
+
+    fitted = load(fit_file)
     if data is not None:
         rows = read_like(fitted, data, ())
     elif subjects is None or times is None:
@@ -361,11 +393,7 @@ def simulate(
         if data is not None:
             raise
         raise DataError(f"{error} Give --data with the covariates of every row.") from error
-    frame = drawn.frame
-    if states is not None:
-        if states in frame:
-            raise DataError(f"--states {states!r}: there is such a column already; name another.")
-        frame = frame.assign(**{states: drawn.states})
+    frame = drawn.frame if states is None else drawn_with_states(drawn, states)
     write_table(frame, out)
     typer.echo(f"{out}")
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from avem.results.hmm_fit import HMMFit
+    from avem.results.ssm_fit import SSMFit
 
 NOT_CONVERGED = 3
 PLOTS = ("states", "effects", "bound", "emissions")
@@ -111,14 +112,25 @@ def refuse_existing(paths: Iterable[Path], force: bool) -> None:
 # --- tables in and out -------------------------------------------------------------------------
 
 
-def load_fit(path: Path) -> HMMFit:
+def states_of(fitted: HMMFit | SSMFit, data: pd.DataFrame) -> pd.DataFrame:
+    """The states behind every row: decoded, with their probabilities, or smoothed, with bands."""
     from avem.results.hmm_fit import HMMFit
-    from avem.results.saving import load
 
-    fit = load(path)
-    if not isinstance(fit, HMMFit):
-        raise FileError(f"{str(path)!r} is a fit of a state-space model; that of an HMM is wanted.")
-    return fit
+    if isinstance(fitted, HMMFit):
+        return with_keys(fitted, data, fitted.decode(data), fitted.state_probabilities(data))
+    return with_keys(fitted, data, fitted.states(data))
+
+
+def drawn_with_states(drawn: Any, name: str) -> pd.DataFrame:
+    """Simulated data with a column for the states, or one for each latent state: x_0, x_1, ..."""
+    frame, states = drawn.frame, drawn.states
+    columns = {name: states}
+    if states.ndim > 1:
+        columns = {f"{name}_{k}": states[:, k] for k in range(states.shape[1])}
+    there = [column for column in columns if column in frame]
+    if there:
+        raise DataError(f"--states {name!r}: there is a column {there[0]!r} already; name another.")
+    return frame.assign(**columns)
 
 
 def read_for(
@@ -154,7 +166,7 @@ def with_data(fitted: Any, path: Path, missing: Collection[str]) -> Any:
         raise DataError(f"{str(path)!r}: {error}") from error
 
 
-def note_new_subjects(fitted: HMMFit, data: pd.DataFrame) -> None:
+def note_new_subjects(fitted: HMMFit | SSMFit, data: pd.DataFrame) -> None:
     from avem.data.frames import column, examples
 
     labels = column(data, str(fitted.columns["subject"]), "the subject").drop_duplicates()
@@ -167,7 +179,7 @@ def note_new_subjects(fitted: HMMFit, data: pd.DataFrame) -> None:
         )
 
 
-def empty_rows(fitted: HMMFit, n_subjects: int, n_times: int) -> pd.DataFrame:
+def empty_rows(fitted: HMMFit | SSMFit, n_subjects: int, n_times: int) -> pd.DataFrame:
     """Rows of subjects 1, 2, ..., each with one sequence of times 1, 2, ..."""
     import numpy as np
     import pandas as pd

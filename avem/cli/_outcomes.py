@@ -133,11 +133,11 @@ def _family(word: str, options: dict[str, str], defaults: Defaults) -> Any:
     return word
 
 
-def read_states(text: str) -> list[int]:
+def read_states(text: str, option: str = "--states") -> list[int]:
     """Numbers of states from "1-5" or "2,3,5"."""
     found = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", text)
     if found:
         return list(range(int(found[1]), int(found[2]) + 1))
     if re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", text):
         return [int(part) for part in text.split(",")]
-    raise ModelError(f"--states {text!r}: numbers are wanted, such as 1-5 or 2,3,5.")
+    raise ModelError(f"{option} {text!r}: numbers are wanted, such as 1-5 or 2,3,5.")

@@ -63,11 +63,10 @@ class Source:
         return nw.from_native(made, eager_only=True) if self.wrapped else made
 
     def table(self, table: pd.DataFrame) -> Any:
-        """Return a table of other rows than the caller's as the caller's kind of frame."""
+        """Return a whole table, whose columns may hold anything, as the caller's kind of frame."""
         made: Any = table
-        if self.index is None:
-            # By way of lists, so that labels become text and not Python objects.
-            columns = {str(name): table[name].tolist() for name in table}
+        if self.index is None and self.backend is not nw.Implementation.PANDAS:
+            columns = {str(name): _plain(pd.Series(table[name])) for name in table}
             made = nw.from_dict(columns, backend=self.backend).to_native()
         return nw.from_native(made, eager_only=True) if self.wrapped else made
 
@@ -111,6 +110,14 @@ def to_pandas(frame: Any) -> tuple[pd.DataFrame, Source]:
             "pandas frame."
         ) from error
     return table, Source(narwhal.implementation, index, wrapped)
+
+
+def _plain(values: pd.Series) -> Any:
+    """Return a column as every kind of frame takes it: numbers as an array, the rest as a list."""
+    if isinstance(values.dtype, np.dtype) and values.dtype.kind in "biuf":
+        return values.to_numpy()
+    missing = values.isna().tolist()
+    return [None if gone else x for x, gone in zip(values.tolist(), missing, strict=True)]
 
 
 def _kind(thing: object) -> str:

@@ -129,6 +129,11 @@ class Panel:
         """Return columns of one value per row as the caller's kind of frame."""
         return self.source.frame({k: self._per_row(v, k) for k, v in columns.items()})
 
+    def table_like(self, table: pd.DataFrame) -> Any:
+        """Return a table with the panel's rows as the caller's kind of frame."""
+        index = self.source.index
+        return self.source.table(table if index is None else table.set_axis(index))
+
     def _per_row(self, values: ArrayLike, name: str) -> np.ndarray:
         array = np.asarray(values)
         if array.shape != (self.n_rows,):

@@ -6,12 +6,23 @@ from avem.data.expressions import compile_side
 from avem.errors import ModelError
 from avem.families import Custom
 from avem.models.hmm_model import Specification
+from avem.models.ssm_model import SSMSpecification
 
 
-def outcomes_read(spec: Specification) -> list[tuple[str, list[str]]]:
+def all_outcomes(spec: Specification | SSMSpecification) -> set[str]:
+    """The columns of all outcomes."""
+    if isinstance(spec, SSMSpecification):
+        return set(spec.formula.outcomes)
+    return {name for outcome in spec.outcomes for name in outcome.formula.outcomes}
+
+
+def outcomes_read(spec: Specification | SSMSpecification) -> list[tuple[str, list[str]]]:
     """The formulas that read outcomes of other rows, and which; those of the chain, of any row."""
-    names = {name for outcome in spec.outcomes for name in outcome.formula.outcomes}
-    chain = [spec.transition, *([] if spec.initial is None else [spec.initial])]
+    names = all_outcomes(spec)
+    if isinstance(spec, SSMSpecification):
+        chain = [spec.state]
+    else:
+        chain = [spec.transition, *([] if spec.initial is None else [spec.initial])]
     found = []
     for formula in spec.formulas:
         atoms = [atom for side in formula.sides for atom in compile_side(side)[1].values()]
@@ -22,12 +33,14 @@ def outcomes_read(spec: Specification) -> list[tuple[str, list[str]]]:
     return found
 
 
-def has_history(spec: Specification) -> bool:
+def has_history(spec: Specification | SSMSpecification) -> bool:
     """A custom family remembers earlier outcomes."""
+    if isinstance(spec, SSMSpecification):
+        return False
     return any(isinstance(o.family, Custom) and o.family.update is not None for o in spec.outcomes)
 
 
-def refuse_memory(spec: Specification, what: str, instead: str) -> None:
+def refuse_memory(spec: Specification | SSMSpecification, what: str, instead: str) -> None:
     """Raise where hiding a value would change what is said of others, not only leave it out."""
     for text, used in outcomes_read(spec):
         raise ModelError(

@@ -23,7 +23,7 @@ class Simulation(NamedTuple):
     """Simulated data with the truth behind them."""
 
     frame: pd.DataFrame
-    """The data: outcomes beside subject, time and covariates."""
+    """The data: outcomes beside subject, time and covariates; the caller's kind of frame."""
     states: np.ndarray
     """(rows,) the state behind each row, from 0."""
     effects: np.ndarray

@@ -114,7 +114,7 @@ class SSMModel:
 
     @property
     def outcome_columns(self) -> list[int]:
-        """Columns of Y that hold outcomes: all."""
+        """Columns of Y that hold outcomes: all of them."""
         return list(range(len(self.outcomes)))
 
     @property

@@ -20,7 +20,7 @@ class SSMSimulation(NamedTuple):
     """Simulated data with the truth behind them."""
 
     frame: pd.DataFrame
-    """The data: outcomes beside subject, time and covariates."""
+    """The data: outcomes beside subject, time and covariates; the caller's kind of frame."""
     states: np.ndarray
     """(rows, n_latent) the state behind each row."""
     effects: np.ndarray

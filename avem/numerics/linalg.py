@@ -12,6 +12,8 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
+from avem.numerics.matrices import Unrolled
+
 _UNROLL = 6
 
 
@@ -19,35 +21,18 @@ def inverse_and_logdet(
     matrix: Float[Array, "d d batch"],
 ) -> tuple[Float[Array, "d d batch"], Float[Array, " batch"]]:
     """Inverse and log determinant of every positive definite matrix of the batch."""
-    d = matrix.shape[0]
-    if d > _UNROLL:
+    if matrix.shape[0] > _UNROLL:
         low = _looped_cholesky(matrix)
         return _looped_inverse(low), 2.0 * jnp.log(jnp.diagonal(low)).sum(-1)
-
-    low = _unrolled_cholesky(matrix)
-    # The factor's inverse by forward substitution.
-    zero = jnp.zeros_like(matrix[0, 0])
-    half = [[zero] * d for _ in range(d)]
-    for j in range(d):
-        half[j][j] = 1.0 / low[j][j]
-        for i in range(j + 1, d):
-            half[i][j] = -sum(low[i][m] * half[m][j] for m in range(j, i)) / low[i][i]
-    inverse = [
-        [sum((half[m][i] * half[m][j] for m in range(max(i, j), d)), zero) for j in range(d)]
-        for i in range(d)
-    ]
-    logdet = 2.0 * sum(jnp.log(low[i][i]) for i in range(d))
-    return jnp.stack([jnp.stack(row) for row in inverse]), jnp.asarray(logdet)
+    inverse, logdet = _entries(matrix).inverse_and_logdet()
+    return inverse.unpack(), logdet
 
 
 def cholesky(matrix: Float[Array, "d d batch"]) -> Float[Array, "d d batch"]:
     """Lower Cholesky factor of every positive definite matrix of the batch."""
-    d = matrix.shape[0]
-    if d > _UNROLL:
+    if matrix.shape[0] > _UNROLL:
         return _looped_cholesky(matrix)
-    low, zero = _unrolled_cholesky(matrix), jnp.zeros_like(matrix[0, 0])
-    rows = [jnp.stack([low[i][j] if j <= i else zero for j in range(d)]) for i in range(d)]
-    return jnp.stack(rows)
+    return _entries(matrix).cholesky().unpack()
 
 
 def lower_solve(
@@ -94,12 +79,6 @@ def _looped_inverse(low: Float[Array, "d d batch"]) -> Float[Array, "d d batch"]
     return lax.fori_loop(0, d, add, jnp.zeros_like(low))
 
 
-def _unrolled_cholesky(matrix: Float[Array, "d d batch"]) -> list[list[Array]]:
-    """The factor's entries, row by row; what stands above the diagonal has no meaning."""
+def _entries(matrix: Float[Array, "d d batch"]) -> Unrolled:
     d = matrix.shape[0]
-    low: list[list[Array]] = [[matrix[0, 0]] * d for _ in range(d)]
-    for i in range(d):
-        for j in range(i + 1):
-            rest = matrix[i, j] - sum(low[i][m] * low[j][m] for m in range(j))
-            low[i][j] = jnp.sqrt(rest) if i == j else rest / low[j][j]
-    return low
+    return Unrolled(tuple(tuple(matrix[i, j] for j in range(d)) for i in range(d)))

@@ -17,10 +17,11 @@ from avem.resampling.recipe import Recipe
 from avem.resampling.workers import run
 from avem.results.bootstrap_table import Bootstrap, Replicate
 from avem.results.hmm_fit import HMMFit
+from avem.results.ssm_fit import SSMFit
 
 
 def bootstrap(
-    fit: HMMFit,
+    fit: HMMFit | SSMFit,
     n: int = 200,
     *,
     data: Any = None,
@@ -33,7 +34,8 @@ def bootstrap(
 
     Each replicate draws a data set from the fit, on the rows of its data (times, covariates,
     missing cells) with new subjects' effects, and fits the same model to it by the same method,
-    starting near the fit, so that states keep their order. Ctrl-C ends it with what is done.
+    starting near the fit, so that states keep their order (and those of a state-space model their
+    signs). Ctrl-C ends it with what is done.
 
     Parameters
     ----------
@@ -105,7 +107,7 @@ def _interrupted(result: Bootstrap, path: str | PathLike[str] | None) -> str:
 
 
 def _check(fit: Any, n: Any, jobs: Any, seed: Any) -> None:
-    if not isinstance(fit, HMMFit):
+    if not isinstance(fit, HMMFit | SSMFit):
         raise ModelError(
             f"bootstrap got a {type(fit).__name__}; a fit is wanted: MixedHMM(...).fit(data)."
         )
@@ -116,7 +118,7 @@ def _check(fit: Any, n: Any, jobs: Any, seed: Any) -> None:
     check_seed(seed)
 
 
-def _own_panel(fit: HMMFit, data: Any) -> Panel:
+def _own_panel(fit: HMMFit | SSMFit, data: Any) -> Panel:
     """The data of the fit; an error when what is given are others."""
     panel = fit.panel if data is None else fit.with_data(data).panel
     if panel is None:

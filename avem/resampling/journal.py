@@ -97,8 +97,9 @@ class Journal:
 
 
 def _words(head: dict[str, Any]) -> str:
+    size = head.get("n_states", head.get("n_latent"))
     return (
-        f"{head.get('model')!r} with {head.get('n_states')} states on {head.get('n_rows')} rows, "
+        f"{head.get('model')!r} with {size} states on {head.get('n_rows')} rows, "
         f"seed {head.get('seed')}"
     )
 

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def draw_criterion(ax: Axes, table: pd.DataFrame, column: str, name: str, best: int) -> None:
+def draw_criterion(
+    ax: Axes, table: pd.DataFrame, size: str, column: str, name: str, best: int
+) -> None:
     """One panel: filled points converged, hollow ones did not, a ring marks the best."""
     from matplotlib.ticker import MaxNLocator
 
-    known = table.dropna(subset=[column]).sort_values(by="n_states")
-    x, y = known["n_states"].to_numpy(), known[column].to_numpy(float)
+    known = table.dropna(subset=[column]).sort_values(by=size)
+    x, y = known[size].to_numpy(), known[column].to_numpy(float)
     settled = (known["stop"] == "CONVERGED").to_numpy()
     color = OKABE_ITO[0]
     ax.axvline(best, color=GREY, lw=0.8, ls=":", zorder=0)
@@ -32,13 +34,14 @@ def draw_criterion(ax: Axes, table: pd.DataFrame, column: str, name: str, best: 
     at = x == best
     ax.plot(x[at], y[at], "o", mfc="none", mec=OKABE_ITO[1], mew=2, ms=11, gid="best")
     better = "higher" if column == "held_out" else "lower"
-    ax.set(xlabel="number of states", ylabel=f"{better} is better")
-    title = f"{name[0].upper() + name[1:]}: {count(best, 'state')}"
+    of = "state" if size == "n_states" else "latent state"
+    ax.set(xlabel=f"number of {of}s", ylabel=f"{better} is better")
+    title = f"{name[0].upper() + name[1:]}: {count(best, of)}"
     ax.set_title(title, fontsize="medium", color=DARK)
-    for k in table.loc[table[column].isna(), "n_states"].tolist():
+    for k in table.loc[table[column].isna(), size].tolist():
         words = {"rotation": 90, "ha": "center", "va": "bottom", "fontsize": "small"}
         ax.text(k, 0.03, "no value", transform=ax.get_xaxis_transform(), color=GREY, **words)
-    tried = table["n_states"].to_numpy()
+    tried = table[size].to_numpy()
     ax.set_xlim(tried.min() - 0.5, tried.max() + 0.5)
     ax.margins(y=0.15)
     ax.ticklabel_format(axis="y", useOffset=False)

@@ -8,13 +8,17 @@ import numpy as np
 
 from avem.errors import AvemError, ModelError
 from avem.families import Custom
-from avem.models.params import by_spec
+from avem.models.hmm_model import HMMModel
+from avem.models.params import by_spec, param_info
+from avem.models.ssm_model import BLOCKS, SSMModel
+from avem.models.ssm_params import effects_of
 from avem.models.structure import Piece
 from avem.results._predict import levels_of, places
 from avem.results._sections import emission_names
 
 if TYPE_CHECKING:
     from avem.results.hmm_fit import HMMFit
+    from avem.results.ssm_fit import SSMFit
 
 _NOTE = (
     "Effects are draws from the Gaussian q_i of each subject at the fitted parameters, which are "
@@ -22,7 +26,7 @@ _NOTE = (
 )
 
 
-def to_arviz(fit: HMMFit, n_draws: int = 500, seed: int = 0) -> Any:
+def to_arviz(fit: HMMFit | SSMFit, n_draws: int = 500, seed: int = 0) -> Any:
     """The fit as ArviZ's InferenceData (a DataTree from ArviZ 1.0 on).
 
     Groups: ``posterior`` holds draws of the subjects' effects, the only thing that has a posterior
@@ -42,8 +46,8 @@ def to_arviz(fit: HMMFit, n_draws: int = 500, seed: int = 0) -> Any:
         groups["posterior"] = {"effects": draws[None]}
     axes = _axes(fit)
     if fit.panel is not None:
-        columns = [place.column for place in places(fit.model)]
-        groups["observed_data"] = {"outcomes": fit.model.read(fit.panel).Y[:, columns]}
+        observed = fit.model.read(fit.panel).Y[:, fit.model.outcome_columns]
+        groups["observed_data"] = {"outcomes": observed}
         axes["outcomes"] = {"row": np.arange(fit.panel.n_rows), "outcome": list(fit.model.outcomes)}
     options: dict[str, Any] = {
         "coords": {dim: labels for own in axes.values() for dim, labels in own.items()},
@@ -60,7 +64,7 @@ def to_arviz(fit: HMMFit, n_draws: int = 500, seed: int = 0) -> Any:
     return made
 
 
-def _draw_effects(fit: HMMFit, n_draws: int, rng: np.random.Generator) -> np.ndarray:
+def _draw_effects(fit: HMMFit | SSMFit, n_draws: int, rng: np.random.Generator) -> np.ndarray:
     """(draws, subjects, d)."""
     values, vectors = np.linalg.eigh(fit.effects_cov)  # works for a singular covariance too
     root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
@@ -68,39 +72,60 @@ def _draw_effects(fit: HMMFit, n_draws: int, rng: np.random.Generator) -> np.nda
     return fit.effects_mean + np.einsum("nij,snj->sni", root, noise)
 
 
-def _levels(fit: HMMFit) -> str:
+def _levels(fit: HMMFit | SSMFit) -> str:
     """ "choice: left, right" for each outcome that has levels."""
     found = []
-    for place in places(fit.model):
+    for place in () if isinstance(fit.model, SSMModel) else places(fit.model):
         levels = levels_of(place.piece)
         found += [f"{place.name}: {', '.join(map(str, levels))}"] if levels is not None else []
     return "; ".join(found)
 
 
-def _axes(fit: HMMFit) -> dict[str, dict[str, Any]]:
-    """Names and labels of the axes of every variable.
+def _axes(fit: HMMFit | SSMFit) -> dict[str, dict[str, Any]]:
+    """Names and labels of the axes of every variable; those that several share have one name."""
+    own = _ssm_axes(fit.model) if isinstance(fit.model, SSMModel) else _hmm_axes(fit.model)
+    found = {name: axes for name, axes in own.items() if name in fit.params}
+    return found | {"effects": {"subject": fit.subjects, "effect": fit.model.effect_names}}
 
-    Axes that several variables share have one name and the same labels; those of one formula among
-    several are prefixed like its parameters: ``step.term``.
-    """
-    model, structure = fit.model, fit.model.structure
+
+def _ssm_axes(model: SSMModel) -> dict[str, dict[str, Any]]:
+    states = {"state": np.arange(model.n_latent)}
+    outcomes = {"outcome": list(model.outcomes)}
+    found: dict[str, dict[str, Any]] = {
+        "initial_mean": states,
+        "initial_covariance": states | {"other_state": states["state"]},
+        "transition_mean": {"to_state": states["state"]} | states,
+        "state_coef": states | {"state_term": list(model.state_terms)},
+        "loading_mean": outcomes | states,
+        "coef": outcomes | {"term": list(model.terms)},
+        "noise": outcomes,
+    }
+    for kind in BLOCKS:
+        names = [model.effect_names[e] for e in effects_of(model, kind)]
+        axes = {f"{kind}_effect": names, f"other_{kind}_effect": names}
+        found[f"{kind}_covariance"] = axes
+    return found
+
+
+def _hmm_axes(model: HMMModel) -> dict[str, dict[str, Any]]:
+    """Axes of one formula among several are prefixed like its parameters: ``step.term``."""
+    structure = model.structure
     states, effects = np.arange(model.n_states), model.effect_names
     found: dict[str, dict[str, Any]] = {
-        "effects": {"subject": fit.subjects, "effect": effects},
         "effect_covariance": {"effect": effects, "other_effect": effects},
         "initial": {"state": states},
         "transition": {"state": states, "to_state": states},
     }
     if structure.start:
         found["initial_coef"] = {"state": states, "initial_term": list(structure.start[0].terms)}
-    if "transition_coef" in fit.params:
+    if "transition_coef" in (info := param_info(model)):
         terms = list(structure.moves[0].terms)
         found["transition_coef"] = {"state": states, "to_state": states, "transition_term": terms}
     for pieces in by_spec(model):
         for name in emission_names(pieces):
             full = pieces[0].prefix + name
-            found[full] = {"state": states} | _emission_axes(pieces, name, fit.params[full].ndim)
-    return {name: axes for name, axes in found.items() if name in fit.params or name == "effects"}
+            found[full] = {"state": states} | _emission_axes(pieces, name, len(info[full].shape))
+    return found
 
 
 def _emission_axes(pieces: list[Piece], name: str, ndim: int) -> dict[str, Any]:

@@ -12,9 +12,10 @@ import pandas as pd
 
 from avem.errors import ModelError
 from avem.inference.stop import Stop
+from avem.models.kinds import kind_of
 from avem.models.param_info import Params, check_level
 from avem.results.hmm_fit import HMMFit
-from avem.results.tables import parameter_rows, parameter_table
+from avem.results.ssm_fit import SSMFit
 
 FAILED = "FAILED"
 """The stop of a replicate whose fit raised an error, beside the names of `Stop`."""
@@ -54,7 +55,7 @@ class Bootstrap:
         The replicates, by number; `replicates` has them as a table.
     """
 
-    fit: HMMFit
+    fit: HMMFit | SSMFit
     n: int
     done: tuple[Replicate, ...]
 
@@ -81,10 +82,10 @@ class Bootstrap:
                 f"A standard error needs 2 replicates that converged; here are {self.n_ok}. "
                 + self.left_out()
             )
-        model, table = self.fit.model, parameter_table(self.fit)
+        table = self.fit.table()
         values = np.array(
             [
-                [value for *_, value in parameter_rows(model, replicate.params)]
+                self.fit.values_of(replicate.params)
                 for replicate in self.done
                 if replicate.ok and replicate.params is not None
             ]
@@ -138,4 +139,5 @@ class Bootstrap:
         words = f"{done} of {self.n} replicates" if done < self.n else f"{done} replicates"
         if self.n_failed:
             words += f", {self.n_failed} left out"
-        return f"Bootstrap({model.spec.text!r}, n_states={model.n_states}, {words})"
+        size = kind_of(model).size
+        return f"Bootstrap({model.spec.text!r}, {size}={getattr(model, size)}, {words})"

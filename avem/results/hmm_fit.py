@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pandas as pd
@@ -203,9 +203,7 @@ class HMMFit:
         model, table = self.model, self.table()
         estimates = Estimates(
             table=table,
-            rows=lambda theta: np.array(
-                [v for *_, v in tables.parameter_rows(model, params_out(model, theta))]
-            ),
+            rows=lambda theta: self.values_of(params_out(model, theta)),
             theta=self.theta,
             info=param_info(model),
             constant=tables.constant_rows(self, table),
@@ -223,6 +221,12 @@ class HMMFit:
 
     # --- states ---------------------------------------------------------------------------------
 
+    @overload
+    def decode(self, data: pd.DataFrame) -> pd.Series: ...
+
+    @overload
+    def decode(self, data: Any = None) -> Any: ...
+
     def decode(self, data: Any = None) -> Any:
         """Most probable state of each row, from 0, in the data's own row order and index.
 
@@ -232,6 +236,12 @@ class HMMFit:
         encoded = self._encode(data)
         path = viterbi(self.model, encoded, self.theta, self._effects_for(encoded))
         return encoded.panel.like(path, "state")
+
+    @overload
+    def state_probabilities(self, data: pd.DataFrame) -> pd.DataFrame: ...
+
+    @overload
+    def state_probabilities(self, data: Any = None) -> Any: ...
 
     def state_probabilities(self, data: Any = None) -> Any:
         """Rows x states: p(state | all data of the sequence), in the data's own order and index."""
@@ -484,7 +494,8 @@ class HMMFit:
         if seed is not None:
             check_seed(seed)
         rng = np.random.default_rng(seed)
-        return simulate(self.model, self.params, panel, rng, fixed)
+        drawn = simulate(self.model, self.params, panel, rng, fixed)
+        return drawn._replace(frame=panel.table_like(drawn.frame))
 
     @cached_property
     def plot(self) -> Plots:
@@ -541,6 +552,10 @@ class HMMFit:
     def theta(self) -> dict[str, np.ndarray]:
         """Parameters on the scale of the fit."""
         return params_in(self.model, self.params)
+
+    def values_of(self, params: dict[str, np.ndarray]) -> np.ndarray:
+        """The estimates that `table` would have with other parameters."""
+        return np.array([v for *_, v in tables.parameter_rows(self.model, params)])
 
     def _panel(self, data: Any) -> Panel:
         return panel_for(self, data)

@@ -54,6 +54,15 @@ class FitInfo:
     """Largest spectral radius that a subject's dynamics may have; state-space models only."""
     held_back: int = 0
     """Subjects whose dynamics were kept within it."""
+    refine: str | None = None
+    """As it was asked for; `refined` says what was done."""
+    tol: float | None = None
+    """None, here and below: not known, of a fit that an earlier avem has saved."""
+    max_iter: int | None = None
+    n_starts: int | None = None
+    batch_size: int | None = None
+    init: tuple[str, ...] = ()
+    """Parameters that were given values to start from."""
 
 
 class Outcome(Protocol):

@@ -11,7 +11,7 @@ import os
 import sys
 import uuid
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,9 +22,7 @@ import pandas as pd
 
 from avem.errors import AvemError, FileError
 from avem.inference.stop import Stop
-from avem.models.param_info import ParamInfo
-from avem.models.params import param_info
-from avem.models.ssm_params import ssm_param_info
+from avem.models.kinds import kind_of
 from avem.results._archive import array, member, npy, numbers, typed, write_archive
 from avem.results._labels import label_in, label_out
 from avem.results._model_json import model_in, model_out
@@ -62,12 +60,11 @@ class _Kind(NamedTuple):
     fit: type
     model_out: Callable[[Any], dict]
     model_in: Callable[[dict], Any]
-    param_info: Callable[[Any], Mapping[str, ParamInfo]]
 
 
 _KINDS = {
-    "hmm": _Kind(HMMFit, model_out, model_in, param_info),
-    "ssm": _Kind(SSMFit, ssm_model_out, ssm_model_in, ssm_param_info),
+    "hmm": _Kind(HMMFit, model_out, model_in),
+    "ssm": _Kind(SSMFit, ssm_model_out, ssm_model_in),
 }
 
 
@@ -187,7 +184,7 @@ def _fit(archive: zipfile.ZipFile) -> HMMFit | SSMFit:
     for group in {group for formula in model.spec.formulas for _, group in formula.groups}:
         if group != columns["subject"]:
             raise FileError(f"its formula groups by {group!r}, its data by {columns['subject']!r}.")
-    shapes = {name: info.shape for name, info in kind.param_info(model).items()}
+    shapes = {name: info.shape for name, info in kind_of(model).param_info(model).items()}
     n, d = record.n_subjects, model.n_effects
     return kind.fit(
         model=model,

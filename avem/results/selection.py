@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from avem.results.hmm_fit import HMMFit
+    from avem.results.ssm_fit import SSMFit
 
 CRITERIA = ("aic", "bic", "icl", "held_out")
 NAMES = {"aic": "AIC", "bic": "BIC", "icl": "ICL", "held_out": "held-out score"}
@@ -30,17 +31,21 @@ _FEW = 8
 """With fewer subjects, log(n) is below 2, the penalty of AIC."""
 
 
+Fit = TypeVar("Fit", bound="HMMFit | SSMFit")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Selection:
+class Selection(Generic[Fit]):
     """Fits with different numbers of states, and what speaks for each.
 
     Attributes
     ----------
     table
-        A row for each number of states: n_states, n_params, loglik, error (of the log likelihood),
-        aic, bic, icl (lower is better), starts_agreeing, stop, seconds; with cross-validation
-        held_out (mean log score of a held-out value; higher is better) and held_out_se; and
-        problem: why there is no fit or no score, empty where all went well.
+        A row for each number of states: n_states (of a state-space model n_latent), n_params,
+        loglik, error (of the log likelihood), aic, bic, icl of an HMM (lower is better),
+        starts_agreeing, stop, seconds; with cross-validation held_out (mean log score of a held-out
+        value; higher is better) and held_out_se; and problem: why there is no fit or no score,
+        empty where all went well.
     fits
         The fits by number of states.
     criterion
@@ -49,21 +54,26 @@ class Selection:
         The cross-validations by number of states.
     not_fitted
         Numbers of states that were not reached before an interruption.
+    size
+        What the number of states is called: "n_states", of a state-space model "n_latent".
     """
 
     table: pd.DataFrame
-    fits: Mapping[int, HMMFit]
+    fits: Mapping[int, Fit]
     criterion: str
     scores: Mapping[int, CrossValidation] = field(default_factory=dict)
     not_fitted: tuple[int, ...] = ()
+    size: str = "n_states"
 
     @property
     def n_states(self) -> int:
         """The best number of states."""
         return self.preferred(self.criterion)
 
+    n_latent = n_states
+
     @property
-    def best(self) -> HMMFit:
+    def best(self) -> Fit:
         """The fit with the best criterion."""
         return self.fits[self.n_states]
 
@@ -84,7 +94,7 @@ class Selection:
 
     def _values(self, criterion: str) -> dict[int, float]:
         """The criterion by number of states, where there is one."""
-        pairs = zip(self.table["n_states"].tolist(), self.table[criterion].tolist(), strict=True)
+        pairs = zip(self.table[self.size].tolist(), self.table[criterion].tolist(), strict=True)
         return {k: value for k, value in pairs if not np.isnan(value)}
 
     def __repr__(self) -> str:
@@ -109,10 +119,14 @@ class Selection:
             chosen = [criterion]
         figure, axes = panels(len(chosen), ax, figsize, (3.2, 3.2), 4)
         for panel, name in zip(axes, chosen, strict=True):
-            draw_criterion(panel, self.table, name, NAMES[name], self.preferred(name))
+            best = self.preferred(name)
+            draw_criterion(panel, self.table, self.size, name, NAMES[name], best)
         if ax is None and len(chosen) > 1 and self.criterion in chosen:
-            figure.suptitle(f"{count(self.n_states, 'state')} by {NAMES[self.criterion]}")
+            figure.suptitle(f"{self._count(self.n_states)} by {NAMES[self.criterion]}")
         return figure
+
+    def _count(self, k: int) -> str:
+        return count(k, "state" if self.size == "n_states" else "latent state")
 
     # --- words ----------------------------------------------------------------------------------
 
@@ -123,13 +137,17 @@ class Selection:
             yield f"No number of states has a {NAMES[self.criterion]}."
         for k, fit in self.fits.items():
             if fit.stop is not Stop.CONVERGED:
-                yield f"{count(k, 'state')}: not converged. {fit.stop.value}"
+                yield f"{self._count(k)}: not converged. {fit.stop.value}"
         yield from self._falls()
         n = min((len(fit.subjects) for fit in self.fits.values()), default=_FEW)
         if n < _FEW:
+            words = f"count {count(n, 'subject')} and so penalise"
+            they = f"BIC and ICL {words}"
+            if "icl" not in self.table:
+                they = f"BIC {words.replace('count', 'counts', 1)}s"
             yield (
-                f"BIC and ICL count {count(n, 'subject')} and so penalise parameters "
-                f"{'not at all' if n == 1 else 'less than AIC'}: look at AIC, or at cv='time'."
+                f"{they} parameters {'not at all' if n == 1 else 'less than AIC'}: look at AIC, or "
+                "at cv='time'."
             )
         yield from self.table.loc[self.table["problem"] != "", "problem"]
         if self.not_fitted:
@@ -139,7 +157,7 @@ class Selection:
         best, name = self.n_states, NAMES[self.criterion]
         values = self._values(self.criterion)
         behind = {k: abs(value - values[best]) for k, value in values.items() if k != best}
-        words = f"Best by {name}: {count(best, 'state')}"
+        words = f"Best by {name}: {self._count(best)}"
         if behind:
             way = "lower" if self.criterion == "held_out" else "higher"
             words += f"; next is {min(behind, key=lambda k: behind[k])}, "
@@ -149,7 +167,7 @@ class Selection:
         against = [f"{NAMES[other]} is best with {k}" for other, k in others.items() if k != best]
         if against:
             yield f"The criteria disagree: {', '.join(against)}."
-        if best == max(self.table["n_states"].tolist()) and behind and not self.not_fitted:
+        if best == max(self.table[self.size].tolist()) and behind and not self.not_fitted:
             yield f"{best} is the largest number tried: try more."
 
     def _falls(self) -> Iterator[str]:
@@ -158,7 +176,7 @@ class Selection:
         for k in sorted(logliks):
             if logliks[k] < highest - _ROUNDING - errors[k]:
                 yield (
-                    f"{count(k, 'state')}: a log likelihood below that with fewer states, so a "
+                    f"{self._count(k)}: a log likelihood below that with fewer states, so a "
                     "better solution exists. Use more starts (n_starts=), and refine='adaptive'."
                 )
             highest = max(highest, logliks[k])

@@ -202,7 +202,7 @@ class SSMFit:
         model, table = self.model, self.table()
         estimates = Estimates(
             table=table,
-            rows=lambda theta: np.array([v for *_, v in ssm_rows(model, self._out(theta))]),
+            rows=lambda theta: self.values_of(ssm_params_out(model, theta)),
             theta=self.theta,
             info=ssm_param_info(model),
             constant=ssm_constants(model, table),
@@ -384,7 +384,8 @@ class SSMFit:
         if seed is not None:
             check_seed(seed)
         rng = np.random.default_rng(seed)
-        return simulate_ssm(self.model, self.params, panel, rng, fixed, self.info.max_radius)
+        drawn = simulate_ssm(self.model, self.params, panel, rng, fixed, self.info.max_radius)
+        return drawn._replace(frame=panel.table_like(drawn.frame))
 
     def report(
         self,
@@ -422,6 +423,12 @@ class SSMFit:
 
         save(self, path)
 
+    def to_arviz(self) -> Any:
+        """The fit as ArviZ reads it; needs the optional extra ``avem[arviz]``."""
+        from avem.results.arviz_export import to_arviz
+
+        return to_arviz(self)
+
     # --- inside ---------------------------------------------------------------------------------
 
     @cached_property
@@ -434,8 +441,9 @@ class SSMFit:
         """(subjects,) from log densities on the scale of the fit to those of the user's units."""
         return self._jacobian(self._own_data)
 
-    def _out(self, theta: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return ssm_params_out(self.model, theta)
+    def values_of(self, params: dict[str, np.ndarray]) -> np.ndarray:
+        """The estimates that `table` would have with other parameters."""
+        return np.array([v for *_, v in ssm_rows(self.model, params)])
 
     @cached_property
     def _matrices(self) -> Matrices:

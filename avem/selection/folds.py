@@ -13,8 +13,10 @@ from avem.errors import ModelError
 from avem.inference.rounds import Rounds, speaking_of
 from avem.inference.stop import Stop
 from avem.mixed_hmm import MixedHMM
-from avem.models.memory import refuse_memory
+from avem.mixed_ssm import MixedSSM
+from avem.models.memory import all_outcomes, refuse_memory
 from avem.models.param_info import check_count, check_seed
+from avem.models.ssm_model import SSMSpecification
 from avem.results._score import held_out
 from avem.results.cross_validation import CrossValidation
 
@@ -25,7 +27,7 @@ Score = tuple[Stop, np.ndarray, np.ndarray]
 
 
 def cross_validate(
-    model: MixedHMM,
+    model: MixedHMM | MixedSSM,
     data: Any,
     *,
     folds: int = 5,
@@ -43,7 +45,7 @@ def cross_validate(
     Parameters
     ----------
     model, data, subject, time, sequence
-        As for `MixedHMM.fit`.
+        As for `fit`.
     folds
         How many parts the data are cut into; each is held out once.
     by
@@ -54,7 +56,7 @@ def cross_validate(
     seed
         For dealing out the subjects, and for the fits.
     **fit_options
-        Further options of `MixedHMM.fit`.
+        Further options of `fit`.
     """
     panel = model._panel(data, subject, time, sequence)
     done = run_folds(model, panel, folds=folds, by=by, seed=seed, **fit_options)
@@ -64,7 +66,7 @@ def cross_validate(
 
 
 def run_folds(
-    model: MixedHMM,
+    model: MixedHMM | MixedSSM,
     panel: Panel,
     *,
     folds: int = 5,
@@ -102,7 +104,9 @@ def run_folds(
     return CrossValidation(pd.DataFrame(rows), pd.DataFrame(by_subject), by, int(folds))
 
 
-def _parts(model: MixedHMM, panel: Panel, folds: Any, by: Any, seed: Any) -> list[np.ndarray]:
+def _parts(
+    model: MixedHMM | MixedSSM, panel: Panel, folds: Any, by: Any, seed: Any
+) -> list[np.ndarray]:
     """For each fold, (rows,) bool: what is held out."""
     if by not in _BY:
         raise ModelError(f"by is {by!r}; available: {', '.join(_BY)}.")
@@ -111,12 +115,19 @@ def _parts(model: MixedHMM, panel: Panel, folds: Any, by: Any, seed: Any) -> lis
         raise ModelError("folds is 1; at least 2 are wanted: one is scored, the others are fitted.")
     check_seed(seed)
     if by == "subjects":
-        return subject_folds(panel, folds, seed, n_needed=2 if model._group else 1)
+        return subject_folds(panel, folds, seed, n_needed=2 if _has_effects(model) else 1)
     refuse_memory(model.spec, "by='time' hides stretches of the outcomes", "by='subjects'")
     return time_folds(panel, folds)
 
 
-def _score_subjects(model: MixedHMM, panel: Panel, held: np.ndarray, options: Any) -> Score:
+def _has_effects(model: MixedHMM | MixedSSM) -> bool:
+    own = isinstance(model.spec, SSMSpecification) and model.spec.random
+    return bool(own) or any(formula.groups for formula in model.spec.formulas)
+
+
+def _score_subjects(
+    model: MixedHMM | MixedSSM, panel: Panel, held: np.ndarray, options: Any
+) -> Score:
     """The held-out subjects as new ones."""
     fit = model.fit(with_rows(panel, ~held), **options)
     nothing = np.zeros(panel.n_subjects)
@@ -129,10 +140,11 @@ def _score_subjects(model: MixedHMM, panel: Panel, held: np.ndarray, options: An
     return fit.stop, np.where(new, found.loglik, 0.0), np.where(new, found.n_values, 0)
 
 
-def _score_stretch(model: MixedHMM, panel: Panel, held: np.ndarray, options: Any) -> Score:
+def _score_stretch(
+    model: MixedHMM | MixedSSM, panel: Panel, held: np.ndarray, options: Any
+) -> Score:
     """The held-out rows given all the others: p(all) / p(the others)."""
-    names = [name for outcome in model.spec.outcomes for name in outcome.formula.outcomes]
-    others = with_hidden(panel, names, held)
+    others = with_hidden(panel, sorted(all_outcomes(model.spec)), held)
     fit = model.fit(others, **options)
     if fit.stop is Stop.INTERRUPTED:
         return fit.stop, np.zeros(panel.n_subjects), np.zeros(panel.n_subjects, np.int64)

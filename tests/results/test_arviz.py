@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib import pyplot
 
 import avem
 from avem.results.arviz_export import to_arviz
 from tests.results.kinds import KINDS, fit_of
+from tests.ssm_panels import TWO, two
 
-pytest.importorskip("arviz", exc_type=ImportError)
+arviz = pytest.importorskip("arviz", exc_type=ImportError)
 
 PARAMS = {
     "initial": [0.5, 0.5],
@@ -118,3 +120,51 @@ def test_levels_are_numbered_and_named():
     np.testing.assert_array_equal(observed["outcomes"].sel(outcome="choice"), codes)
     labels = to_arviz(fit_of("labels"), n_draws=5)["constant_data"]["coef"]
     assert labels.sel(state=0, level="a[4]", term="Intercept") == -1.0
+
+
+@pytest.fixture(scope="module")
+def ssm_fit():
+    frame = two().simulate(TWO, n_subjects=6, n_times=12, seed=0).frame
+    frame["w"] = np.linspace(-1, 1, len(frame))
+    model = two(state="~ 0 + w")
+    return model.fit(frame, time="time", n_starts=1, refine=None, tol=0.1, plain=True)
+
+
+def test_a_state_space_fit_has_its_numbers_and_labels(ssm_fit):
+    made = ssm_fit.to_arviz()
+    constant = made["constant_data"]
+    for name, value in ssm_fit.params.items():
+        np.testing.assert_array_equal(constant[name].values, value)
+    assert not [dim for dim in constant.dims if "_dim_" in dim or dim not in constant.coords]
+    params = ssm_fit.params
+    assert constant["loading_mean"].sel(outcome="c", state=1) == params["loading_mean"][2, 1]
+    moves = constant["transition_mean"].sel(to_state=1, state=0)
+    assert moves == params["transition_mean"][1, 0]
+    assert constant["state_coef"].sel(state=0, state_term="w") == params["state_coef"][0, 0]
+    names = {"loading_effect": "loading[b, 0]", "other_loading_effect": "loading[b, 1]"}
+    place = [ssm_fit.model.effect_names[4:].index(name) for name in names.values()]
+    assert constant["loading_covariance"].sel(names) == params["loading_covariance"][*place]
+    effects = made["posterior"]["effects"]
+    assert effects.shape == (1, 500, 6, 9)
+    sd = np.sqrt(np.diagonal(ssm_fit.effects_cov, axis1=1, axis2=2))
+    assert np.abs((effects.values[0].mean(0) - ssm_fit.effects_mean) / sd).max() < 0.25
+    observed = made["observed_data"]["outcomes"].sel(outcome="b")
+    np.testing.assert_array_equal(observed.values, ssm_fit.panel.table["b"])
+
+
+@pytest.mark.filterwarnings("ignore")  # ArviZ's own, of Matplotlib's newer ways and one chain
+@pytest.mark.parametrize("kind", ["hmm", "ssm"])
+def test_arviz_draws_and_summarises_it(kind, fit, ssm_fit):
+    made = (fit if kind == "hmm" else ssm_fit).to_arviz()
+    n_effects = (fit if kind == "hmm" else ssm_fit).model.n_effects
+    if int(arviz.__version__.partition(".")[0]) >= 1:
+        traced = arviz.plot_trace_dist
+        options = {"backend": "matplotlib"}
+    else:
+        traced, options = arviz.plot_trace, {}
+    some = {"effect": [made["posterior"]["effect"].values[0]]}
+    assert arviz.plot_forest(made, var_names=["effects"], **options) is not None
+    assert traced(made, var_names=["effects"], coords=some, **options) is not None
+    table = arviz.summary(made, var_names=["effects"])
+    assert len(table) == n_effects * len(made["posterior"]["subject"])
+    pyplot.close("all")

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -306,17 +307,37 @@ def test_a_damaged_file_is_refused(fit, tmp_path, change, words):
         avem.load(rewritten(tmp_path / "one.avem", change))
 
 
-def test_a_file_that_names_no_kind_is_an_hmm(frame, tmp_path):
+def test_files_of_an_earlier_avem_load(frame, fit, tmp_path):
     hmm = avem.MixedHMM("y ~ 1", 2)
+    given = {"max_iter": 2, "n_starts": 1, "batch_size": 5, "init": {"initial": [0.5, 0.5]}}
     with pytest.warns(avem.AvemWarning, match="max_iter"):
-        hmm.fit(frame, subject="id", n_starts=1, max_iter=2).save(tmp_path / "hmm.avem")
+        made = hmm.fit(frame, subject="id", **given)
+    # What a person needs to ask for the same again.
+    asked = {name: getattr(made.info, name) for name in (*given, "refine", "tol", "seed")}
+    expected = {**given, "init": ("initial",), "refine": "auto", "tol": 1e-4, "seed": 0}
+    assert asked == expected
+    made.save(tmp_path / "hmm.avem")
+    assert avem.load(tmp_path / "hmm.avem").info == made.info
+    assert (fit.info.tol, fit.info.max_iter, fit.info.init) == (1e-5, 500, ())
+    later = ("refine", "tol", "max_iter", "n_starts", "batch_size", "init")
 
-    def as_before(record):
+    def without_options(record):
+        for name in later:
+            record["info"].pop(name)
+
+    def without_kind(record):
+        without_options(record)
         record.pop("kind")
         for name in ("max_radius", "held_back"):
             record["info"].pop(name)
 
-    assert isinstance(avem.load(rewritten(tmp_path / "hmm.avem", as_before)), avem.HMMFit)
+    for change in (without_options, without_kind):
+        back = avem.load(rewritten(tmp_path / "hmm.avem", change))
+        assert isinstance(back, avem.HMMFit)
+        assert [getattr(back.info, name) for name in later] == [*[None] * 5, ()]
+    fit.save(tmp_path / "ssm.avem")
+    back = avem.load(rewritten(tmp_path / "ssm.avem", without_options))
+    assert back.info == replace(fit.info, **{name: None for name in later[:-1]})
 
 
 # --- questions ----------------------------------------------------------------------------------

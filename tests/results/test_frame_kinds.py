@@ -1,0 +1,121 @@
+"""Rows in, rows out: the caller's kind of frame, in the caller's order, from every method."""
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import avem
+from tests.ssm_panels import ONE, one
+
+KINDS = {
+    "pandas": lambda table: table,
+    "polars": pl.from_pandas,
+    "pyarrow": lambda table: pa.Table.from_pandas(table, preserve_index=False),
+    "narwhals": lambda table: nw.from_native(pl.from_pandas(table), eager_only=True),
+}
+TRUTH = {
+    "initial": [0.5, 0.5],
+    "transition": [[0.8, 0.2], [0.3, 0.7]],
+    "coef": [[[0.0]], [[4.0]]],
+    "variance": [[1.0], [1.0]],
+    "effect_covariance": [[0.5]],
+}
+# What takes rows, or without any those of the fit, and gives something for each of them.
+METHODS = {
+    "hmm": {
+        "decode": lambda fit, data: fit.decode(data),
+        "state_probabilities": lambda fit, data: fit.state_probabilities(data),
+        "predictions": lambda fit, data: fit.predictions(data),
+        "residuals": lambda fit, data: fit.residuals(data),
+        "simulate": lambda fit, data: fit.simulate(data, seed=1).frame,
+    },
+    "ssm": {
+        "states": lambda fit, data: fit.states(data),
+        "predictions": lambda fit, data: fit.predictions(data),
+        "residuals": lambda fit, data: fit.residuals(data),
+        "simulate": lambda fit, data: fit.simulate(data, seed=1).frame,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def fits():
+    """Fits to shuffled rows with labels of their own, subjects called by words."""
+    hmm = avem.MixedHMM("y ~ 1 + (1 | id)", 2)
+    made = {}
+    for name, model, params in (("hmm", hmm, TRUTH), ("ssm", one(), ONE)):
+        table = model.simulate(params, n_subjects=6, n_times=12, seed=2).frame
+        table = table.assign(id="s" + table["id"].astype(str), note="n").sample(
+            frac=1.0, random_state=1
+        )
+        table.loc[table.index[3], "y"] = np.nan
+        table.index = [f"row {i}" for i in table.index]
+        made[name] = (model.fit(table, time="time", init=params, plain=True, tol=0.5), table)
+    return made
+
+
+def as_pandas(found):
+    if isinstance(found, pd.Series | pd.DataFrame):
+        return found.reset_index(drop=True)
+    if isinstance(found, pa.ChunkedArray | pa.Array):
+        return pd.Series(found.to_numpy())
+    return nw.from_native(found, allow_series=True).to_pandas()
+
+
+def type_like(kind, is_series):
+    return {
+        "pandas": pd.Series if is_series else pd.DataFrame,
+        "polars": pl.Series if is_series else pl.DataFrame,
+        "pyarrow": pa.ChunkedArray if is_series else pa.Table,
+        "narwhals": nw.Series if is_series else nw.DataFrame,
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("model", "method"), [(model, name) for model, of in METHODS.items() for name in of]
+)
+def test_every_method_gives_back_the_callers_kind_in_its_order(fits, model, method, kind):
+    fit, table = fits[model]
+    call, given = METHODS[model][method], KINDS[kind](table)
+    expected = call(fit, None)
+    assert list(expected.index) == list(table.index)
+    for found in (call(fit, given), call(fit.with_data(given), None)):
+        assert isinstance(found, type_like(kind, isinstance(expected, pd.Series)))
+        if kind == "pandas":
+            assert list(found.index) == list(table.index)
+        same, wanted = as_pandas(found), expected.reset_index(drop=True)
+        if isinstance(wanted, pd.Series):
+            np.testing.assert_array_equal(same, wanted)
+        else:
+            pd.testing.assert_frame_equal(same, wanted, check_dtype=False)
+    # The rows of a part, in another order, get what they had.
+    back = table.iloc[::-1]
+    if method != "simulate":
+        turned = as_pandas(call(fit, KINDS[kind](back))).to_numpy()
+        np.testing.assert_allclose(turned[::-1], expected.to_numpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("model", METHODS)
+def test_numbers_do_not_depend_on_the_kind(fits, model, kind):
+    fit, table = fits[model]
+    given = KINDS[kind](table)
+    assert fit.loglik(given) == fit.loglik(table)
+    pd.testing.assert_frame_equal(fit.infer_effects(given), fit.infer_effects(table))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_simulate_in_the_callers_kind(fits, kind):
+    _, table = fits["hmm"]
+    rows = KINDS[kind](table.drop(columns="y"))
+    model = avem.MixedHMM("y ~ 1 + (1 | id)", 2)
+    drawn = model.simulate(TRUTH, data=rows, time="time", seed=0).frame
+    assert isinstance(drawn, type_like(kind, False))
+    wanted = model.simulate(TRUTH, data=table.drop(columns="y"), time="time", seed=0).frame
+    pd.testing.assert_frame_equal(
+        as_pandas(drawn), wanted.reset_index(drop=True), check_dtype=False
+    )

@@ -58,18 +58,6 @@ class Source:
             made = nw.from_dict(columns, backend=self.backend).to_native()
         return nw.from_native(made, eager_only=True) if self.wrapped else made
 
-    def table_like(self, table: pd.DataFrame) -> Any:
-        """Return a table with the source's rows as the caller's kind of frame."""
-        if self.index is not None:
-            made: Any = table.set_axis(self.index, axis=0)
-        elif self.backend is nw.Implementation.POLARS:
-            made = nw.from_native(table, eager_only=True).to_polars()
-        elif self.backend is nw.Implementation.PYARROW:
-            made = nw.from_native(table, eager_only=True).to_arrow()
-        else:
-            made = table
-        return nw.from_native(made, eager_only=True) if self.wrapped else made
-
     def rows(self, keep: np.ndarray) -> "Source":
         """Return the source of the rows where `keep` is true."""
         index = None if self.index is None else self.index[keep]
@@ -113,11 +101,15 @@ def to_pandas(frame: Any) -> tuple[pd.DataFrame, Source]:
 
 
 def _plain(values: pd.Series) -> Any:
-    """Return a column as every kind of frame takes it: numbers as an array, the rest as a list."""
-    if isinstance(values.dtype, np.dtype) and values.dtype.kind in "biuf":
+    """Return a column as every kind of frame takes it: numbers as an array, the rest as a list.
+
+    With gaps, numbers are a list, too: frames that know missing values do not count NaN as one.
+    """
+    missing = values.isna()
+    some = missing.any() and not missing.all()
+    if isinstance(values.dtype, np.dtype) and values.dtype.kind in "biuf" and not some:
         return values.to_numpy()
-    missing = values.isna().tolist()
-    return [None if gone else x for x, gone in zip(values.tolist(), missing, strict=True)]
+    return [None if gone else x for x, gone in zip(values.tolist(), missing.tolist(), strict=True)]
 
 
 def _kind(thing: object) -> str:

@@ -154,7 +154,7 @@ def with_data(fitted: HMMFit, path: Path, missing: Collection[str]) -> HMMFit:
         raise DataError(f"{str(path)!r}: {error}") from error
 
 
-def note_new_subjects(fitted: HMMFit, data: pd.DataFrame) -> None:
+def note_new_subjects(fitted: Any, data: pd.DataFrame) -> None:
     from avem.data.frames import column, examples
 
     labels = column(data, str(fitted.columns["subject"]), "the subject").drop_duplicates()

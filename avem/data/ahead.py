@@ -55,8 +55,8 @@ def look_ahead(
         wanted = [n for n in (panel.subject, panel.sequence, panel.time) if n is not None]
         raise DataError(
             f"A prediction needs {', '.join(map(repr, absent))} at every step ahead. Pass future=, "
-            f"a frame with the columns {', '.join(dict.fromkeys([*wanted, *absent]))} and {horizon} "
-            "complete rows for each sequence."
+            f"a frame with the columns {', '.join(dict.fromkeys([*wanted, *absent]))} and "
+            f"{horizon} complete rows for each sequence."
         )
     new = keys.copy()
     for name in covariates:

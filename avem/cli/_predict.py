@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -41,10 +42,8 @@ def predict(
     data = read_like(fitted, file, missing_code or ())
     later = None if future is None else read_like(fitted, future, missing_code or ())
     note_new_subjects(fitted, data)
-    try:  # with the rows of the fit, what is known of the effects is found by integration
+    with suppress(DataError):  # with its rows back, a fit finds its effects by integration
         fitted = fitted.with_data(data)
-    except DataError:
-        pass
     try:
         table = fitted.predict(horizon, data, future=later, of=of, level=level, effects=effects)
     except DataError as error:

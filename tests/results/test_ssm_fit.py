@@ -60,7 +60,7 @@ def test_loglik_is_the_integral_over_a_dense_grid(frame, fit):
 def test_score_conditions_on_the_rows_of_the_fit(frame, fit):
     """A known subject's later rows go on from its data; a new subject has nothing but its own."""
     rows = one().simulate(ONE, 2, 6, max_radius=0.98, seed=8).frame
-    known, new = frame["id"].unique()[3], "new"
+    known, new = frame["id"].unique()[3], frame["id"].max() + 1
     later = rows.assign(id=np.where(rows["id"] == rows["id"].iloc[0], known, new))
     later["time"] += 100
     own = frame[frame["id"] == known]

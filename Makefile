@@ -6,7 +6,7 @@ JOBS = 2
 BIN = .venv/bin
 PIP_INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test test-slow lint bench package clean
+.PHONY: demo test test-slow lint docs bench package clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -28,18 +28,25 @@ lint: .venv/.done-dev
 package:
 	$(PYTHON) tools/check_package.py
 
+# Runs the code of every page; warnings and links that lead nowhere are errors. Pages keep what they
+# gave until they change: `make clean` before the last look.
+docs: .venv/.done-docs
+	$(BIN)/python -m sphinx -W --keep-going -q -j $(JOBS) -d docs-output/.doctrees docs docs-output/html
+	@echo "The pages are in docs-output/html/index.html"
+
 bench: .venv/.done-bench
 	$(BIN)/python bench/run.py
 
 clean:
-	rm -rf .venv build dist demo-output study-output .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist demo-output docs-output study-output .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One environment serves all: each kind only adds what it lacks.
 .venv/.done-demo: EXTRA = parquet
 .venv/.done-dev: EXTRA = dev
+.venv/.done-docs: EXTRA = docs
 .venv/.done-bench: EXTRA = bench
-.venv/.done-demo .venv/.done-dev .venv/.done-bench: pyproject.toml | .venv/.done-venv
+.venv/.done-demo .venv/.done-dev .venv/.done-docs .venv/.done-bench: pyproject.toml | .venv/.done-venv
 	@echo "Installing avem[$(EXTRA)] into .venv; the first time takes a minute or two."
 	@$(PIP_INSTALL) -e '.[$(EXTRA)]'
 	@touch $@

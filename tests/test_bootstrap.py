@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import avem
+from avem.inference.replicates import ReplicateProgress
 from avem.mixed_hmm import MixedHMM
-from avem.resampling.progress import ReplicateProgress
 from avem.resampling.recipe import Recipe
 from avem.results.bootstrap_table import Replicate
 

@@ -136,6 +136,14 @@ class Design:
         atoms = [atom for _, side in self._sides for atom in side.values()]
         return tuple(dict.fromkeys(name for atom in atoms for name in atom.columns))
 
+    def levels_of(self, name: str) -> list[Any] | None:
+        """Return the levels of a column that the formula takes as categorical, else None."""
+        for _, side in self._sides:
+            for atom in side.values():
+                if name in atom.columns and atom.label in self.state["levels"]:
+                    return list(self.state["levels"][atom.label])
+        return None
+
     def unknown(self, panel: Panel) -> np.ndarray:
         """Return (rows,) where a covariate is missing, or a lag looks back to nothing."""
         nowhere = np.zeros(panel.n_rows, bool)

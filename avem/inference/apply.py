@@ -10,6 +10,7 @@ import numpy as np
 from avem.errors import AvemError
 from avem.inference.em import IMPOSSIBLE
 from avem.inference.fit_hmm import make_em
+from avem.local import hmm
 from avem.models.hmm_model import Encoded, HMMModel
 from avem.models.lanes import by_subject
 from avem.models.param_info import Params
@@ -73,6 +74,31 @@ def states_given(
             raise AvemError(IMPOSSIBLE)
         found.append(data.layout.gather([np.asarray(state) for state, _ in passes])[rows])
     return np.stack(found, axis=1) if effects.ndim == 3 else found[0]
+
+
+@partial(jax.jit, static_argnames=("kernel", "form"))
+def _rows_in_states(kernel, theta, f, chunk, tilt, form):
+    initial, transition = kernel.chain.tables(theta, f, chunk)
+    table = kernel.table(theta, f, chunk) + tilt[:, None]
+    steps = kernel.chain.steps(chunk)
+    posterior = hmm.smooth(initial, transition, table, chunk.valid, form, steps)
+    return by_subject(posterior.state.sum(0), chunk)
+
+
+@in_float64
+def rows_in_states(
+    model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray, tilt: np.ndarray
+) -> np.ndarray:
+    """(states, subjects) expected numbers of rows in each state, every subject at its effect.
+
+    ``tilt`` (states,) is added to the log density of every row. The numbers' derivatives in it, at
+    0, are their covariances: the log likelihood is then their cumulant generating function.
+    """
+    found = make_em(model, data).each_chunk(
+        lambda chunk, f: _rows_in_states(data.kernel, theta, f, chunk, tilt, "log"),
+        list(data.layout.split(effects)),
+    )
+    return data.layout.join([np.asarray(part) for part in found])
 
 
 @partial(jax.jit, static_argnames=("kernel", "form"))

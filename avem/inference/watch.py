@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from importlib.util import find_spec
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -110,5 +111,6 @@ class Watch:
 
 
 def somebody_looks() -> bool:
+    """Whether there is a terminal, or a notebook that can draw a line anew."""
     console = Console(stderr=True)
-    return console.is_terminal or console.is_jupyter
+    return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)

@@ -44,7 +44,10 @@ def simulate(
     rng: np.random.Generator,
     effects: np.ndarray | None = None,
 ) -> Simulation:
-    """One data set on the rows of `panel`; cells that are missing there stay missing."""
+    """One data set on the rows of `panel`; cells that are missing there stay missing.
+
+    So do known outcomes at rows where their lag looks back to nothing: they are not modelled.
+    """
     model = model.in_user_units()
     if effects is None:
         effects = draw_effects(params["effect_covariance"], panel.n_subjects, rng)
@@ -151,8 +154,11 @@ class _Draw:
         return max(part.lags(names) for part in parts[:n_emission])
 
     def _draw_in_order(self, pieces, states: np.ndarray, table: pd.DataFrame, back: int) -> None:
-        """Step by step, where outcomes depend on earlier outcomes."""
-        panel = self.panel
+        """Step by step, where outcomes depend on earlier outcomes.
+
+        Where there is nothing to look back to, the model says nothing: known values stay.
+        """
+        panel, names = self.panel, set(self.model.outcomes)
         for piece in pieces:
             for name in piece.outcomes:
                 known = table[name].to_numpy() if name in table else None
@@ -162,8 +168,12 @@ class _Draw:
             at = np.flatnonzero(panel.row_step == t)
             A = self._columns(panel.part(table, window))[np.searchsorted(window, at)]
             for piece in pieces:
+                parts = {line.part for line in piece.lines if line.part >= 0}
+                own = max(self.model.designs.parts[part].lags(names) for part in parts)
                 for name, values in self._draw(piece, at, A, states).items():
                     column = table[name].to_numpy(copy=True)
+                    if t < own:
+                        values = np.where(pd.isna(column[at]), values, column[at])
                     column[at] = values
                     table[name] = column
 

@@ -104,14 +104,16 @@ class _Draw:
         for name in names:
             if name not in table:
                 table[name] = np.nan
-        # Step by step, where outcomes depend on earlier outcomes.
+        # Step by step, where outcomes depend on earlier outcomes. Where there is nothing to look
+        # back to, the model says nothing, and known values stay.
         for step in range(int(panel.lane_length.max())):
             window = np.flatnonzero((panel.row_step <= step) & (panel.row_step >= step - back))
             at = self._rows_at(step)
             A = self._columns(panel.part(table, window))[np.searchsorted(window, at)]
             for name, values in zip(names, self._draw(at, A, states).T, strict=True):
                 column = table[name].to_numpy(float, copy=True)
-                column[at] = values
+                known = column[at]
+                column[at] = np.where(np.isnan(known), values, known) if step < back else values
                 table[name] = column
         return table
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from avem.data import Panel
 from avem.errors import AvemWarning, DataError, ModelError
+from avem.inference.replicates import ReplicateProgress
 from avem.inference.stop import Stop
 from avem.models.param_info import check_count, check_seed
 from avem.resampling.journal import Journal
-from avem.resampling.progress import ReplicateProgress
 from avem.resampling.recipe import Recipe
 from avem.resampling.workers import run
 from avem.results.bootstrap_table import Bootstrap, Replicate

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import softmax
 
 from avem.families import Binomial, Custom, Gaussian
+from avem.families.base import Family
 from avem.models.hmm_model import HMMData, HMMModel
 from avem.models.param_info import Params
 from avem.models.params import params_in
@@ -16,6 +17,10 @@ from avem.models.structure import Line, Piece
 
 if TYPE_CHECKING:
     from avem.results.hmm_fit import HMMFit
+
+
+_SEPARATE = 1e12
+"""Condition number from which a chain counts as falling apart."""
 
 
 class Place(NamedTuple):
@@ -71,17 +76,61 @@ def row_means(fit: HMMFit, data: HMMData, state: np.ndarray, subject: np.ndarray
     theta, effects = user_theta(fit), fit.effects_mean[subject]
     columns = []
     for piece in fit.model.structure.pieces:
-        family, levels = piece.family, levels_of(piece)
-        if isinstance(family, Custom) or (levels is not None and len(levels) > 2):
+        levels = levels_of(piece)
+        if isinstance(piece.family, Custom) or (levels is not None and len(levels) > 2):
             columns.append(np.full(len(state), np.nan))
             continue
-        etas = piece.etas(theta[piece.key + "coef"], data.A, state, effects)
-        columns += list(etas) if isinstance(family, Gaussian) else [family.mean(etas)]
+        columns += list(means_at(piece, theta, data.A, state, effects).T)
     means = np.stack(columns, axis=1)
     for j, place in enumerate(places(fit.model)):
         if isinstance(place.piece.family, Binomial) and place.extras:  # its mean is a share then
             means[:, j] *= data.Y[:, place.extras[0]]
     return means
+
+
+class Mean(NamedTuple):
+    """One number that says where an outcome lies."""
+
+    outcome: str
+    label: str
+    """The outcome, or "outcome[level]" for the probability of a level."""
+    scale: str
+    """ "log", "logit" or "": where it is free."""
+
+
+def describe_means(piece: Piece) -> list[Mean]:
+    """What the columns of `means_at` are; no piece of a custom family."""
+    family, levels = piece.family, levels_of(piece)
+    name = piece.outcomes[0]
+    if isinstance(family, Gaussian):
+        return [Mean(outcome, outcome, "") for outcome in piece.outcomes]
+    if levels is not None:
+        if tuple(levels) == (0, 1):
+            return [Mean(name, name, "logit")]
+        shown = levels if len(levels) > 2 else levels[1:]
+        return [Mean(name, f"{name}[{level}]", "logit") for level in shown]
+    assert isinstance(family, Family)
+    link = family.parameters[0].link.name
+    if isinstance(family, Binomial) and not family.extras:
+        link = "log"  # a mean number of successes, not a share
+    return [Mean(name, name, link if link in ("log", "logit") else "")]
+
+
+def means_at(
+    piece: Piece, theta: Params, a: np.ndarray, state: np.ndarray, effects: np.ndarray
+) -> np.ndarray:
+    """(rows, numbers) means, or probabilities of levels; theta is in the user's units.
+
+    Of successes out of trials, the mean is the share.
+    """
+    etas = piece.etas(theta[piece.key + "coef"], a, state, effects)
+    family, levels = piece.family, levels_of(piece)
+    if isinstance(family, Gaussian):
+        return np.stack(etas, axis=1)
+    assert isinstance(family, Family)
+    if levels is not None and len(levels) > 2:
+        return np.stack(list(family.natural(etas).values()), axis=1)
+    return family.mean(etas)[:, None]
 
 
 def at_words(lines: Iterable[Line]) -> str:
@@ -98,10 +147,36 @@ def at_words(lines: Iterable[Line]) -> str:
 
 def average_moves(fit: HMMFit) -> np.ndarray:
     """(from, to) transition probabilities, at effects 0 and the covariates' averages."""
-    if "transition" in fit.params:
-        return fit.params["transition"]
-    at = fit.model.averages[list(fit.model.structure.moves[0].x_cols)]
-    return softmax(fit.params["transition_coef"] @ at, axis=-1)
+    return moves_at(fit.model, fit.params, fit.model.averages[None])[0]
+
+
+def moves_at(
+    model: HMMModel, params: Params, a: np.ndarray, effects: np.ndarray | None = None
+) -> np.ndarray:
+    """(rows, from, to) transition probabilities at design columns (rows, columns) and effects.
+
+    ``effects`` (rows, d) are 0 by default.
+    """
+    if "transition" in params:
+        return np.broadcast_to(params["transition"], (len(a), *params["transition"].shape))
+    lines, k = model.structure.moves, model.n_states
+    eta = np.einsum("kmx,rx->rkm", params["transition_coef"], a[:, list(lines[0].x_cols)])
+    if effects is not None and lines[0].z_cols:
+        z = a[:, list(lines[0].z_cols)]
+        for on, line in enumerate(lines, 1):
+            for state, own in enumerate(line.effects):
+                eta[:, state, (state + on) % k] += (effects[:, list(own)] * z).sum(1)
+    return softmax(eta, axis=-1)
+
+
+def stationary_shares(moves: np.ndarray) -> np.ndarray:
+    """(..., states) the shares of time that moves (..., from, to) lead to in the long run."""
+    k = moves.shape[-1]
+    # pi (I - P + 1) = 1, with 1 the matrix of ones
+    system = np.eye(k) - np.swapaxes(moves, -1, -2) + 1.0
+    if (np.linalg.cond(system) < _SEPARATE).all():
+        return np.linalg.solve(system, np.ones((*moves.shape[:-1], 1)))[..., 0]
+    return _long_run(np.full(k, 1 / k), moves)  # some states are never left: it depends on where
 
 
 def average_start(fit: HMMFit) -> np.ndarray:
@@ -109,8 +184,7 @@ def average_start(fit: HMMFit) -> np.ndarray:
     if "initial" in fit.params:
         return fit.params["initial"]
     if fit.model.stationary:
-        n = fit.model.n_states
-        return _long_run(np.full(n, 1 / n), average_moves(fit))
+        return stationary_shares(average_moves(fit))
     at = fit.model.averages[list(fit.model.structure.start[0].x_cols)]
     return softmax(fit.params["initial_coef"] @ at)
 
@@ -126,6 +200,6 @@ def occupancy(fit: HMMFit) -> np.ndarray:
 
 def _long_run(start: np.ndarray, moves: np.ndarray) -> np.ndarray:
     # Staying put every second step changes no long-run share, but ends any cycling.
-    lazy = (moves + np.eye(len(moves))) / 2
+    lazy = (moves + np.eye(moves.shape[-1])) / 2
     share = start @ np.linalg.matrix_power(lazy, 1 << 20)
-    return share / share.sum()
+    return share / share.sum(axis=-1, keepdims=True)

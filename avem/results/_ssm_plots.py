@@ -20,6 +20,7 @@ from avem.results._figures import (
     write_dates,
 )
 from avem.results._plot_bound import bound_figure
+from avem.results._plot_contrast import contrast_figure
 from avem.results._plot_effects import effects_figure
 from avem.results._ssm_residuals import residuals
 from avem.results._ssm_tables import predict
@@ -226,6 +227,19 @@ class SSMPlots:
         With `ax`, only the first.
         """
         return bound_figure(self._fit, ax, figsize)
+
+    def contrast(
+        self, groups: Any = None, *, figsize: Size | None = None, **options: Any
+    ) -> Figure:
+        """Differences with their intervals; `options` are those of `fit.contrast`."""
+        table = self._fit.contrast(groups, **options)
+        return contrast_figure(table, options.get("level", 0.95), figsize)
+
+    def check(
+        self, statistic: Any = None, n: int = 200, *, figsize: Size | None = None, **options: Any
+    ) -> Figure:
+        """Statistics of the data among those of simulated data; `options` are `fit.check`'s."""
+        return self._fit.check(statistic, n, **options).plot(figsize=figsize)
 
     # --- inside ---------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from avem.data import Panel
+from avem.errors import ModelError
 from avem.inference.apply import path_entropy, state_probabilities, viterbi
 from avem.inference.fit_hmm import effect_scale, make_em
 from avem.inference.marginal import (
@@ -30,7 +31,7 @@ from avem.models.hmm_model import Encoded, HMMModel
 from avem.models.param_info import check_level, check_seed
 from avem.models.params import effects_in, effects_out, param_info, params_in, params_out
 from avem.models.simulate import Simulation, simulate
-from avem.results import _hmm_predict, _hmm_residuals, _score, tables
+from avem.results import _hmm_predict, _hmm_residuals, _score, shares, stays, tables
 from avem.results._common import (
     bound_name,
     check_posterior,
@@ -41,6 +42,10 @@ from avem.results._common import (
     panel_for,
     positions,
 )
+from avem.results._predict import levels_of, places
+from avem.results.check import Check, check_effects, draw_posterior, run_check
+from avem.results.contrast import effect_contrast, state_contrast
+from avem.results.covariate import covariate_table
 from avem.results.diagnosis import HARD_TO_TELL, Diagnosis, diagnose
 from avem.results.info import FitInfo
 from avem.results.likelihood import LogLik, aic, bic
@@ -113,11 +118,14 @@ class HMMFit:
         are too short where states are hard to tell apart. ``"adaptive"``: from the posterior with
         the states integrated out.
         """
+        return self._effects_table(self.subjects, *self._posterior(posterior), level)
+
+    def _posterior(self, posterior: str) -> tuple[np.ndarray, np.ndarray]:
+        """Means (n, d) and covariances (n, d, d) of the effects."""
         check_posterior(posterior)
-        mean, cov = self.effects_mean, self.effects_cov
         if posterior == "adaptive":
-            mean, cov = effects_out(self.model, self._marginal.mean, self._marginal.cov)
-        return self._effects_table(self.subjects, mean, cov, level)
+            return effects_out(self.model, self._marginal.mean, self._marginal.cov)
+        return self.effects_mean, self.effects_cov
 
     def _effects_table(
         self, subjects: np.ndarray, mean: np.ndarray, cov: np.ndarray, level: float
@@ -310,6 +318,171 @@ class HMMFit:
         """
         return _hmm_residuals.whiteness(self, lags, data, effects, seed)
 
+    # --- questions ------------------------------------------------------------------------------
+
+    def occupancy(self, by: Any = None, level: float = 0.95) -> pd.DataFrame:
+        """The share of time in each state: of all rows, of each subject, or of each group of rows.
+
+        Parameters
+        ----------
+        by
+            A column of the data, or one value per row: a time, a condition. ``"subject"`` (or the
+            name of that column) gives every subject its own.
+
+        Returns
+        -------
+        DataFrame
+            ``share`` from the probabilities of the states, ``se``, ``lower`` and ``upper``. Of
+            groups and of all rows they are those of a sample of subjects; of a subject, what is
+            not known of its own states and effects. Parameters are taken as known in both.
+        """
+        return shares.occupancy_table(self, by, level)
+
+    def stationary(
+        self, by: str | None = None, level: float | None = 0.95, kind: str = "observed"
+    ) -> pd.DataFrame:
+        """The share of time in each state that the transitions lead to in the long run.
+
+        At effect 0 and average covariates; with ``by="subject"``, at every subject's own. `kind`
+        is that of `standard_errors`; ``level=None`` gives shares alone, at once. Intervals of
+        subjects add what is not known of the parameters and of the effects as if independent,
+        which errs on the wide side.
+        """
+        return stays.stationary(self, by, level, kind)
+
+    def dwell(
+        self, by: str | None = None, level: float | None = 0.95, kind: str = "observed"
+    ) -> pd.DataFrame:
+        """How many rows a stay in each state lasts: expected, and on the decoded path.
+
+        Parameters
+        ----------
+        by
+            None: at effect 0 and average covariates, with the mean of decoded stays (those that
+            the end of a sequence cuts are allowed for) and their number. ``"subject"``: expected
+            at every subject's average covariates and effect. ``"length"``: the distribution, the
+            decoded one (by Kaplan and Meier) beside the geometric one that the model implies.
+        level, kind
+            As in `stationary`.
+        """
+        return stays.dwell(self, by, level, kind)
+
+    def covariate(
+        self,
+        name: str,
+        on: str | None = None,
+        *,
+        grid: Sequence[Any] | None = None,
+        at: Mapping[str, Any] | None = None,
+        points: int = 25,
+        level: float | None = 0.95,
+        kind: str = "observed",
+    ) -> pd.DataFrame:
+        """What a covariate does, over its range or levels, at effect 0.
+
+        Parameters
+        ----------
+        name
+            A column that the formulas read.
+        on
+            ``"transitions"``, ``"stationary"`` (long-run shares of the states), ``"outcomes"``
+            (their means, or probabilities of levels) or the name of an outcome. By default the
+            transitions if they depend on it, otherwise the outcomes.
+        grid
+            Values of the covariate; by default its levels, or `points` steps over its range.
+        at
+            Values of other covariates. The rest is averaged over the rows of the data.
+        level, kind
+            Intervals by the delta method from `standard_errors` of that kind; ``level=None``
+            leaves them out, and is quick.
+        """
+        return covariate_table(self, name, on, grid, at, points, level, kind)
+
+    def contrast(
+        self,
+        groups: Any = None,
+        *,
+        subjects: Any = None,
+        states: Any = None,
+        level: float = 0.95,
+        posterior: str = "fit",
+        kind: str = "observed",
+    ) -> pd.DataFrame:
+        """Differences between groups of subjects, between subjects, or between states.
+
+        Parameters
+        ----------
+        groups
+            A column that is the same in all rows of a subject, or a dict from subjects to groups:
+            differences of the groups' mean effects. ``se``, the interval and ``p`` are Welch's, on
+            the means of the subjects: about the populations that they are a sample of. ``sd`` is
+            what is not known of these very subjects' difference, given the parameters.
+            Effects are shrunk towards 0, and so are differences: to estimate one, put the group
+            into the formula.
+        subjects
+            Labels, two or more: the effects of each pair, with their posterior; ``probability`` is
+            that of the sign they show.
+        states
+            ``(1, 0)``: parameters of state 1 less those of state 0, with standard errors of that
+            `kind`; True for all pairs.
+        posterior
+            Of the effects, as in `effects`.
+        """
+        if sum(given is not None for given in (groups, subjects, states)) != 1:
+            raise ModelError("contrast takes one of groups=, subjects= and states=.")
+        if states is not None:
+            return state_contrast(self, states, level, kind)
+        return effect_contrast(self, groups, subjects, level, posterior)
+
+    def check(
+        self,
+        statistic: Any = None,
+        n: int = 200,
+        *,
+        effects: str = "new",
+        level: float = 0.95,
+        seed: int = 0,
+        progress: bool | None = None,
+    ) -> Check:
+        """Posterior predictive check: statistics of the data beside those of simulated data.
+
+        Parameters
+        ----------
+        statistic
+            A function of a frame like yours that gives a number (or a dict of numbers), a dict of
+            functions, or some of ``"mean"``, ``"sd"``, ``"between"`` (sd of the subjects' means),
+            ``"autocorrelation"`` (lag 1, less the subject's mean), ``"min"``, ``"max"``,
+            ``"zeros"``, ``"same"``, ``"share"`` (of levels). By default those that apply.
+        n
+            How many data sets; what is missing in the data is missing in them.
+        effects
+            ``"new"`` draws other subjects, ``"posterior"`` draws these subjects' effects from what
+            is known of them, ``"fitted"`` holds them. Parameters are held at their estimates.
+        progress
+            Show progress; by default in a terminal, after two seconds. Ctrl-C keeps what was done.
+        """
+        panel = self._panel(None)
+        check_effects(effects)
+
+        def draw(rng: np.random.Generator) -> pd.DataFrame:
+            fixed = None if effects == "new" else self.effects_mean
+            if effects == "posterior":
+                fixed = draw_posterior(rng, self.effects_mean, self.effects_cov)
+            return simulate(self.model, self.params, panel, rng, fixed).frame
+
+        levels = {place.name: levels_of(place.piece) for place in places(self.model)}
+        return run_check(
+            panel,
+            levels,
+            draw,
+            statistic=statistic,
+            n=n,
+            effects=effects,
+            level=level,
+            seed=seed,
+            progress=progress,
+        )
+
     # --- simulation, pictures, files ------------------------------------------------------------
 
     def simulate(
@@ -329,7 +502,10 @@ class HMMFit:
 
     @cached_property
     def plot(self) -> Plots:
-        """Pictures: `fit.plot.states()`, `forecast`, `residuals`, `effects`, `emissions`, ..."""
+        """Pictures: `fit.plot.states()`, `forecast`, `residuals`, `effects`, `emissions`,
+        `transitions`, `gap`, `bound`, `occupancy`, `stationary`, `dwell`, `covariate`, `contrast`,
+        `check`.
+        """
         return Plots(self)
 
     def report(

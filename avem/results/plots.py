@@ -23,11 +23,15 @@ from avem.results._figures import (
 )
 from avem.results._plot_ahead import ahead_figure
 from avem.results._plot_bound import bound_figure
+from avem.results._plot_contrast import contrast_figure
+from avem.results._plot_covariate import covariate_figure
 from avem.results._plot_effects import effects_figure
 from avem.results._plot_emissions import Emissions
 from avem.results._plot_gap import gap_figure
 from avem.results._plot_residuals import residuals_figure
+from avem.results._plot_shares import occupancy_figure
 from avem.results._plot_states import draw_track, label_levels, make_tracks
+from avem.results._plot_stays import dwell_figure, stationary_figure
 from avem.results._predict import at_words, average_moves, levels_of, places
 from avem.results._timeline import choose_subjects, share_time
 
@@ -211,6 +215,48 @@ class Plots:
             for tick, color in zip(ticks, state_colors(n), strict=True):
                 tick.set(color=color, fontweight="bold")
         return figure
+
+    # --- questions: each is the picture of the method of the fit with its name ------------------
+
+    def occupancy(
+        self,
+        by: Any = None,
+        level: float = 0.95,
+        *,
+        ax: Axes | None = None,
+        figsize: Size | None = None,
+    ) -> Figure:
+        """Every subject's share of time in each state; or, `by` a column, the shares along it."""
+        return occupancy_figure(self._fit, by, level, ax, figsize)
+
+    def stationary(
+        self, level: float | None = 0.95, *, ax: Axes | None = None, figsize: Size | None = None
+    ) -> Figure:
+        """Shares of time in the long run: the group's with intervals, and the subjects' as dots."""
+        return stationary_figure(self._fit, level, ax, figsize)
+
+    def dwell(self, level: float | None = 0.95, *, figsize: Size | None = None) -> Figure:
+        """How long stays in each state last: decoded, and implied by the transitions."""
+        return dwell_figure(self._fit, level, figsize)
+
+    def covariate(
+        self, name: str, on: str | None = None, *, figsize: Size | None = None, **options: Any
+    ) -> Figure:
+        """What a covariate does, with bands; `options` are those of `fit.covariate`."""
+        return covariate_figure(self._fit, name, on, figsize, options)
+
+    def contrast(
+        self, groups: Any = None, *, figsize: Size | None = None, **options: Any
+    ) -> Figure:
+        """Differences with their intervals; `options` are those of `fit.contrast`."""
+        table = self._fit.contrast(groups, **options)
+        return contrast_figure(table, options.get("level", 0.95), figsize)
+
+    def check(
+        self, statistic: Any = None, n: int = 200, *, figsize: Size | None = None, **options: Any
+    ) -> Figure:
+        """Statistics of the data among those of simulated data; `options` are `fit.check`'s."""
+        return self._fit.check(statistic, n, **options).plot(figsize=figsize)
 
     def _outcomes(self, outcome: str | None) -> list[int]:
         names = list(self._fit.model.outcomes)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from avem.data import Panel
+from avem.errors import ModelError
 from avem.inference.em import EM
 from avem.inference.fit_ssm import make_ssm_em, ssm_effect_scale
 from avem.inference.marginal import Marginal, anchoring, marginal, uncertainty
@@ -42,6 +43,8 @@ from avem.results._common import (
     positions,
 )
 from avem.results._ssm_plots import SSMPlots
+from avem.results.check import Check, check_effects, draw_posterior, run_check
+from avem.results.contrast import effect_contrast
 from avem.results.diagnosis import HARD_TO_SEE, Diagnosis, diagnose
 from avem.results.info import FitInfo
 from avem.results.likelihood import LogLik, aic, bic
@@ -119,11 +122,14 @@ class SSMFit:
         are too short where the states are seen through much noise. ``"adaptive"``: from the
         posterior with the states integrated out.
         """
+        return self._effects_table(self.subjects, *self._posterior(posterior), level)
+
+    def _posterior(self, posterior: str) -> tuple[np.ndarray, np.ndarray]:
+        """Means (n, d) and covariances (n, d, d) of the effects."""
         check_posterior(posterior)
-        mean, cov = self.effects_mean, self.effects_cov
         if posterior == "adaptive":
-            mean, cov = ssm_effects_out(self.model, self._marginal.mean, self._marginal.cov)
-        return self._effects_table(self.subjects, mean, cov, level)
+            return ssm_effects_out(self.model, self._marginal.mean, self._marginal.cov)
+        return self.effects_mean, self.effects_cov
 
     @property
     def transitions(self) -> np.ndarray:
@@ -281,6 +287,85 @@ class SSMFit:
         the same row.
         """
         return _ssm_residuals.whiteness(self, lags, data, effects, seed)
+
+    # --- questions ------------------------------------------------------------------------------
+
+    def contrast(
+        self,
+        groups: Any = None,
+        *,
+        subjects: Any = None,
+        level: float = 0.95,
+        posterior: str = "fit",
+    ) -> pd.DataFrame:
+        """Differences of effects between groups of subjects, or between subjects.
+
+        Parameters
+        ----------
+        groups
+            A column that is the same in all rows of a subject, or a dict from subjects to groups:
+            differences of the groups' mean effects. ``se``, the interval and ``p`` are Welch's, on
+            the means of the subjects: about the populations that they are a sample of. ``sd`` is
+            what is not known of these very subjects' difference, given the parameters.
+            Effects are shrunk towards 0, and so are differences.
+        subjects
+            Labels, two or more: the effects of each pair, with their posterior; ``probability`` is
+            that of the sign they show.
+        posterior
+            Of the effects, as in `effects`.
+        """
+        if (groups is None) == (subjects is None):
+            raise ModelError("contrast takes one of groups= and subjects=.")
+        return effect_contrast(self, groups, subjects, level, posterior)
+
+    def check(
+        self,
+        statistic: Any = None,
+        n: int = 200,
+        *,
+        effects: str = "new",
+        level: float = 0.95,
+        seed: int = 0,
+        progress: bool | None = None,
+    ) -> Check:
+        """Posterior predictive check: statistics of the data beside those of simulated data.
+
+        Parameters
+        ----------
+        statistic
+            A function of a frame like yours that gives a number (or a dict of numbers), a dict of
+            functions, or some of ``"mean"``, ``"sd"``, ``"between"`` (sd of the subjects' means),
+            ``"autocorrelation"`` (lag 1, less the subject's mean), ``"min"``, ``"max"``,
+            ``"zeros"``. By default those that apply.
+        n
+            How many data sets; what is missing in the data is missing in them.
+        effects
+            ``"new"`` draws other subjects, ``"posterior"`` draws these subjects' effects from what
+            is known of them, ``"fitted"`` holds them. Parameters are held at their estimates.
+        progress
+            Show progress; by default in a terminal, after two seconds. Ctrl-C keeps what was done.
+        """
+        panel = self._panel(None)
+        check_effects(effects)
+
+        def draw(rng: np.random.Generator) -> pd.DataFrame:
+            fixed = None if effects == "new" else self.effects_mean
+            if effects == "posterior":
+                fixed = draw_posterior(rng, self.effects_mean, self.effects_cov)
+            radius = self.info.max_radius
+            return simulate_ssm(self.model, self.params, panel, rng, fixed, radius).frame
+
+        return run_check(
+            panel,
+            dict.fromkeys(self.model.outcomes),
+            draw,
+            statistic=statistic,
+            n=n,
+            effects=effects,
+            level=level,
+            seed=seed,
+            progress=progress,
+        )
 
     @cached_property
     def plot(self) -> SSMPlots:

@@ -43,41 +43,50 @@ class Estimates:
 
 def standard_errors(at: Estimates, curvature: Curvature, kind: str, level: float) -> pd.DataFrame:
     """The table of parameters with standard errors, intervals, and notes where there are none."""
-    if kind not in KINDS:
-        raise ModelError(f"kind is {kind!r}; choose 'observed' or 'sandwich'.")
+    check_kind(kind)
     table = at.table
     estimate = table["estimate"].to_numpy(float)
-    slope = _slope(at, curvature)
-    covariance, undetermined = _covariance(curvature, kind)
-    se = np.sqrt(np.maximum(np.einsum("rp,pq,rq->r", slope, covariance, slope), 0.0))
-    note = np.full(len(table), "", dtype=object)
-    for words, share in undetermined.items():
-        concerned = (np.abs(slope) * (share > _CONCERNED)).sum(1) > 1e-8
-        note[concerned & (note == "")] = words
-    still = (np.abs(slope).sum(1) < 1e-10) & (note == "")
+    se, note = delta(at.rows, at.theta, curvature, kind)
     held = table["parameter"].isin(at.fixed).to_numpy()
-    note[still] = _BOUNDARY
     note[held] = "held"
     note[at.constant & ~held] = ""
-    lacking = (note != "") | at.constant
-    se = np.where(lacking, np.nan, se)
-    lower, upper = _intervals(at, estimate, se, level)
+    se = np.where((note != "") | at.constant, np.nan, se)
+    lower, upper = intervals(estimate, quantile(at.n_units, level) * se, _scales(at))
     return table.assign(se=se, lower=lower, upper=upper, note=note)
 
 
-def _slope(at: Estimates, curvature: Curvature) -> np.ndarray:
-    """(rows, free) derivative of every row of the table in the free parameters."""
-    free, theta = curvature.free, at.theta
+def delta(
+    rows: Callable[[Params], np.ndarray], theta: Params, curvature: Curvature, kind: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Standard errors of numbers that follow from theta, by the delta method, and notes.
+
+    Where there is none, it is NaN and the note says why; elsewhere the note is empty.
+    """
+    check_kind(kind)
+    slope = _slope(rows, theta, curvature)
+    covariance, undetermined = _covariance(curvature, kind)
+    se = np.sqrt(np.maximum(np.einsum("rp,pq,rq->r", slope, covariance, slope), 0.0))
+    note = np.full(len(slope), "", dtype=object)
+    for words, share in undetermined.items():
+        concerned = (np.abs(slope) * (share > _CONCERNED)).sum(1) > 1e-8
+        note[concerned & (note == "")] = words
+    note[(np.abs(slope).sum(1) < 1e-10) & (note == "")] = _BOUNDARY
+    return np.where(note == "", se, np.nan), note
+
+
+def _slope(rows: Callable[[Params], np.ndarray], theta: Params, curvature: Curvature) -> np.ndarray:
+    """(rows, free) derivative of every number in the free parameters."""
+    free = curvature.free
     vector = free.vector(theta)
 
-    def rows(there: np.ndarray) -> np.ndarray:
-        return at.rows(free.theta(there, theta))
+    def at(there: np.ndarray) -> np.ndarray:
+        return rows(free.theta(there, theta))
 
     columns = [
-        (rows(vector + _STEP * unit) - rows(vector - _STEP * unit)) / (2 * _STEP)
+        (at(vector + _STEP * unit) - at(vector - _STEP * unit)) / (2 * _STEP)
         for unit in np.eye(free.size)
     ]
-    return np.array(columns).T.reshape(len(at.table), free.size)
+    return np.array(columns).T.reshape(len(rows(theta)), free.size)
 
 
 def _covariance(curvature: Curvature, kind: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -97,12 +106,19 @@ def _covariance(curvature: Curvature, kind: str) -> tuple[np.ndarray, dict[str, 
     return inverse, undetermined
 
 
-def _intervals(
-    at: Estimates, estimate: np.ndarray, se: np.ndarray, level: float
+def check_kind(kind: str) -> None:
+    """Raise unless it is a kind of standard error."""
+    if kind not in KINDS:
+        raise ModelError(f"kind is {kind!r}; choose 'observed' or 'sandwich'.")
+
+
+def intervals(
+    estimate: np.ndarray, half: np.ndarray, kinds: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Intervals on the scale where each parameter is free: log, log odds, or its own."""
-    half = _quantile(at.n_units, level) * se
-    kinds = _scales(at)
+    """Intervals of half-widths `half`, made where each number is free.
+
+    ``kinds``: "log", "logit", or "" for its own scale.
+    """
     out = []
     for sign in (-1, 1):
         bound = estimate + sign * half
@@ -115,7 +131,7 @@ def _intervals(
     return out[0], out[1]
 
 
-def _quantile(n_units: int | None, level: float) -> float:
+def quantile(n_units: int | None, level: float) -> float:
     """How many standard errors to go: with effects, the n subjects are all there is to judge by."""
     if n_units is not None:
         return float(stdtrit(n_units - 1, 0.5 + level / 2))

@@ -185,7 +185,12 @@ def fit_of(kind):
     frame = drawn.frame
     first = hmm.spec.outcomes[0].formula.outcomes[0]
     frame[first] = frame[first].where(frame.index % 50 != 7)
-    return true_fit(hmm, params, Panel.from_frame(frame, "who", time="t"), drawn.effects)
+    return fit_from(hmm, params, frame, drawn.effects)
+
+
+def fit_from(hmm, params, frame, effects, time="t", sequence=None):
+    """A fit to the frame, of subjects `who`, with these parameters and effects."""
+    return true_fit(hmm, params, Panel.from_frame(frame, "who", time, sequence), effects)
 
 
 def true_fit(hmm, params, panel, effects):

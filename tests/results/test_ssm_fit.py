@@ -338,3 +338,38 @@ def test_files_of_an_earlier_avem_load(frame, fit, tmp_path):
     fit.save(tmp_path / "ssm.avem")
     back = avem.load(rewritten(tmp_path / "ssm.avem", without_options))
     assert back.info == replace(fit.info, **{name: None for name in later[:-1]})
+
+
+# --- questions ----------------------------------------------------------------------------------
+
+
+def test_check_sees_the_data_among_simulated_ones(frame, fit):
+    found = fit.check(n=30)
+    table = found.table.set_index(["statistic", "outcome"])
+    assert table.loc[("mean", "y"), "observed"] == pytest.approx(frame["y"].mean())
+    assert table.loc[("sd", "z"), "observed"] == pytest.approx(frame["z"].std(ddof=0))
+    assert (table["p"] > 2 / 31).mean() > 0.7
+    # Noise alone has no memory: shuffled rows do not look like the model's.
+    shuffled = frame.assign(
+        y=frame.groupby("id")["y"].transform(lambda y: y.sample(frac=1, random_state=0).to_numpy())
+    )
+    wrong = fit.with_data(shuffled).check("autocorrelation", n=30).table
+    assert wrong.loc[wrong["outcome"] == "y", "p"].item() == pytest.approx(2 / 31)
+    missing = fit.check(lambda table: table["y"].isna().sum(), n=2, effects="posterior")
+    assert (missing.simulated == 3).all()
+    assert len(found.plot().axes) == len(table)
+    assert len(fit.plot.check("mean", n=2, effects="fitted").axes) == 2
+
+
+def test_contrast_of_groups_and_subjects(fit):
+    groups = {who: "ab"[number % 2] for number, who in enumerate(fit.subjects)}
+    table = fit.contrast(groups)
+    mean, sd = fit.effects_mean[:, 0], np.sqrt(fit.effects_cov[:, 0, 0])
+    assert table["difference"][0] == pytest.approx(mean[::2].mean() - mean[1::2].mean())
+    assert table["sd"][0] == pytest.approx(np.sqrt((sd**2).sum()) / 8)
+    pair = fit.contrast(subjects=fit.subjects[:2].tolist())
+    assert pair["difference"][0] == pytest.approx(mean[0] - mean[1])
+    assert pair["sd"][0] == pytest.approx(np.hypot(sd[0], sd[1]))
+    assert len(fit.plot.contrast(groups).axes) == 1
+    with pytest.raises(ModelError, match="one of groups= and subjects="):
+        fit.contrast()

@@ -1,4 +1,4 @@
-"""How far a bootstrap is, on stderr."""
+"""How far a run of many replicates is, on stderr."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class ReplicateProgress:
     a notebook).
     """
 
-    def __init__(self, show: bool | None, n: int) -> None:
+    def __init__(self, show: bool | None, n: int, what: str = "bootstrap") -> None:
         self._drawable = somebody_looks()
         self._show = self._drawable if show is None else show
-        self._n = n
+        self._n, self._what = n, what
         self._first: tuple[float, int] | None = None  # replicates before it wait for compilation
         self._began = self._logged = time.perf_counter()
         self._bar: Progress | None = None
@@ -46,7 +46,7 @@ class ReplicateProgress:
         if self._bar is not None:
             self._bar.stop()
 
-    def __call__(self, done: int, failed: int) -> None:
+    def __call__(self, done: int, failed: int = 0) -> None:
         """So many replicates are finished, and so many of them have failed."""
         now = time.perf_counter()
         if self._first is None:
@@ -59,7 +59,7 @@ class ReplicateProgress:
         elif now - self._logged >= LOG_SECONDS:
             self._logged = now
             began, before = self._first
-            said = [f"bootstrap: {done}/{self._n}"]
+            said = [f"{self._what}: {done}/{self._n}"]
             if done > before:
                 seconds = (now - began) / (done - before) * (self._n - done)
                 said.append(f"about {seconds:.0f} s left")
@@ -69,7 +69,7 @@ class ReplicateProgress:
     def _draw(self, done: int, words: str) -> None:
         if self._bar is None:
             self._bar = Progress(
-                TextColumn("bootstrap"),
+                TextColumn(self._what),
                 BarColumn(bar_width=20),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[words]}"),

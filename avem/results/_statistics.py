@@ -1,0 +1,193 @@
+"""Statistics of a data set, to compare it with simulated ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from avem.data import Panel
+from avem.data.columns import outcome_codes
+from avem.data.frames import numbers
+from avem.errors import ModelError
+
+Statistic = Callable[[Any], Any]
+
+
+def _mean(y: np.ndarray, panel: Panel) -> float:
+    return float(np.mean(y[~np.isnan(y)]))
+
+
+def _sd(y: np.ndarray, panel: Panel) -> float:
+    return float(np.std(y[~np.isnan(y)]))
+
+
+def _min(y: np.ndarray, panel: Panel) -> float:
+    return float(np.min(y[~np.isnan(y)]))
+
+
+def _max(y: np.ndarray, panel: Panel) -> float:
+    return float(np.max(y[~np.isnan(y)]))
+
+
+def _zeros(y: np.ndarray, panel: Panel) -> float:
+    return float(np.mean(y[~np.isnan(y)] == 0))
+
+
+def _subject_means(y: np.ndarray, panel: Panel) -> np.ndarray:
+    seen = ~np.isnan(y)
+    sums = np.bincount(panel.row_subject[seen], y[seen], minlength=panel.n_subjects)
+    with np.errstate(invalid="ignore"):
+        return sums / np.bincount(panel.row_subject[seen], minlength=panel.n_subjects)
+
+
+def _between(y: np.ndarray, panel: Panel) -> float:
+    means = _subject_means(y, panel)
+    return float(np.std(means[~np.isnan(means)]))
+
+
+def _autocorrelation(y: np.ndarray, panel: Panel) -> float:
+    apart = y - _subject_means(y, panel)[panel.row_subject]
+    before = panel.lag(apart)
+    both = ~np.isnan(apart) & ~np.isnan(before)
+    if both.sum() < 2 or np.ptp(apart[both]) == 0 or np.ptp(before[both]) == 0:
+        return np.nan
+    return float(np.corrcoef(apart[both], before[both])[0, 1])
+
+
+def _same(y: np.ndarray, panel: Panel) -> float:
+    before = panel.lag(y)
+    both = ~np.isnan(y) & ~np.isnan(before)
+    return float(np.mean(y[both] == before[both])) if both.any() else np.nan
+
+
+BUILT_IN: dict[str, Callable[[np.ndarray, Panel], float]] = {
+    "mean": _mean,
+    "sd": _sd,
+    "between": _between,
+    "autocorrelation": _autocorrelation,
+    "min": _min,
+    "max": _max,
+    "zeros": _zeros,
+    "same": _same,
+}
+"""Of one outcome. "between" is the sd of the subjects' means, "autocorrelation" that at lag 1 of
+values less their subject's mean, "zeros" the share of zeros, "same" that of values like the one
+before. Outcomes with levels have "share", that of each level, and "same"."""
+
+
+class Statistics:
+    """What to compute of a data set with the rows of a panel."""
+
+    def __init__(self, asked: Any, panel: Panel, outcomes: Mapping[str, Sequence[Any] | None]):
+        """`outcomes` are the levels of each, None for numbers."""
+        self.panel, self.outcomes = panel, outcomes
+        self.words: list[str] = []
+        self.functions: dict[str, Statistic] = {}
+        self._default = asked is None
+        if asked is None:
+            self.words = [*BUILT_IN, "share"]
+        else:
+            self._read(asked)
+
+    def _read(self, asked: Any) -> None:
+        if isinstance(asked, str):
+            self.words = [_known(asked)]
+        elif callable(asked):
+            self.functions = {getattr(asked, "__name__", "statistic"): asked}
+        elif isinstance(asked, Mapping):
+            wrong = [name for name, function in asked.items() if not callable(function)]
+            if wrong or not asked:
+                raise ModelError(f"statistic has {wrong}; a dict of names and functions is wanted.")
+            self.functions = {str(name): function for name, function in asked.items()}
+        elif isinstance(asked, Sequence) and asked:
+            for one in asked:
+                if isinstance(one, str):
+                    self.words.append(_known(one))
+                elif callable(one):
+                    self.functions[getattr(one, "__name__", "statistic")] = one
+                else:
+                    raise ModelError(f"statistic has {one!r}; names or functions are wanted.")
+        else:
+            raise ModelError(
+                f"statistic is {asked!r}; a function of a frame is wanted, a dict of such, or some "
+                f"of {', '.join([*BUILT_IN, 'share'])}."
+            )
+
+    def of(self, table: pd.DataFrame) -> dict[tuple[str, str | None], float]:
+        """Every statistic of a table: by name and outcome."""
+        found: dict[tuple[str, str | None], float] = {}
+        for name, levels in self.outcomes.items():
+            values = _values(self.panel, table, name, levels)
+            if values is None or np.isnan(values).all():
+                continue
+            for word in self.words:
+                found |= self._built_in(word, name, values, levels)
+        if self.functions:
+            frame = self.panel.table_like(table)
+            for name, function in self.functions.items():
+                found |= _results(name, function(frame))
+        return found
+
+    def _built_in(self, word: str, name: str, values: np.ndarray, levels) -> dict:
+        if levels is not None and tuple(levels) != (0, 1):
+            if word == "share":
+                shares = [
+                    float(np.mean(values[~np.isnan(values)] == j)) for j in range(len(levels))
+                ]
+                return {
+                    (f"share of {level}", name): share
+                    for level, share in zip(levels, shares, strict=True)
+                }
+            return {(word, name): _same(values, self.panel)} if word == "same" else {}
+        if word == "share" or (self._default and not self._telling(word, values)):
+            return {}
+        return {(word, name): BUILT_IN[word](values, self.panel)}
+
+    @staticmethod
+    def _telling(word: str, values: np.ndarray) -> bool:
+        """Whether a statistic that nobody asked for by name says anything of such values."""
+        few = len(np.unique(values[~np.isnan(values)])) <= 2
+        if word in ("min", "max", "sd", "zeros") and few:
+            return False
+        if word == "zeros":
+            return bool((values == 0).any())
+        return word != "same"
+
+
+def _values(panel: Panel, table: pd.DataFrame, name: str, levels) -> np.ndarray | None:
+    if levels is None:
+        return numbers(pd.Series(table[name]))
+    return outcome_codes(replace(panel, table=table), name, levels)
+
+
+def _results(name: str, value: Any) -> dict[tuple[str, str | None], float]:
+    """What a user's function gave: a number, or several by name."""
+    if isinstance(value, Mapping | pd.Series):
+        return {(f"{name}[{key}]", None): _number(name, one) for key, one in value.items()}
+    return {(name, None): _number(name, value)}
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        array = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        array = np.zeros(2)
+    if array.size != 1:
+        raise ModelError(
+            f"The statistic {name!r} gave a {type(value).__name__}; a number is wanted, or a dict "
+            "of numbers."
+        )
+    return float(array.reshape(-1)[0])
+
+
+def _known(word: str) -> str:
+    if word not in (*BUILT_IN, "share"):
+        names = ", ".join([*BUILT_IN, "share"])
+        raise ModelError(
+            f"There is no statistic {word!r}; choose from {names}, or pass a function."
+        )
+    return word

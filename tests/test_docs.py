@@ -1,0 +1,95 @@
+"""The pages of docs/: what can be checked without building them. `make docs` runs their code."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import avem
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS / "_ext"))
+
+from cells import code, split  # noqa: E402
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+LINK = re.compile(r"(?<!\\)\[[^\[\]]*\]\(([^()\s]+)\)")
+CODE = re.compile(r"^(```+|~~~+).*?^\1\s*$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+
+
+def name(page):
+    return str(page.relative_to(ROOT))
+
+
+def text_of(page):
+    """A page without its code; the pages that only include another one are that one."""
+    text = page.read_text(encoding="utf-8")
+    included = re.search(r"^```\{include\} (\S+)", text, re.MULTILINE)
+    return (page.parent / included[1]).read_text(encoding="utf-8") if included else text
+
+
+def anchors(page):
+    """The anchors of a page's headings, as forges and the site make them."""
+    without_blocks = re.sub(r"^```.*?^```", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
+    words = [re.sub(r"[^\w\- ]", "", title.lower()) for title in HEADING.findall(without_blocks)]
+    return {word.replace(" ", "-") for word in words}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_code_parses_and_comes_at_its_own_lines(page):
+    text = page.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    for cell in code(text):
+        assert lines[cell.line - 1] == cell.text.splitlines()[0]
+        ast.parse(cell.text, filename=f"{name(page)} at line {cell.line}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(CODE.sub("", page.read_text(encoding="utf-8"))):
+        if "://" in target:
+            parts = urlsplit(target)
+            assert parts.scheme == "https", target
+            assert "." in parts.netloc, target
+            continue
+        file, _, anchor = target.partition("#")
+        found = (page.parent / file).resolve() if file else page
+        assert found.exists(), f"{name(page)} links to {target}, which is not there"
+        if anchor:
+            assert anchor in anchors(found), f"{name(page)}: no heading for {target}"
+
+
+def test_every_page_is_in_the_contents():
+    listed = set()
+    for page in [*DOCS.rglob("*.md"), *DOCS.rglob("*.rst")]:
+        text = page.read_text(encoding="utf-8")
+        for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+            listed |= {page.parent / line for line in tree.split() if not line.startswith(":")}
+        for tree in re.findall(r"^\.\. toctree::\n((?:[ \t]+.*\n|\n)+)", text, re.MULTILINE):
+            lines = [line.strip() for line in tree.splitlines()]
+            listed |= {page.parent / line for line in lines if line and line[0] != ":"}
+    pages = {page.with_suffix("") for page in [*DOCS.rglob("*.md"), *DOCS.rglob("*.rst")]}
+    assert pages - listed == {DOCS / "index"}
+
+
+def test_every_public_name_is_in_the_reference():
+    reference = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.rst"))
+    described = set(re.findall(r"^\.\. auto\w+:: avem\.(\w+)$", reference, re.MULTILINE))
+    assert set(avem.__all__) <= described
+
+
+def test_a_page_is_split_into_text_and_code():
+    page = (
+        "# A\n\n```python\nx = 1\n```\nb\n\n````md\n```python\ny = 2\n```\n````\n\n```py\nz\n```\n"
+    )
+    cells = split(page)
+    assert [(cell.is_code, cell.line) for cell in cells] == [(False, 1), (True, 4), (False, 6)]
+    assert cells[1].text == "x = 1"
+    assert "y = 2" in cells[2].text
+    with pytest.raises(ValueError, match="line 1"):
+        split("```python\nx = 1\n")

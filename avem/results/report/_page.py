@@ -23,9 +23,10 @@ from avem.results.report._ssm_words import ssm_model_words, ssm_reading
 from avem.results.report._steps import Steps
 from avem.results.report._timelines import Timelines, make_timelines
 
-_ERRORS_UP_TO = 20_000
-_DIAGNOSIS_UP_TO = 100_000
-"""Rows times effects up to which standard errors, and the diagnosis, are made unasked."""
+_ERRORS_UP_TO = 5_000
+_DIAGNOSIS_UP_TO = 50_000
+"""Rows times effects up to which standard errors, and the diagnosis, are made unasked: the page is
+there within seconds, or half a minute where code must be compiled first."""
 
 
 class Asked(NamedTuple):
@@ -121,7 +122,7 @@ def _sections(fit: Fit, drawn: Timelines | None, asked: Asked) -> Iterator[Secti
     yield Section("subjects", "Subjects", _of_subjects(fit))
     if fit.panel is not None:
         say("residuals")
-        drawn_effects = not hmm or _wanted(fit, asked, _DIAGNOSIS_UP_TO)
+        drawn_effects = not hmm or _wanted(fit, asked, _ERRORS_UP_TO, "_nodes" in vars(fit))
         html = _attempt(lambda: residual_checks(fit, drawn_effects))
         yield Section("residuals", "Residuals", html)
     yield Section("ending", "How the fit ended", _about.ending(fit))

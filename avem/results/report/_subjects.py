@@ -12,6 +12,8 @@ from avem.results.report._pack import pack
 
 _LISTED = 100
 """Subjects of the table that is there without JavaScript, and in print."""
+_ABREAST = 4
+"""Effects that stand beside each other in it."""
 _MOST = 20_000
 """Subjects whose effects the page holds."""
 
@@ -43,19 +45,22 @@ def static_effects(fit: Fit) -> str:
     """The picture and the table that are there without JavaScript."""
     n = len(fit.subjects)
     alt = f"Effects of {n:,} subjects, sorted, each with its 95% interval."
-    return figure_html(fit.plot.effects(), alt, "Each subject's effects, sorted.") + _table(fit)
+    picture = figure_html(fit.plot.effects(), alt, "Each subject's effects, sorted.")
+    d = fit.model.n_effects
+    groups = [range(i, min(i + _ABREAST, d)) for i in range(0, d, _ABREAST)]
+    return picture + "\n".join(_table(fit, group, _LISTED // len(groups)) for group in groups)
 
 
-def _table(fit: Fit) -> str:
+def _table(fit: Fit, group: range, listed: int) -> str:
+    """Some effects of the first subjects; more abreast would be cut off on paper."""
     names, n = fit.model.effect_names, len(fit.subjects)
-    shown = min(n, _LISTED)
-    effects = fit.effects().iloc[: shown * len(names)]
+    shown, d = min(n, max(listed, 1)), len(names)
+    effects = fit.effects().iloc[: shown * d]
     columns = zip(*(effects[name] for name in ("mean", "lower", "upper")), strict=True)
     cells = [f"{number(m)} ({number(low)} to {number(high)})" for m, low, high in columns]
-    rows = [
-        [str(fit.subjects[i]), *cells[i * len(names) : (i + 1) * len(names)]] for i in range(shown)
-    ]
+    rows = [[str(fit.subjects[i]), *(cells[i * d + j] for j in group)] for i in range(shown)]
     caption = f"Effects with 95% intervals: {shown:,} of {n:,} subjects"
     if shown < n:
         caption += " (fit.effects() has all)"
-    return table(caption, [str(fit.columns["subject"]), *names], rows, tall=shown > 15)
+    header = [str(fit.columns["subject"]), *(names[j] for j in group)]
+    return table(caption, header, rows, tall=shown > 15)

@@ -24,15 +24,15 @@ lint: .venv/.done-dev
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-# Builds sdist and wheel into dist/, and tries the wheel in an empty environment of $(PYTHON).
-package:
-	$(PYTHON) tools/check_package.py
-
 # Runs the code of every page; warnings and links that lead nowhere are errors. Pages keep what they
 # gave until they change: `make clean` before the last look.
 docs: .venv/.done-docs
 	$(BIN)/python -m sphinx -W --keep-going -q -j $(JOBS) -d docs-output/.doctrees docs docs-output/html
 	@echo "The pages are in docs-output/html/index.html"
+
+# Builds sdist and wheel into dist/, and tries the wheel in an empty environment of $(PYTHON).
+package:
+	$(PYTHON) tools/check_package.py
 
 bench: .venv/.done-bench
 	$(BIN)/python bench/run.py

@@ -15,7 +15,8 @@ import avem  # noqa: E402
 project, author, version = "avem", "the avem developers", avem.__version__
 release, copyright = version, "the avem developers; Apache-2.0"
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "pages"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "numpydoc", "pages"]
+smartquotes = False  # quotes in what can be copied stay as they are
 exclude_patterns = ["_ext", "_static"]
 
 # --- pages: Markdown, with code that runs -------------------------------------------------------
@@ -50,8 +51,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _path))
 default_role = "py:obj"
 autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_preserve_defaults = True
-napoleon_google_docstring = False
-napoleon_use_ivar = True
+numpydoc_show_class_members = False
 maximum_signature_line_length = 80
 python_use_unqualified_type_names = True
 add_module_names = False

@@ -13,6 +13,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -30,6 +31,16 @@ _OPTIONS = (
     "--force-color-profile=srgb",
     "--remote-debugging-pipe",
 )
+_BEGIN = """
+import os, sys
+there, back = (os.dup(int(number)) for number in sys.argv[1:3])
+os.dup2(there, 3)
+os.dup2(back, 4)
+for number in (3, 4):  # which dup2 does not do where it has nothing to move
+    os.set_inheritable(number, True)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+# The browser reads from file 3 and writes to file 4.
 _PATIENCE = 60.0
 """Seconds to wait for any answer."""
 
@@ -48,12 +59,10 @@ class Browser:
         self.home = tempfile.mkdtemp(prefix="avem-browser-")
         there, self._out = os.pipe()
         self._in, back = os.pipe()
-        # The browser reads from file 3 and writes to file 4.
-        arrange = f'exec "$0" "$@" 3<&{there} 4>&{back}'
         program = program or find_browser()
         options = (*_OPTIONS, f"--user-data-dir={self.home}", "about:blank")
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", arrange, program, *options],
+            [sys.executable, "-S", "-c", _BEGIN, str(there), str(back), program, *options],
             pass_fds=(there, back),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -62,6 +71,13 @@ class Browser:
         os.close(back)
         self._buffer, self._number, self._session = b"", 0, None
         self.events = []
+        try:
+            self._attach()
+        except RuntimeError:
+            self.close()
+            raise
+
+    def _attach(self):
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         found = self.send("Target.attachToTarget", targetId=target, flatten=True)
         self._session = found["sessionId"]

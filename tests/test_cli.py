@@ -393,6 +393,10 @@ def test_summary_and_report(fitted, data, tmp_path):
     result = run(*command, data, "--out", tmp_path / "report.html")
     assert result.exit_code == 0, result.output
     assert "<html" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "MB)" in result.stdout
+    twice = run(*command, data, data, "--out", tmp_path / "twice.html")
+    assert twice.exit_code == 2
+    assert "twice: as DATA and as --data" in twice.stderr
     pd.read_csv(data, dtype=str).iloc[1:].to_csv(tmp_path / "other.csv", index=False)
     result = run(*command, tmp_path / "other.csv", "--out", tmp_path / "other.html")
     assert result.exit_code == 2

@@ -7,13 +7,13 @@ from typer.testing import CliRunner
 import avem
 from avem.cli import app
 from avem.data import Panel
-from avem.results import _ssm_residuals, _ssm_tables
+from avem.results import _ssm_residuals, _ssm_tables, report
 from avem.results._ssm_plots import SSMPlots
 from tests.ssm_truth import TrueFit, specification, true_fit
 
 TABLES = ["effects", "forecast", "parameters", "residuals", "states", "whiteness"]
 PLOTS = ["bound", "effects", "forecast", "loadings", "residuals", "states"]
-FILES = sorted(["fit.avem", "summary.txt", *(f"{name}.csv" for name in TABLES)])
+FILES = sorted(["fit.avem", "report.html", "summary.txt", *(f"{name}.csv" for name in TABLES)])
 
 
 def run(*arguments):
@@ -69,6 +69,8 @@ def data(tmp_path):
 @pytest.fixture
 def stand_in(monkeypatch):
     monkeypatch.setattr(avem, "MixedSSM", StandIn, raising=False)
+    # Of a stand-in there is little to report.
+    monkeypatch.setattr(report, "write_report", lambda fit, path, **_: path.write_text("page"))
 
 
 OPTIONS = ["--n-latent", 2, "--subject", "id", "--time", "t"]

@@ -77,7 +77,7 @@ def fit_ssm(
     no_cache: NoCache = False,
 ) -> None:
     """Fit a state-space model to a table and write everything about it into a folder."""
-    files = ("fit.avem", "summary.txt", *(f"{name}.csv" for name in _TABLES))
+    files = ("fit.avem", "summary.txt", "report.html", *(f"{name}.csv" for name in _TABLES))
     check_folder(out, force, files, _PLOTS)
     set_up_jax(no_cache)
     import avem
@@ -103,6 +103,8 @@ def fit_ssm(
 
 def _finish(fitted: Any, data: Any, out: Path, horizon: int, future: Any, plots: bool) -> None:
     """Write all files, print the summary, and end with the fit's exit code."""
+    from avem.results.report import write_report
+
     written = start_folder(fitted, out)
     tables = {
         "parameters": fitted.table(),
@@ -121,6 +123,8 @@ def _finish(fitted: Any, data: Any, out: Path, horizon: int, future: Any, plots:
     left_out |= set() if "forecast" in tables else {"forecast"}
     shown = [name for name in _PLOTS if name not in left_out]
     ahead = {"horizon": horizon, "future": future}
+    write_report(fitted, out / "report.html", thorough=False)
+    written.append("report.html")
     written += write_plots(fitted, shown if plots else [], out, forecast=ahead)
     say_written(fitted, written, out)
 

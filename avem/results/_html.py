@@ -54,6 +54,11 @@ def table(
     )
 
 
+def side_by_side(tables: Iterable[str]) -> str:
+    """Tables beside each other where there is room."""
+    return '<div class="tables">' + "\n".join(tables) + "</div>"
+
+
 def figure_html(figure: Figure, alt: str, caption: str) -> str:
     """A picture that is part of the page; `alt` tells it to those who do not see it."""
     data = b64encode(png(figure, _DPI)).decode("ascii")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from avem.results._figures import DARK, Size, panels, state_colors, whole_ticks
+from avem.results._figures import DARK, GREY, Size, panels, state_colors, whole_ticks
 from avem.results._predict import at_words
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _ENOUGH = 5
 
 
 def dwell_figure(fit: HMMFit, level: float | None, figsize: Size | None) -> Figure:
-    """A panel per state: decoded lengths, and those that the model implies."""
+    """A panel per state: how many stays last longer than so long, decoded and implied."""
     table, lengths = fit.dwell(level=level), fit.dwell(by="length")
     n = fit.model.n_states
     figure, axes = panels(n, None, figsize, (3.6, 3.0), 4)
@@ -34,7 +34,7 @@ def dwell_figure(fit: HMMFit, level: float | None, figsize: Size | None) -> Figu
             words += f"\n{level:.0%} interval {_number(row['lower'])} to {_number(row['upper'])}"
         ax.set_title(words, fontsize="medium", color=color)
         ax.set_xlabel("rows in the state")
-    axes[0].set_ylabel("share of stays")
+    axes[0].set_ylabel("share of stays that are longer")
     _legend(figure)
     return figure
 
@@ -47,28 +47,26 @@ def _draw_lengths(ax: Axes, table: Any, color: str) -> None:
     if not len(table):
         ax.text(0.5, 0.5, "No stay was seen to begin.", ha="center", transform=ax.transAxes)
         return
-    length, decoded, implied = (
-        table[name].to_numpy(float) for name in ("length", "decoded", "implied")
-    )
-    beyond = np.flatnonzero((1 - np.cumsum(decoded) < _REST) & (1 - np.cumsum(implied) < _REST))
-    last = int(beyond[0]) + 1 if len(beyond) else len(length)
     known = table["at_risk"].to_numpy() >= _ENOUGH
-    last = max(3, min(last, int(known.sum())))
-    length, decoded, implied = length[:last], decoded[:last], implied[:last]
-    ax.bar(length, decoded, 0.8 if last <= 40 else 1.0, color=color, alpha=0.45, gid="decoded")
-    marker = {"marker": "o", "ms": 3.5} if last <= 40 else {}
+    longer = {name: 1 - np.cumsum(table[name].to_numpy(float)) for name in ("decoded", "implied")}
+    gone = np.flatnonzero(np.maximum(*longer.values()) < _REST)
+    last = max(1, min(int(known.sum()), int(gone[0]) + 1 if len(gone) else len(table)))
+    length = np.arange(last + 1)
+    decoded, implied = (np.concatenate([[1.0], values[:last]]) for values in longer.values())
+    ax.fill_between(length, decoded, step="post", color=color, alpha=0.2, lw=0)
+    ax.plot(length, decoded, color=color, lw=1.8, drawstyle="steps-post", gid="decoded")
+    marker = {"marker": "o", "ms": 3.5} if last <= 30 else {}
     ax.plot(length, implied, color=DARK, lw=1.4, gid="implied", **marker)
-    ax.set_ylim(0, None)
-    ax.set_xlim(0.4, max(length[-1], 3) + 0.6)
+    ax.set_ylim(0, 1.03)
+    ax.set_xlim(0, None)
     whole_ticks(ax)
 
 
 def _legend(figure: Figure) -> None:
     from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
 
     handles = [
-        Patch(color=DARK, alpha=0.35, label="decoded (ends of sequences allowed for)"),
+        Line2D([], [], color=GREY, lw=1.8, label="decoded (ends of sequences allowed for)"),
         Line2D([], [], color=DARK, marker="o", ms=3.5, label="implied by the transitions"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize="small")

@@ -10,10 +10,12 @@ import numpy as np
 import pandas as pd
 
 from avem.data import Panel
+from avem.effects.draws import draw_effects
 from avem.errors import ModelError
 from avem.inference.replicates import ReplicateProgress
 from avem.models.param_info import check_count, check_level, check_seed
 from avem.results._figures import Size
+from avem.results._posterior import check_effects
 from avem.results._statistics import Statistics
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ def run_check(
     progress: bool | None,
 ) -> Check:
     """The check of data against `n` tables from `draw`; Ctrl-C ends it with what was done."""
+    check_effects(effects, EFFECTS)
     check_count("n", n)
     check_level(level)
     check_seed(seed)
@@ -91,18 +94,15 @@ def run_check(
     return Check(_table(observed, np.array(done), level), np.array(done), n, effects)
 
 
-def draw_posterior(rng: np.random.Generator, mean: np.ndarray, cov: np.ndarray) -> np.ndarray:
-    """(subjects, d) a draw from N(mean, cov) for each subject."""
-    values, vectors = np.linalg.eigh(cov)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-    return mean + np.einsum("nde,ne->nd", root, rng.standard_normal(mean.shape))
-
-
-def check_effects(effects: str) -> None:
-    """Raise unless it says how effects are drawn."""
-    if effects not in EFFECTS:
-        words = ", ".join(map(repr, EFFECTS))
-        raise ModelError(f"effects is {effects!r}; choose one of {words}.")
+def choose_effects(
+    rng: np.random.Generator, effects: str, mean: np.ndarray, cov: np.ndarray
+) -> np.ndarray | None:
+    """(subjects, d) the effects of one simulation; None where subjects are to be new."""
+    if effects == "new":
+        return None
+    if effects == "fitted" or not mean.size:
+        return mean
+    return draw_effects(mean.T, np.moveaxis(cov, 0, -1), rng).T
 
 
 def _table(

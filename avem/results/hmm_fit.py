@@ -43,7 +43,7 @@ from avem.results._common import (
     positions,
 )
 from avem.results._predict import levels_of, places
-from avem.results.check import Check, check_effects, draw_posterior, run_check
+from avem.results.check import Check, choose_effects, run_check
 from avem.results.contrast import effect_contrast, state_contrast
 from avem.results.covariate import covariate_table
 from avem.results.diagnosis import HARD_TO_TELL, Diagnosis, diagnose
@@ -462,12 +462,9 @@ class HMMFit:
             Show progress; by default in a terminal, after two seconds. Ctrl-C keeps what was done.
         """
         panel = self._panel(None)
-        check_effects(effects)
 
         def draw(rng: np.random.Generator) -> pd.DataFrame:
-            fixed = None if effects == "new" else self.effects_mean
-            if effects == "posterior":
-                fixed = draw_posterior(rng, self.effects_mean, self.effects_cov)
+            fixed = choose_effects(rng, effects, self.effects_mean, self.effects_cov)
             return simulate(self.model, self.params, panel, rng, fixed).frame
 
         levels = {place.name: levels_of(place.piece) for place in places(self.model)}
@@ -502,9 +499,8 @@ class HMMFit:
 
     @cached_property
     def plot(self) -> Plots:
-        """Pictures: `fit.plot.states()`, `forecast`, `residuals`, `effects`, `emissions`,
-        `transitions`, `gap`, `bound`, `occupancy`, `stationary`, `dwell`, `covariate`, `contrast`,
-        `check`.
+        """Pictures: `fit.plot.states()`, `forecast`, `residuals`, `effects`, `emissions`, ...; of
+        questions: `occupancy`, `stationary`, `dwell`, `covariate`, `contrast`, `check`.
         """
         return Plots(self)
 

@@ -236,7 +236,7 @@ class Plots:
         return stationary_figure(self._fit, level, ax, figsize)
 
     def dwell(self, level: float | None = 0.95, *, figsize: Size | None = None) -> Figure:
-        """How long stays in each state last: decoded, and implied by the transitions."""
+        """How many stays in each state last longer than so long: decoded, and implied."""
         return dwell_figure(self._fit, level, figsize)
 
     def covariate(

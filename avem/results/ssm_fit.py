@@ -43,7 +43,7 @@ from avem.results._common import (
     positions,
 )
 from avem.results._ssm_plots import SSMPlots
-from avem.results.check import Check, check_effects, draw_posterior, run_check
+from avem.results.check import Check, choose_effects, run_check
 from avem.results.contrast import effect_contrast
 from avem.results.diagnosis import HARD_TO_SEE, Diagnosis, diagnose
 from avem.results.info import FitInfo
@@ -346,12 +346,9 @@ class SSMFit:
             Show progress; by default in a terminal, after two seconds. Ctrl-C keeps what was done.
         """
         panel = self._panel(None)
-        check_effects(effects)
 
         def draw(rng: np.random.Generator) -> pd.DataFrame:
-            fixed = None if effects == "new" else self.effects_mean
-            if effects == "posterior":
-                fixed = draw_posterior(rng, self.effects_mean, self.effects_cov)
+            fixed = choose_effects(rng, effects, self.effects_mean, self.effects_cov)
             radius = self.info.max_radius
             return simulate_ssm(self.model, self.params, panel, rng, fixed, radius).frame
 

@@ -110,7 +110,7 @@ def write_commands(app: Any, name: str, source: list[str]) -> None:
 
     command = typer.main.get_command(avem)
     text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="avem")
-    source[0] += "\n\n" + text.split("\n", 1)[1]
+    source[0] += "\n" + text[text.index("\n## ") :]  # the commands, without the list of them
 
 
 def setup(app: Any) -> dict[str, bool]:

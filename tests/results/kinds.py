@@ -13,6 +13,9 @@ from avem.data import Panel
 from avem.models.hmm_model import HMMModel
 from avem.results.hmm_fit import HMMFit
 from avem.results.info import FitInfo
+from avem.results.ssm_fit import SSMFit
+from tests.ssm_truth import specification
+from tests.ssm_truth import true_fit as true_ssm
 
 N, T = 8, 24
 CHAIN = {"initial": [0.4, 0.6], "transition": [[0.8, 0.2], [0.3, 0.7]]}
@@ -182,13 +185,43 @@ def fit_of(kind):
     frame = drawn.frame
     first = hmm.spec.outcomes[0].formula.outcomes[0]
     frame[first] = frame[first].where(frame.index % 50 != 7)
-    return fit_from(hmm, params, frame, drawn.effects)
+    return true_fit(hmm, params, Panel.from_frame(frame, "who", time="t"), drawn.effects)
 
 
 def fit_from(hmm, params, frame, effects, time="t", sequence=None):
     """A fit to the frame, of subjects `who`, with these parameters and effects."""
     panel = Panel.from_frame(frame, "who", time=time, sequence=sequence)
-    n_effects = effects.shape[1]
+    return true_fit(hmm, params, panel, effects)
+
+
+def true_fit(hmm, params, panel, effects):
+    """A fit whose estimates are the truth."""
+    n, n_effects = effects.shape
+    return HMMFit(
+        model=model_of(hmm, panel),
+        params={name: np.array(value, float) for name, value in params.items()},
+        effects_mean=effects,
+        effects_cov=np.tile(0.01 * np.eye(n_effects), (n, 1, 1)),
+        **common(panel),
+    )
+
+
+@cache
+def ssm_fit():
+    """The fit of a state-space model, with missing values, at the truth."""
+    spec = specification(random=("transition", "loading"))
+    found, frame = true_ssm(spec, n_subjects=5, n_times=10, missing=0.2)
+    return SSMFit(
+        model=found.model,
+        params=found.params,
+        effects_mean=found.effects_mean,
+        effects_cov=found.effects_cov,
+        **common(Panel.from_frame(frame, "id", "t")),
+    )
+
+
+def common(panel):
+    """What every fit has beside its parameters."""
     info = FitInfo(
         method="avem",
         refined=False,
@@ -202,9 +235,9 @@ def fit_from(hmm, params, frame, effects, time="t", sequence=None):
         anchor="mean",
         plain=False,
         seed=0,
-        n_rows=len(frame),
+        n_rows=panel.n_rows,
         n_sequences=panel.n_lanes,
-        n_observed=len(frame),
+        n_observed=panel.n_rows,
         n_missing=0,
         start_gaps=(0.0,),
         start_iterations=(3,),
@@ -213,18 +246,14 @@ def fit_from(hmm, params, frame, effects, time="t", sequence=None):
         seconds=0.1,
         notes=(),
     )
-    return HMMFit(
-        model=model_of(hmm, panel),
-        params={name: np.array(value, float) for name, value in params.items()},
-        effects_mean=effects,
-        effects_cov=np.tile(0.01 * np.eye(n_effects), (len(effects), 1, 1)),
-        subjects=panel.subjects,
-        bound=-100.0,
-        bound_history=np.array([-120.0, -101.0, -100.0]),
-        loglik_history=np.array([-110.0, -95.0, -94.0]),
-        n_iter=3,
-        stop=avem.Stop.CONVERGED,
-        info=info,
-        columns={"subject": "who", "time": time, "sequence": sequence},
-        panel=panel,
-    )
+    return {
+        "subjects": panel.subjects,
+        "bound": -100.0,
+        "bound_history": np.array([-120.0, -101.0, -100.0]),
+        "loglik_history": np.array([-110.0, -95.0, -94.0]),
+        "n_iter": 3,
+        "stop": avem.Stop.CONVERGED,
+        "info": info,
+        "columns": {"subject": panel.subject, "time": panel.time, "sequence": panel.sequence},
+        "panel": panel,
+    }

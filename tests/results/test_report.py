@@ -6,13 +6,19 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import avem
+from avem.cli import app
+from avem.results import diagnosis
 from avem.results._figures import state_colors
 from avem.results._words import model_code, model_words, reading
 from avem.results.report import report_html, write_report
-from tests.results.kinds import CUSTOM, KINDS, fit_of, log_prob, model_of
+from avem.results.report._estimates import error_table
+from avem.results.report._ssm_words import ssm_model_code, ssm_model_words
+from tests.results.kinds import CUSTOM, KINDS, fit_of, log_prob, model_of, ssm_fit
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 NASTY = "</script><script>alert('&\"')</script> $title <!-- \u2028"
@@ -109,7 +115,7 @@ def test_the_page_is_balanced_and_has_its_parts(page):
     assert checker.tags.count("h1") == 1
     assert checker.tags.count("main") == 1
     assert checker.tags.count("table") == checker.tags.count("caption")
-    assert len(checker.images) == 5
+    assert len(checker.images) == 6
     assert all(len(image["alt"]) > 20 for image in checker.images)
 
 
@@ -119,7 +125,7 @@ def test_the_page_loads_nothing(page):
     assert not {"link", "iframe", "object", "base"} & set(checker.tags)
     assert checker.tags.count("script") == 2
     sources = re.findall(r'src="([^"]{0,22})', page)
-    assert sources == ["data:image/png;base64,"] * 5
+    assert sources == ["data:image/png;base64,"] * 6
     assert all(target.startswith("#") for target in re.findall(r'href="([^"]*)', page))
     assert "@import" not in page
     assert "url(" not in page
@@ -287,7 +293,7 @@ def test_the_code_has_no_words_that_only_numpy_knows():
 def test_pages_of_other_kinds_are_balanced_and_complete(kind):
     fit = fit_of(kind) if kind == "movement" else dataclasses.replace(fit_of(kind), panel=None)
     checker = read(report_html(fit, thorough=False))
-    assert len(checker.images) == (4 if fit.panel is None else 5)
+    assert len(checker.images) == (4 if fit.panel is None else 6)
     assert checker.tags.count("table") == checker.tags.count("caption")
     shown = {cell for cells in checker.rows for cell in cells}
     for name, value in fit.params.items():
@@ -325,3 +331,106 @@ def test_what_effects_are_depends_on_the_model():
     assert "in every state alike" in text["choice"]
     assert "in every state alike" not in text["by_state"]
     assert "An effect" not in text["zeros"]
+
+
+# --- what takes long ----------------------------------------------------------------------------
+
+
+def test_standard_errors_in_words():
+    rows = [
+        ("initial", 0, None, None, None, None, 0.4, 0.1, 0.2, 0.6, ""),
+        ("transition", 0, 1, None, None, None, 0.1, 0.03, 0.05, 0.2, ""),
+        ("coef", 1, None, "<y>", "x", None, -2.0, np.nan, np.nan, np.nan, "held"),
+        ("effect_covariance", None, None, "y", "x", "y: Intercept", 0.3, 0.1, 0.1, 0.7, ""),
+    ]
+    places = ["state", "to_state", "outcome", "term", "other"]
+    names = ["parameter", *places, "estimate", "se", "lower", "upper", "note"]
+    frame = pd.DataFrame(rows, columns=names).astype({"state": "Int64", "to_state": "Int64"})
+    found = read(error_table(frame)).rows
+    assert found == [
+        ["estimate", "standard error", "95% interval", "note"],
+        ["initial: state 0", "0.4", "0.1", "0.2 to 0.6"],
+        ["transition: state 0 to 1", "0.1", "0.03", "0.05 to 0.2"],
+        ["coef: <y>, x, state 1", "-2", "held"],
+        ["effect_covariance: y, x, with y: Intercept", "0.3", "0.1", "0.1 to 0.7"],
+    ]
+
+
+def test_what_takes_long_is_left_out_of_large_pages(fit, page, monkeypatch):
+    text = "".join(read(page).text)
+    assert "fit.report(path, thorough=True)" in text
+    asked = []
+    table = fit.table().assign(se=0.25, lower=0.0, upper=1.0, note="")
+    monkeypatch.setattr(avem.HMMFit, "standard_errors", lambda self: asked.append("se") or table)
+    effects = pd.DataFrame({"effect": fit.model.effect_names, "lost": 0.25, "sd": 0.5})
+    gaps = ["loglik", "bound", "anchoring_gap", "gaussian_gap"]
+    each = pd.DataFrame({"subject": fit.subjects, **{name: 1.0 for name in gaps}})
+    found = diagnosis.Diagnosis(each, effects, "Anchoring <holds>.")
+    monkeypatch.setattr(avem.HMMFit, "diagnose", lambda self: asked.append("gap") or found)
+    checker = read(report_html(fit))  # small: unasked
+    assert asked == ["se", "gap"]
+    assert len(checker.images) == 7
+    assert "Anchoring <holds>." in "".join(checker.text)
+    assert row(checker, "lost by anchoring") == ["8.000"]
+    assert any(cells[2:3] == ["0.25"] for cells in checker.rows)
+
+
+def test_a_part_that_fails_does_not_take_the_page_along(fit, monkeypatch):
+    def fails(self, *lags, **options):
+        raise avem.DataError("no <luck>")
+
+    monkeypatch.setattr(avem.HMMFit, "whiteness", fails)
+    said = "".join(read(report_html(fit, thorough=False)).text)
+    assert "could not be computed: no <luck>" in said
+
+
+# --- state-space models -------------------------------------------------------------------------
+
+
+def test_the_page_of_a_state_space_model(tmp_path):
+    fit = ssm_fit()
+    fit.save(tmp_path / "fit.avem")
+    fit.panel.table.to_csv(tmp_path / "data.csv", index=False)
+    out = tmp_path / "report.html"
+    words = ["report", tmp_path / "fit.avem", tmp_path / "data.csv", "--quick", "--out", out]
+    result = CliRunner().invoke(app, [str(word) for word in words], env={"AVEM_NO_CACHE": "1"})
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(str(out))
+    page = out.read_text(encoding="utf-8")
+    checker = read(page)
+    text = "".join(checker.text)
+    assert "Mixed-effects state-space model" in text
+    assert len(checker.images) == 5
+    loading = fit.params["loading_mean"]
+    assert ["y3", *numbers(loading[2])] in checker.rows
+    assert row(checker, "population") == numbers(
+        [np.abs(np.linalg.eigvals(fit.params["transition_mean"])).max()]
+    )
+    assert embedded(page)["kind"] == "ssm"
+    again = eval(text[text.index("avem.MixedSSM(\n") : text.index(".fit(data")], {"avem": avem})
+    assert again.spec == fit.model.spec
+
+
+def test_state_space_models_in_words_and_code():
+    model = avem.MixedSSM(
+        "a + b ~ x + (1 | who)",
+        1,
+        state="~ 0 + dose",
+        random="loading",
+        effect_covariance={"loading": "diagonal"},
+    )
+    again = eval(ssm_model_code(model.spec), {"avem": avem})
+    assert again.spec == model.spec
+    plain = avem.MixedSSM(["a", "b"], 2, random="none")
+    assert eval(ssm_model_code(plain.spec), {"avem": avem}).spec == plain.spec
+    words = "".join(read(" ".join(ssm_model_words(ssm_fit().model, "who"))).text)
+    assert "2 latent states show through the loadings" in words
+    assert "transitions (not correlated) and loadings (not correlated) of its own" in words
+
+
+@pytest.mark.slow
+def test_thorough_pages(fit):
+    for one in (fit, ssm_fit()):
+        checker = read(report_html(one, thorough=True))
+        assert "could not be computed" not in "".join(checker.text)
+        assert len(checker.images) == 7

@@ -10,7 +10,7 @@ import numpy as np
 from avem.data import Panel
 from avem.families import Custom
 from avem.inference.stop import Stop
-from avem.results._html import code, count, figure_html, number, table
+from avem.results._html import code, count, figure_html, number, side_by_side, table
 from avem.results._plot_gap import gap_figure
 from avem.results._predict import levels_of, places
 from avem.results._sections import describe_family
@@ -79,7 +79,7 @@ def data(fit: Fit) -> str:
             f"<p>{count(n_gaps, 'step')} of {code(fit.panel.time)} {'is' if n_gaps == 1 else 'are'}"
             f" longer than the usual {step}; the model takes rows as steps.</p>"
         )
-    return text + _outcomes(fit, fit.panel) + _lengths(fit.panel)
+    return text + side_by_side([_outcomes(fit, fit.panel), _lengths(fit.panel)])
 
 
 def _outcomes(fit: Fit, panel: Panel) -> str:
@@ -182,8 +182,12 @@ def anchoring(found: Diagnosis) -> str:
     return "\n".join(
         [
             f"<p>{escape(found.advice)}</p>",
-            table("Log likelihood and bound, over all subjects", ["", "sum"], rows),
-            table("Effects", ["", "information lost", "sd between subjects"], lost),
+            side_by_side(
+                [
+                    table("Log likelihood and bound, over all subjects", ["", "sum"], rows),
+                    table("Effects", ["", "information lost", "sd between subjects"], lost),
+                ]
+            ),
             figure_html(gap_figure(found), alt, caption),
         ]
     )

@@ -54,12 +54,12 @@ def error_table(found: pd.DataFrame) -> str:
     else:
         rows = [row[:-1] for row in rows]
     caption = "Every parameter with its standard error"
-    return table(caption, header, rows, tall=len(rows) > _TALL)
+    return table(caption, header, rows, tall=len(rows) > _TALL, wrap="note" in header)
 
 
 def _name(row: dict[str, Any]) -> str:
     """Which parameter: coef of valence, stress, state 0."""
-    parts = [row[name] for name in ("outcome", "term") if row[name] is not None]
+    parts = [row[name] for name in ("outcome", "term") if not pd.isna(row[name])]
     state, to = row["state"], row["to_state"]
     if not pd.isna(state) and not pd.isna(to):
         parts.append(f"state {state} to {to}")
@@ -67,6 +67,6 @@ def _name(row: dict[str, Any]) -> str:
         parts.append(f"state {state}")
     elif not pd.isna(to):
         parts.append(f"state {to}")
-    if row["other"] is not None:
+    if not pd.isna(row["other"]):
         parts.append(f"with {row['other']}")
     return f"{row['parameter']}: {', '.join(map(str, parts))}" if parts else str(row["parameter"])

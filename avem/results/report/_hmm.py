@@ -6,7 +6,7 @@ import numpy as np
 
 from avem.families import Custom, Gaussian
 from avem.models.params import by_spec
-from avem.results._html import figure_html, number, table
+from avem.results._html import figure_html, number, side_by_side, table
 from avem.results._predict import at_words, average_moves, average_start, occupancy
 from avem.results._sections import effects_frame, emission_frames, move_frames, start_frames
 from avem.results.hmm_fit import HMMFit
@@ -50,8 +50,7 @@ def states(fit: HMMFit) -> str:
         parts += [section_table(section) for section in start_frames(fit)]
     stays = ", ".join(f"state {k} stays with probability {p:.3f}" for k, p in enumerate(stay))
     alt = f"Heat map of the transition matrix: {stays}."
-    parts.append(figure_html(fit.plot.transitions(), alt, ""))
-    return "\n".join(parts)
+    return side_by_side(parts) + figure_html(fit.plot.transitions(), alt, "")
 
 
 def emissions(fit: HMMFit) -> str:
@@ -68,8 +67,7 @@ def emissions(fit: HMMFit) -> str:
     if not all(isinstance(family, Gaussian | Custom) for family in families):
         caption += " The labels say where other densities and probabilities are drawn."
     alt = f"Fitted density of each state for {', '.join(fit.model.outcomes)}."
-    parts.append(figure_html(fit.plot.emissions(), alt, caption))
-    return "\n".join(parts)
+    return side_by_side(parts) + figure_html(fit.plot.emissions(), alt, caption)
 
 
 def spread(fit: HMMFit) -> str:

@@ -35,7 +35,7 @@ def pack(values: np.ndarray, units: Sequence[float] = _DECIMALS) -> Packed:
                     out[seen] = whole.astype(kind)
                     return _packed(name, out, unit)
             break
-    if largest > np.finfo(np.float32).max:
+    if largest > float(np.finfo(np.float32).max):
         return _packed("f8", np.where(seen, x, np.nan))
     return _packed("f4", np.where(seen, x, np.nan).astype(np.float32))
 

@@ -119,9 +119,11 @@ def _sections(fit: Fit, drawn: Timelines | None, asked: Asked) -> Iterator[Secti
     yield Section("errors", "Standard errors", _errors(fit, asked))
     say("effects of subjects")
     yield Section("subjects", "Subjects", _of_subjects(fit))
-    if fit.panel is not None and not hmm:
+    if fit.panel is not None:
         say("residuals")
-        yield Section("residuals", "Residuals", _attempt(lambda: residual_checks(fit)))
+        drawn_effects = not hmm or _wanted(fit, asked, _DIAGNOSIS_UP_TO)
+        html = _attempt(lambda: residual_checks(fit, drawn_effects))
+        yield Section("residuals", "Residuals", html)
     yield Section("ending", "How the fit ended", _about.ending(fit))
     if fit.model.n_effects:
         yield Section("anchoring", "Does anchoring hold?", _anchoring(fit, asked))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from avem.models.ssm_subjects import spectral_radius
-from avem.results._html import figure_html, number, table
+from avem.results._html import figure_html, number, side_by_side, table
 from avem.results.report._estimates import section_table
 from avem.results.ssm_fit import SSMFit
 from avem.results.ssm_tables import ssm_sections
@@ -27,7 +27,7 @@ def matrices(fit: SSMFit) -> str:
     parts.append(_radius(fit))
     alt = f"Loadings of {', '.join(fit.model.outcomes)} on each state."
     caption = "What each outcome reads off each state."
-    return "\n".join([*parts, figure_html(fit.plot.loadings(), alt, caption)])
+    return side_by_side(parts) + figure_html(fit.plot.loadings(), alt, caption)
 
 
 def _radius(fit: SSMFit) -> str:

@@ -19,6 +19,8 @@ from avem.results.ssm_fit import SSMFit
 
 BUDGET = 8_000_000
 """Characters that the timelines of a page may take."""
+_FEWEST = 100
+"""Rows that are kept in any case."""
 _PER_BYTE = 4 / 3
 _PER_DAY = 864e5
 
@@ -46,7 +48,7 @@ def make_timelines(fit: HMMFit | SSMFit, wanted: Any = None) -> Timelines:
     panel = fit._panel(None)
     hmm = isinstance(fit, HMMFit)
     columns = _hmm_columns(fit, panel) if hmm else _ssm_columns(fit, panel)
-    most_rows = max(100, int(BUDGET / _PER_BYTE / (5 + _bytes_per_row(columns))))
+    most_rows = max(_FEWEST, int(BUDGET / _PER_BYTE / (5 + _bytes_per_row(columns))))
     shown = _chosen(panel, wanted, most_rows)
     time, are_dates = times(panel)
     whole = in_order(panel, shown, time)

@@ -33,18 +33,22 @@ function theme() {
 
 /** A canvas that keeps the width of its box, draws when it must, and never more than once a frame. */
 class Chart {
-  constructor(box, title, draw) {
+  constructor(box, title, draw, over) {
     this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-label": title });
     box.append(this.canvas);
     this.context = this.canvas.getContext("2d");
     this.draw = draw;
+    this.over = over;  // what lies over it: the cursor
+    this.fresh = true;
     this.width = this.height = 0;
     new ResizeObserver(() => this.changed()).observe(box);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.changed());
     this.box = box;
   }
 
-  changed() {
+  /** Draw with the next frame; `fresh` unless only the cursor has moved. */
+  changed(fresh = true) {
+    this.fresh = this.fresh || fresh;
     if (this.waiting) return;
     this.waiting = requestAnimationFrame(() => {
       this.waiting = 0;
@@ -56,7 +60,31 @@ class Chart {
     const width = this.box.clientWidth;
     if (!width) return;
     this.width = width;
-    this.draw(this);
+    if (this.fresh || !this.kept) {
+      this.fresh = false;
+      this.draw(this);
+      this.keep();
+    } else {
+      this.restore();
+    }
+    this.over(this);
+  }
+
+  /** The drawing without its cursor, so that a cursor that moves costs little. */
+  keep() {
+    this.kept = this.kept || document.createElement("canvas");
+    this.kept.width = this.canvas.width;
+    this.kept.height = this.canvas.height;
+    if (this.kept.height) this.kept.getContext("2d").drawImage(this.canvas, 0, 0);
+  }
+
+  restore() {
+    const c = this.context;
+    c.save();
+    c.setTransform(1, 0, 0, 1, 0, 0);
+    c.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    c.drawImage(this.kept, 0, 0);
+    c.restore();
   }
 
   /** Make room of this height, and clear it. */

@@ -11,6 +11,7 @@ Object.assign(Timeline.prototype, {
     const first = track.near(view[0]), last = track.near(view[1]);
     const X = (x) => layout.left + ((x - view[0]) / (view[1] - view[0])) * layout.width;
     const at = { c, look, X, from: Math.max(0, first - 1), to: Math.min(track.n, last + 2), layout };
+    at.dense = at.to - at.from > 2 * layout.width;  // several rows share a pixel
     for (const panel of layout.panels) {
       c.save();
       c.beginPath();
@@ -25,7 +26,6 @@ Object.assign(Timeline.prototype, {
     if (this.data.sequence) this.drawSequences(at);
     this.drawAxis(at);
     this.drawOverview(at);
-    this.drawCursor(at);
   },
 
   arrange(width, narrow) {
@@ -46,9 +46,9 @@ Object.assign(Timeline.prototype, {
   },
 
   /** Behind everything: which state was decoded, in runs. */
-  drawTints({ c, look, X, from, to }, panel) {
+  drawTints({ c, look, X, from, to, dense }, panel) {
     const { state, left, right } = this.track;
-    if (!state || panel.kind === "lane") return;
+    if (!state || dense || panel.kind === "lane") return;
     c.globalAlpha = 0.14;
     for (let i = from; i < to; ) {
       let j = i;
@@ -170,7 +170,7 @@ Object.assign(Timeline.prototype, {
     c.strokeStyle = look.soft;
     c.lineWidth = 0.8;
     c.globalAlpha = 0.55;
-    if (state && !outcome.levels) {
+    if (state && !outcome.levels && !at.dense) {
       c.beginPath();
       let pen = false;
       for (let i = from; i < to; i++) {
@@ -182,7 +182,7 @@ Object.assign(Timeline.prototype, {
       c.stroke();
     }
     c.globalAlpha = 1;
-    if (outcome.fit && !outcome.sd) {  // a step for every row
+    if (outcome.fit && !outcome.sd && !at.dense) {  // a step for every row
       c.strokeStyle = look.ink;
       c.lineWidth = 1.5;
       c.beginPath();
@@ -234,7 +234,7 @@ Object.assign(Timeline.prototype, {
   },
 
   /** One state: how probable it is at each row, and a bar where it was decoded. */
-  drawLane({ c, look, X, from, to, layout }, panel) {
+  drawLane({ c, look, X, from, to, layout, dense }, panel) {
     const { left, right, state, chance } = this.track;
     const k = panel.index, p = chance[k], bar = 3, base = panel.top + panel.height - bar;
     c.font = look.small;
@@ -246,7 +246,7 @@ Object.assign(Timeline.prototype, {
       c.font = look.bold;
       c.textAlign = "left";
       c.textBaseline = "bottom";
-      c.fillText(fitted(c, "probability of each state; bars below: decoded", layout.width), layout.left, panel.top - 4);
+      c.fillText(fitted(c, layout.narrow ? "probability of each state" : "probability of each state; bars below: decoded", layout.width), layout.left, panel.top - 4);
     }
     c.strokeStyle = look.rule;
     c.strokeRect(layout.left + 0.5, Math.round(panel.top) + 0.5, layout.width - 1, Math.round(panel.height) - 1);
@@ -255,7 +255,8 @@ Object.assign(Timeline.prototype, {
     c.rect(layout.left, panel.top, layout.width, panel.height);
     c.clip();
     c.fillStyle = look.states[k];
-    for (let i = from; i < to; i++) {
+    if (dense) this.drawShares(c, X, p, from, to, layout, base, panel.height - bar - 1);
+    for (let i = from; i < to && !dense; i++) {
       // Whole pixels, so that neighbours leave no seam.
       const a = Math.round(X(left[i])), width = Math.max(1, Math.round(X(right[i])) - a);
       const h = p[i] * (panel.height - bar - 1);
@@ -266,6 +267,23 @@ Object.assign(Timeline.prototype, {
       if (state[i] === k) c.fillRect(a, base, width, bar);
     }
     c.restore();
+  },
+
+  /** The mean probability in each pixel. */
+  drawShares(c, X, p, from, to, layout, base, height) {
+    const sum = new Float64Array(Math.ceil(layout.width) + 1), n = new Uint32Array(sum.length);
+    for (let i = from; i < to; i++) {
+      const at = Math.round(X(this.track.x[i]) - layout.left);
+      if (at < 0 || at >= sum.length) continue;
+      sum[at] += p[i];
+      n[at]++;
+    }
+    c.globalAlpha = 0.7;
+    sum.forEach((total, at) => {
+      const h = n[at] ? (total / n[at]) * height : 0;
+      c.fillRect(layout.left + at, base - h, 1, h);
+    });
+    c.globalAlpha = 1;
   },
 
   drawAxis({ c, look, X, layout }) {
@@ -341,9 +359,10 @@ Object.assign(Timeline.prototype, {
     c.fillText(layout.narrow ? "all" : "overview", layout.left - 6, top + height / 2);
   },
 
-  drawCursor({ c, look, X, layout }) {
+  drawCursor() {
     if (this.cursor === null) return;
-    const pixel = X(this.track.x[this.cursor]);
+    const { layout, view } = this, look = theme(), c = this.chart.context;
+    const pixel = layout.left + ((this.track.x[this.cursor] - view[0]) / (view[1] - view[0])) * layout.width;
     if (pixel < layout.left - 1 || pixel > layout.left + layout.width + 1) {
       this.tip.hidden = true;
       return;

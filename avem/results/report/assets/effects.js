@@ -17,7 +17,7 @@ class Effects {
     this.arrange();
     document.addEventListener("subject", (event) => {
       this.marked = event.detail;
-      this.chart.changed();
+      this.chart.changed(false);
     });
   }
 
@@ -32,7 +32,7 @@ class Effects {
     this.readout = make("p", { class: "readout line", role: "status", "aria-live": "polite" });
     this.announce = announcer(this.readout);
     box.append(frame, this.readout, make("p", { class: "hint" }, "Click on a subject, here or in the table, to see it over time."));
-    this.chart = new Chart(frame, "Effects of all subjects, sorted. Arrow keys read subject by subject.", (chart) => this.draw(chart));
+    this.chart = new Chart(frame, "Effects of all subjects, sorted. Arrow keys read subject by subject.", (chart) => this.draw(chart), () => this.drawMarked());
     frame.append(this.tip);
     this.listen(this.chart.canvas);
     this.buildTable(box);
@@ -108,7 +108,7 @@ class Effects {
       } else {
         head.append(v.subject);
       }
-      return make("tr", {}, head, ...["mean", "sd", "lower", "upper"].map((name) => make("td", {}, say(v[name]))));
+      return make("tr", {}, head, ...["mean", "sd", "lower", "upper"].map((name) => make("td", {}, sayAligned(v[name]))));
     }));
     const [a, b] = [Math.min(this.first + 1, this.order.length), Math.min(this.first + PAGE_ROWS, this.order.length)];
     this.pages.textContent = `${a.toLocaleString("en")} to ${b.toLocaleString("en")} of ${this.order.length.toLocaleString("en")}`;
@@ -159,13 +159,12 @@ class Effects {
       this.tip.replaceChildren(make("strong", {}, v.subject), make("div", {}, text));
       this.tip.hidden = false;
     }
-    this.chart.changed();
+    this.chart.changed(false);
   }
 
   draw(chart) {
     const look = theme();
     const left = chart.width < 560 ? 54 : 84, width = chart.width - left - 14, top = 8, height = 200;
-    this.layout = { left, width };
     const c = chart.begin(height + 40);
     const n = this.order.length;
     const bounds = this.order.map((i) => this.values(i));
@@ -203,7 +202,7 @@ class Effects {
     c.globalAlpha = 1;
     c.fillStyle = look.ink;
     bounds.forEach((v, rank) => mark(c, 0, X(rank), Y(v.mean), clamp(room / 2.2, 0.8, 3.4)));
-    this.drawMarked(c, look, X, Y, bounds, top, height);
+    this.layout = { left, width, top, height, X, Y, bounds };
     c.fillStyle = look.soft;
     c.font = look.small;
     c.textAlign = "center";
@@ -212,7 +211,8 @@ class Effects {
     c.fillText(`${n.toLocaleString("en")} subjects, sorted ${word[this.sort.by]}`.replace("sorted in", "in"), left + width / 2, top + height + 14);
   }
 
-  drawMarked(c, look, X, Y, bounds, top, height) {
+  drawMarked() {
+    const { X, Y, bounds, top, height } = this.layout, look = theme(), c = this.chart.context;
     const ring = (rank, size) => {
       c.strokeStyle = look.ink;
       c.lineWidth = 1.5;

@@ -11,12 +11,18 @@ function say(value) {
   return String(Number(text)).replace("-", "\u2212");
 }
 
-/** A probability to three decimals. */
+/** The same with its zeros, for columns. */
+function sayAligned(value) {
+  const size = Math.abs(value);
+  return size >= 1e-4 && size < 1e4 ? value.toPrecision(4).replace("-", "\u2212") : say(value);
+}
+
+/** A probability to three decimals; the page knows four, so that none is quite 0 or 1. */
 function sayChance(p) {
   if (!Number.isFinite(p)) return "unknown";
-  if (p > 0 && p < 0.0005) return "<0.001";
-  if (p < 1 && p > 0.9995) return ">0.999";
-  return p.toFixed(3);
+  if (PAGE.states.length === 1) return "1";
+  if (p < 0.0005) return "<0.001";
+  return p > 0.9995 ? ">0.999" : p.toFixed(3);
 }
 
 /** A moment (milliseconds) as text, without what is zero in all of them. */

@@ -2,6 +2,7 @@
 // --- one subject over time ------------------------------------------------------------------
 
 const MOST_OUTCOMES = 4;
+const MOST_STATES = 4;  // beyond, those that can be ruled out are not listed
 
 class Timeline {
   constructor(box, data) {
@@ -46,7 +47,7 @@ class Timeline {
     box.append(tools, this.makeChoices(), this.makeLegend(), frame, this.readout, make("p", { class: "hint" },
       "Drag or use the buttons to move, click and turn the wheel (or hold Ctrl and turn it) to zoom. Keys: " +
       "\u2190 \u2192 row by row, Shift+\u2190 \u2192 move, + \u2212 zoom, 0 all, Page Up and Down other subjects."));
-    this.chart = new Chart(frame, "Subject over time", (chart) => this.draw(chart));
+    this.chart = new Chart(frame, "Subject over time", (chart) => this.draw(chart), () => this.drawCursor());
     frame.append(this.tip);
     this.listen(this.chart.canvas);
   }
@@ -284,7 +285,7 @@ class Timeline {
           return make("tr", {}, head, make("td", {}, value));
         }))));
     }
-    this.chart.changed();
+    this.chart.changed(false);
   }
 
   /** What is known of a row: when it was, and lines of (name, value, state). */
@@ -299,7 +300,7 @@ class Timeline {
     } else {
       when.push(`row ${row + 1}`);
     }
-    const lines = track.outcomes.map((o) => {
+    const lines = track.outcomes.filter((_, j) => this.shown[j]).map((o) => {
       const y = o.y[row];
       const seen = Number.isNaN(y) ? "missing" : o.levels ? o.levels[y] : say(y);
       if (!o.fit || !Number.isFinite(o.fit[row])) return [o.name, seen];
@@ -308,7 +309,10 @@ class Timeline {
     });
     if (track.state) {
       lines.push(["decoded state", String(track.state[row]), track.state[row]]);
-      track.chance.forEach((p, k) => lines.push([`p(${PAGE.states[k]})`, sayChance(p[row]), k]));
+      const many = track.chance.length > MOST_STATES;
+      track.chance.forEach((p, k) => {
+        if (!many || p[row] >= 0.0005) lines.push([`p(${PAGE.states[k]})`, sayChance(p[row]), k]);
+      });
     }
     track.latent.forEach((l, k) => lines.push([PAGE.states[k], `${say(l.mean[row])} \u00b1 ${say(Z * l.sd[row])}`, k]));
     return { when: when.join(", "), lines };

@@ -344,6 +344,10 @@ def test_one_formula_of_another_family(movement, tmp_path):
     assert "no column 'x'" in result.stderr
     result = run("decode", out / "fit.avem", movement, "--out", tmp_path / "states.csv")
     assert (tmp_path / "states.csv").read_text() == (out / "states.csv").read_text()
+    result = run("predict", out / "fit.avem", movement, "--out", tmp_path / "ahead.csv")
+    assert result.exit_code == 2
+    assert "needs 'x' at every step ahead" in result.stderr
+    assert "Here that is --future FILE" in result.stderr
 
 
 def test_decode_agrees_with_fit_and_takes_parquet(fitted, data, tmp_path):
@@ -363,6 +367,18 @@ def test_decode_agrees_with_fit_and_takes_parquet(fitted, data, tmp_path):
     one = pd.read_csv(tmp_path / "new.tsv", sep="\t")
     other = pd.read_csv(tmp_path / "states.csv")
     assert (one["state"] == other["state"]).mean() > 0.9
+
+
+def test_predict_knows_the_data_of_the_fit(fitted, data, tmp_path):
+    fit, codes = fitted[0] / "fit.avem", ["--missing-code", "-99", "--missing-code", "."]
+    ahead = ("predict", fit, data, *codes, "--horizon", 2, "--out", tmp_path / "ahead.csv")
+    result = run(*ahead)
+    assert result.exit_code == 0, result.output
+    table = pd.read_csv(tmp_path / "ahead.csv", dtype={"who": str})
+    assert table["step"].tolist() == [1, 2] * 6
+    frame = pd.read_csv(data, dtype={"who": str}, na_values=["-99", "."])
+    expected = avem.load(fit).with_data(frame).predict(2)
+    pd.testing.assert_frame_equal(table, expected, check_dtype=False)
 
 
 def test_simulate(fitted, data, tmp_path):

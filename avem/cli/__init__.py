@@ -41,6 +41,7 @@ from avem.cli._options import (
     TimeColumn,
 )
 from avem.cli._outcomes import Defaults, read_outcomes, read_states
+from avem.cli._predict import predict
 from avem.cli._process import find_studies, plain_warnings, set_up_jax
 from avem.cli._ssm import fit_ssm, read_names
 from avem.errors import AvemError, DataError, ModelError
@@ -346,6 +347,9 @@ def decode(
     note_new_subjects(fitted, data)
     write_table(states_of(fitted, data), out)
     typer.echo(f"{out}")
+
+
+app.command()(predict)
 
 
 @app.command()

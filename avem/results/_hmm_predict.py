@@ -160,10 +160,8 @@ def covariates_ahead(model: HMMModel, horizon: int) -> list[str]:
         direct = [name for name in own if not part.lags({name})]
         if direct or (own and horizon > 1):
             what = f"{part.formula.text!r} reads {', '.join(direct or own)}"
-            advice = "horizon=1 is possible; draw more steps with fit.simulate."
-            raise ModelError(
-                f"{what}, which is not known at the steps ahead." + (f" {advice}" * (not direct))
-            )
+            advice = "" if direct else " horizon=1 is possible."
+            raise ModelError(f"{what}, which is not known at the steps ahead.{advice}")
     extras = [
         name for piece, _ in model.each_piece() for name in getattr(piece.family, "extras", ())
     ]

@@ -16,8 +16,10 @@ from avem.models.hmm_model import HMMModel
 from avem.models.param_info import Params
 from avem.results._predict import Place, places
 
-_CLOSE = 1e-8
-"""How well a quantile is found, in standard deviations."""
+_CLOSE = 1e-18
+"""How well a quantile is found, in parts of where it was looked for."""
+_NEAR = 1e-10
+"""How well its probability is met; either will do."""
 _CELLS = 1_000_000
 """Rows x parts of a mixture that are worked on at once."""
 
@@ -89,6 +91,7 @@ class Mixture:
         else:
             low, high = self.mean - width, self.mean + width
             low = _move(lambda at: self.cdf(at) < p, low, -width)
+            low = np.where(self.cdf(np.zeros(len(sd))) == 0, np.maximum(low, 0.0), low)
         high = _move(lambda at: self.cdf(at) >= p, high, width)
         if self.family.discrete:
             return _search_whole(self.cdf, p, low, high)
@@ -162,6 +165,7 @@ def refuse_custom(model: HMMModel, what: str) -> None:
             raise ModelError(
                 f"{what} need the distribution function of every outcome, and of {place.name!r}, "
                 f"{place.piece.family!r}, only the log probability is known."
+                + (" predict(of='states') is possible." if what == "Predictions" else "")
             )
 
 
@@ -192,16 +196,15 @@ def _search_whole(
 def _search(
     cdf: Callable[[np.ndarray], np.ndarray], p: float, low: np.ndarray, high: np.ndarray
 ) -> np.ndarray:
-    """Where cdf reaches p, between low and high: false position, with every third step a half."""
+    """Where cdf reaches p, between low and high: false position and halves in turn."""
     close = _CLOSE * (high - low)
     below, above = cdf(low) - p, cdf(high) - p
-    side = np.zeros(len(low))
-    for step in range(90):
-        if (high - low <= close).all():
-            break
+    side, found = np.zeros(len(low)), 0.5 * (low + high)
+    done = np.zeros(len(low), bool)
+    for step in range(120):
         slope = above - below
         share = np.where(slope > 0, -below / np.where(slope > 0, slope, 1.0), 0.5)
-        share = np.full(len(low), 0.5) if step % 3 == 2 else np.clip(share, 1e-12, 1 - 1e-12)
+        share = np.full(len(low), 0.5) if step % 2 else np.clip(share, 1e-12, 1 - 1e-12)
         middle = low + share * (high - low)
         height = cdf(middle) - p
         up = height < 0
@@ -210,4 +213,9 @@ def _search(
         below = np.where(up, height, np.where(side == -1, 0.5 * below, below))
         low, high = np.where(up, middle, low), np.where(up, high, middle)
         side = np.where(up, 1, -1)
-    return 0.5 * (low + high)
+        near = np.abs(height) < _NEAR
+        found = np.where(done, found, np.where(near, middle, high))
+        done |= near | (high - low <= close)
+        if done.all():
+            break
+    return found

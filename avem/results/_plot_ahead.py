@@ -96,7 +96,7 @@ def ahead_figure(
     if 1 < len(outcomes) < len(every):
         title += f", first {len(outcomes)} of {len(every)} outcomes"
     figure.suptitle(title)
-    _legend(figure, colors)
+    _legend(figure, colors, 4 if n == 1 else 8)
     return figure
 
 
@@ -140,7 +140,7 @@ def _draw_chances(ax: Axes, x: np.ndarray, chance: np.ndarray, colors: list[str]
         base = base + chance[:, k]
 
 
-def _legend(figure: Figure, colors: list[str]) -> None:
+def _legend(figure: Figure, colors: list[str], columns: int) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -154,4 +154,4 @@ def _legend(figure: Figure, colors: list[str]) -> None:
         Patch(color=_FAN, alpha=shade, lw=0, label=f"{level:.0%}")
         for level, shade in zip(LEVELS, shades, strict=True)
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 8))
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), columns))

@@ -349,3 +349,37 @@ state_colors(20)
 assert "matplotlib.pyplot" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# --- what is ahead, and residuals -----------------------------------------------------------------
+
+
+def test_forecast_shows_the_predicted_means_and_chances(fit):
+    table = fit.predict(4, of="states")
+    figure = fit.plot.forecast(3, horizon=4, outcome="y2", max_rows=12)
+    above, below = figure.axes
+    means = fit.predict(4)
+    own = means[(means["subject"] == 3) & (means["outcome"] == "y2")]["mean"]
+    drawn = [line.get_ydata()[0] for line in above.lines if line.get_gid() == "mean"]
+    np.testing.assert_allclose(drawn, own, rtol=1e-9)
+    points = sum(len(line.get_xdata()) for line in above.lines if "state" in str(line.get_gid()))
+    assert points == 12
+    heights = [bar.get_height() for bar in below.patches]
+    assert len(heights) == 2 * (12 + 4)
+    ahead = table[table["subject"] == 3].pivot(index="step", columns="state", values="probability")
+    np.testing.assert_allclose(heights[-4:], ahead["state_1"], rtol=1e-9)
+    assert len(fit.plot.forecast(max_subjects=2, horizon=1).axes) == 2 * 3
+
+
+def test_residuals_are_drawn_as_they_are(fit):
+    values = fit.residuals(effects="drawn")["y1"].to_numpy()
+    figure = fit.plot.residuals("y1", lags=4)
+    top, middle, bottom = figure.axes
+    (points,) = [line for line in top.lines if line.get_gid() == "quantiles"]
+    assert set(np.round(points.get_ydata(), 9)) == set(np.round(values, 9))
+    (spikes,) = [line for line in middle.lines if line.get_gid() == "autocorrelation"]
+    expected = fit.whiteness(4).iloc[0][[f"lag_{k}" for k in range(1, 5)]]
+    np.testing.assert_allclose(spikes.get_ydata(), expected.to_numpy(float))
+    total = sum(bar.get_height() * bar.get_width() for bar in bottom.patches)
+    np.testing.assert_allclose(total, 1.0)
+    assert len(fit.plot.residuals(kind="ordinary", effects="fitted").axes) == 6

@@ -58,6 +58,21 @@ def test_loglik_is_the_integral_over_a_dense_grid(frame, fit):
     assert fit.bound_name == "log likelihood"
 
 
+def test_score_conditions_on_the_rows_of_the_fit(frame, fit):
+    """A known subject's later rows go on from its data; a new subject has nothing but its own."""
+    rows = one().simulate(ONE, 2, 6, max_radius=0.98, seed=8).frame
+    known, new = frame["id"].unique()[3], frame["id"].max() + 1
+    later = rows.assign(id=np.where(rows["id"] == rows["id"].iloc[0], known, new))
+    later["time"] += 100
+    own = frame[frame["id"] == known]
+    both = pd.concat([own, later[later["id"] == known]])
+    wanted = exact(both, fit.params) - exact(own, fit.params)
+    wanted += exact(later[later["id"] == new], fit.params)
+    assert fit.score(later.sample(frac=1, random_state=0)) == pytest.approx(wanted / 12, abs=1e-5)
+    with pytest.raises(DataError, match="has seen 30 of these rows already"):
+        fit.score(own)
+
+
 def test_loglik_of_other_data(frame, fit):
     new = one().simulate(ONE, 3, 30, seed=9).frame
     assert fit.loglik(new) == pytest.approx(exact(new, fit.params), abs=1e-4)

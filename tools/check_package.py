@@ -19,7 +19,11 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-IN_THE_WHEEL = ("avem/py.typed", "avem/data/bundled/affect.csv", "avem/cli/__init__.py")
+IN_THE_WHEEL = (
+    "avem/py.typed",
+    "avem/data/bundled/affect.csv",
+    "avem/results/report/assets/report.css",
+)
 IN_THE_SDIST = ("README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "avem/py.typed")
 
 

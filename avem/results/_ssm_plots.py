@@ -22,6 +22,7 @@ from avem.results._plot_bound import bound_figure
 from avem.results._plot_contrast import contrast_figure
 from avem.results._plot_effects import effects_figure
 from avem.results._plot_residuals import residuals_figure
+from avem.results._ssm_residuals import residuals
 from avem.results._ssm_tables import predict
 from avem.results._timeline import choose_subjects, make_stretches, share_time
 
@@ -200,7 +201,7 @@ class SSMPlots:
         Both with the band that 95% keep to if the model holds; `fit.whiteness` tests it.
         """
         outcomes = self._outcomes(outcome, 2 * _MAX_OUTCOMES)
-        panel, found = self._fit._panel(None), self._fit.residuals(effects=effects)
+        panel, found = self._fit._panel(None), residuals(self._fit, None, effects)
         names = [self._fit.model.outcomes[j] for j in outcomes]
         values = {name: np.asarray(found[name], float) for name in names}
         title = "Standardised one-step residuals" + self._of_outcomes(outcomes)

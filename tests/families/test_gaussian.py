@@ -37,7 +37,10 @@ def test_table_equals_scipy(covariance):
     np.testing.assert_allclose(rows, gaussian_table(data.y, mean, noise), rtol=1e-10)
 
 
-@pytest.mark.parametrize("covariance", COVARIANCES)
+@pytest.mark.parametrize(
+    "covariance",
+    [c if c == "full" else pytest.param(c, marks=pytest.mark.slow) for c in COVARIANCES],
+)
 def test_effect_quadratic_equals_autodiff_of_expected_complete(covariance):
     """The closed form against the general path of the seam."""
     _, _, em, _, state = setup(covariance)

@@ -364,6 +364,7 @@ def check_coef_score(em, state):
             )
 
 
+@pytest.mark.slow
 def test_params_survive_the_way_in_and_out():
     from avem.models.params import params_out
 

@@ -247,6 +247,7 @@ def test_draws_agree_with_nodes(name):
     assert (b.quality[real] > 100).all()
 
 
+@pytest.mark.slow
 @in_float64
 def test_failed_weights_fall_back_to_laplace():
     """Centres far too narrow: a handful of draws would carry all the weight."""

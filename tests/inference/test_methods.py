@@ -125,6 +125,7 @@ def test_integrals_agree_with_many_nodes():
     np.testing.assert_allclose(adaptive.effects_cov, exact.effects_cov, atol=0.01)
 
 
+@pytest.mark.slow
 def test_fresh_draws_end_where_the_noise_hides_the_rest():
     hmm, _, frame = small_panel()
     exact = hmm.fit(frame, time="time", method="adaptive")

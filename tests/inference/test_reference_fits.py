@@ -65,7 +65,9 @@ def test_plain_iteration_equals_the_authors(name, which):
     np.testing.assert_allclose(fit.effects_cov[:, 0, 0], effects[:, 2], atol=1e-10)
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize(
+    "name", [name if "K2" in name else pytest.param(name, marks=pytest.mark.slow) for name in SETS]
+)
 def test_default_fit_reaches_a_higher_bound_from_its_own_start(name):
     frame, _, reference = load(name)
     tight = model(reference).fit(frame, plain=True, init=start(reference), tol=1e-10)

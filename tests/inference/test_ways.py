@@ -75,6 +75,7 @@ def test_fixed_anchors_stay_where_they_are(frame):
     assert np.abs(fit.effects_mean).max() > 1.0
 
 
+@pytest.mark.slow
 def test_batches_lead_to_the_same_solution(frame):
     full = MODEL.fit(frame, time="t", n_starts=1)
     batches = MODEL.fit(frame, time="t", n_starts=1, batch_size=20, tol=1e-6)

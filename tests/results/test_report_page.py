@@ -96,7 +96,9 @@ def place_of(browser, row):
     )
 
 
-@pytest.mark.parametrize("kind", ["movement", "labels", "ssm"])
+@pytest.mark.parametrize(
+    "kind", ["movement", pytest.param("labels", marks=pytest.mark.slow), "ssm"]
+)
 def test_pages_load_without_complaint(browser, request, kind):
     fit, path = request.getfixturevalue(kind)
     browser.look()
@@ -298,6 +300,7 @@ def test_printing(browser, movement):
     assert len(printed) > 50_000  # with its pictures
 
 
+@pytest.mark.slow
 def test_two_thousand_subjects(browser, folder):
     hmm = avem.MixedHMM("y ~ 1 + (1 | who)", 2)
     params = CHAIN | {

@@ -125,6 +125,15 @@ def test_an_outcome_that_is_no_number(value):
         fit(changed("y", [value] * 32))
 
 
+@pytest.mark.parametrize(
+    ("labels", "family"), [("no yes", "bernoulli"), ("low middle high", "categorical")]
+)
+def test_an_outcome_of_labels(labels, family):
+    words = (labels.split() * 16)[:32]
+    with refused(DataError, "'y' is", f"takes labels with family='{family}'"):
+        fit(changed("y", words))
+
+
 @pytest.mark.parametrize("size", [1e200, 1.7e308, 1e-200, 1e-300])
 def test_an_outcome_of_extreme_size(size):
     with refused(DataError, "Outcome 'y' reaches", "Change its unit"):
@@ -256,6 +265,7 @@ def test_an_outcome_with_too_few_values_for_the_states():
         ("y ~ 1 + (1 | idd)", {}, ("no column 'idd'", "the subject", "mean 'id'?")),
         (MIXED, {"time": "tme"}, ("no column 'tme'", "the time", "mean 'time'?")),
         (MIXED, {"sequence": "dya"}, ("no column 'dya'", "the sequence", "mean 'day'?")),
+        ("war ~ 1 + (1 | id)", {}, ("no column 'war'", "an outcome", "mean 'reward'?")),
         ("y ~ 1", {"subject": "ID"}, ("no column 'ID'", "the subject", "mean 'id'?")),
         (MIXED, {"time": 3}, ("no column 3", "the time", "The columns are 'id'")),
         (MIXED, {"time": ["time"]}, ("no column ['time']", "the time")),
@@ -337,7 +347,8 @@ def test_labels_that_are_lists():
     ],
 )
 def test_data_that_are_no_frame(data, kind):
-    with refused(DataError, kind, "pandas, polars or pyarrow frame", "Panel.from_arrays"):
+    then = "Read the file first" if kind == "str" else "Panel.from_arrays"
+    with refused(DataError, kind, "pandas, polars or pyarrow frame", then):
         fit(data)
 
 
@@ -394,6 +405,11 @@ def test_bad_lengths(lengths, words):
 def test_bad_numbers_of_states(n_states):
     with refused(ModelError, f"n_states is {n_states!r}", "whole number of at least 1"):
         avem.MixedHMM(MIXED, n_states)
+
+
+def test_a_family_under_another_name():
+    with refused(ModelError, "family is 'normal'", "Here that is 'gaussian'."):
+        avem.MixedHMM(MIXED, 2, "normal")
 
 
 @pytest.mark.parametrize("family", ["gauss", "Gaussian", None, 3, avem.Gaussian, ["gaussian"]])

@@ -65,7 +65,7 @@ REST = 0.3
 standard deviation of their errors in panels from other seeds. REST is for other parameters."""
 
 COUNTS, AT_LEAST_0 = r"counts \(0, 1, 2, ...\)", "numbers of at least 0"
-ANGLES = "angles in radians, between -pi and pi,"
+ANGLES = "angles in radians, between -pi and pi"
 CASES = {
     "bernoulli": Case(
         "bernoulli",
@@ -154,7 +154,7 @@ CASES = {
         [-1.5, 1.2],
         lambda y: (y > 0) & (y < 1),
         bad=1,
-        complaint="numbers between 0 and 1, neither of them included,",
+        complaint="numbers between 0 and 1, neither of them included",
         more={"precision": [[8], [12]]},
     ),
     "student_t": Case(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from avem.data.frames import numbers
+from avem.data.frames import examples, numbers
 from avem.data.panel import Panel
 from avem.errors import DataError
 
@@ -29,17 +29,24 @@ def look_ahead(
 ) -> Ahead:
     """The panel with `horizon` more rows after each sequence, whose outcomes are missing.
 
-    `covariates` are the columns that must be known there, from the frame `future`; times go on by
-    themselves where their steps are regular.
+    `covariates` are the columns that must be known there, from `future`: a frame, or a dict of
+    values. Times go on by themselves where their steps are regular.
     """
     is_whole = isinstance(horizon, int | np.integer) and not isinstance(horizon, bool)
     if not (is_whole and horizon >= 1):
-        raise DataError(f"horizon is {horizon!r}; a whole number of steps, at least 1, is wanted.")
+        plain = isinstance(horizon, bool | int | float | str | np.number) or horizon is None
+        came = repr(horizon) if plain else f"a {type(horizon).__name__}"
+        hint = "" if plain else " Rows go to data=: predict(horizon=1, data=rows)."
+        raise DataError(f"horizon is {came}; a whole number of steps, at least 1, is wanted.{hint}")
     lane = np.repeat(np.arange(panel.n_lanes), horizon)
     old: Any = panel.table
     names = [name for name in (panel.subject, panel.sequence) if name is not None]
     keys: Any = old[names].iloc[_first_rows(panel)[lane]].reset_index(drop=True)
-    later: Any = None if future is None else _rows_of(panel, future, horizon)
+    later: Any = None
+    if isinstance(future, Mapping):
+        later = _rows_alike(panel, future, horizon, covariates)
+    elif future is not None:
+        later = _rows_of(panel, future, horizon)
     if panel.time is not None:
         times = times_ahead(panel, horizon)
         if later is not None and panel.time in later:
@@ -53,10 +60,12 @@ def look_ahead(
     ]
     if absent:
         wanted = [n for n in (panel.subject, panel.sequence, panel.time) if n is not None]
+        columns = ", ".join(dict.fromkeys([*wanted, *covariates]))
         raise DataError(
-            f"A prediction needs {', '.join(map(repr, absent))} at every step ahead. Pass future=, "
-            f"a frame with the columns {', '.join(dict.fromkeys([*wanted, *absent]))} and "
-            f"{horizon} complete rows for each sequence."
+            f"A prediction needs {', '.join(map(repr, absent))} at every step ahead"
+            + (". Pass future=, " if future is None else ", where future lacks it. Wanted is ")
+            + f"a frame with the columns {columns} and {horizon} complete rows for each sequence, "
+            "or a dict with a value for each, or one for each step."
         )
     new = keys.copy()
     for name in covariates:
@@ -93,6 +102,35 @@ def times_ahead(panel: Panel, horizon: int) -> pd.Series | None:
     return found.astype(values.dtype) if whole else found  # steps are floats, whatever times are
 
 
+def _rows_alike(
+    panel: Panel, future: Mapping[str, Any], horizon: int, covariates: Sequence[str]
+) -> pd.DataFrame:
+    """The same values ahead of every sequence; what never changes within subjects goes on."""
+    unknown = [name for name in future if name not in covariates]
+    if unknown:
+        raise DataError(
+            f"future has {examples(unknown)}; what this model needs ahead is "
+            f"{', '.join(map(repr, covariates)) or 'nothing'}."
+        )
+    found = pd.DataFrame(index=range(panel.n_lanes * horizon))
+    for name, value in future.items():
+        steps = [value] * horizon if np.ndim(value) == 0 else list(value)
+        if len(steps) != horizon:
+            raise DataError(
+                f"future has {len(steps)} values of {name!r}; one is wanted, or one for each of "
+                f"the {horizon} steps."
+            )
+        found[name] = steps * panel.n_lanes
+    table: Any = panel.table
+    first = np.repeat(_first_rows(panel), horizon)
+    for name in covariates:
+        if name in found or name not in table or panel.n_rows == panel.n_subjects:
+            continue
+        if (table[name].groupby(panel.row_subject).nunique(dropna=False) == 1).all():
+            found[name] = table[name].iloc[first].to_numpy()
+    return found
+
+
 def _rows_of(panel: Panel, future: Any, horizon: int) -> pd.DataFrame:
     """The first rows of `future` for every sequence of the panel, sequence after sequence."""
     names = [name for name in (panel.subject, panel.sequence) if name is not None]
@@ -110,10 +148,9 @@ def _rows_of(panel: Panel, future: Any, horizon: int) -> pd.DataFrame:
     if not enough.all():
         lane = int(np.flatnonzero(~enough)[0])
         n = int(later.lane_length[places[lane]]) if places[lane] >= 0 else 0
-        who = ", ".join(f"{name} {value!r}" for name, value in zip(names, own[lane], strict=True))
         raise DataError(
-            f"future has {n} rows for {who}; {horizon} are wanted for each sequence "
-            f"({int((~enough).sum())} have fewer)."
+            f"future has {n} rows for {_name(panel, own[lane])}; {horizon} are wanted for each "
+            f"sequence ({int((~enough).sum())} have fewer)."
         )
     start = (np.cumsum(later.lane_length) - later.lane_length)[places]
     rows = later.order[start[:, None] + np.arange(horizon)].ravel()
@@ -121,6 +158,13 @@ def _rows_of(panel: Panel, future: Any, horizon: int) -> pd.DataFrame:
     if later.time is not None:
         _refuse_the_past(panel, found[later.time].iloc[::horizon], own)
     return found
+
+
+def _name(panel: Panel, label: Any) -> str:
+    """A sequence in words."""
+    names = [name for name in (panel.subject, panel.sequence) if name is not None]
+    values = [value.item() if isinstance(value, np.generic) else value for value in label]
+    return ", ".join(f"{name} {value!r}" for name, value in zip(names, values, strict=True))
 
 
 def _first_rows(panel: Panel) -> np.ndarray:
@@ -134,6 +178,6 @@ def _refuse_the_past(panel: Panel, begin: Any, own: pd.MultiIndex) -> None:
     for label, new, old in zip(own, begin.tolist(), ends.tolist(), strict=True):
         if not new > old:
             raise DataError(
-                f"future begins at {new!r} for {label!r}, whose data end at {old!r}; rows after "
-                "the end are wanted."
+                f"future begins at {new!r} for {_name(panel, label)}, whose data end at {old!r}; "
+                "rows after the end are wanted."
             )

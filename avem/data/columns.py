@@ -82,10 +82,14 @@ def outcome_values(panel: Panel, name: str, use: str = "an outcome") -> np.ndarr
     if array is None:
         known = values.dropna().drop_duplicates().tolist()
         bad = [value for value in known if not _reads_as_number(value)]
+        hint = "Convert the column first"
+        if len(bad) == len(known) <= 20 and all(isinstance(value, str) for value in known):
+            family = "bernoulli" if len(known) == 2 else "categorical"
+            hint = f"MixedHMM takes labels with family={family!r}. Or convert the column first"
         raise DataError(
             f"The outcome {name!r} is {values.dtype}; numbers or booleans are wanted. Not numbers: "
-            f"{examples(bad or known)}. Convert the column first; for decimal "
-            "commas read the file with decimal=',', for missing codes with na_values."
+            f"{examples(bad or known)}. {hint}; for decimal commas read the file with "
+            "decimal=',', for missing codes with na_values."
         )
     if np.isinf(array).any():
         raise DataError(
@@ -160,7 +164,8 @@ def _refuse_gaps(panel: Panel, name: str, what: str, gap: np.ndarray) -> None:
     if gap.any():
         raise DataError(
             f"The covariate {name!r} is {what} at {panel.source.name_rows(gap)}, where it is "
-            "needed. Fill it in, drop these rows, or make their outcomes missing."
+            "needed. Fill it in, or drop it from the formula. (On transitions it is needed in "
+            "all rows, on an outcome only where that is observed.)"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,10 @@ def table_kind(path: Path) -> str:
 
 def _has_semicolons(path: Path) -> bool:
     """Whether a spreadsheet of a country with decimal commas wrote the file."""
-    header = pd.read_csv(path, nrows=0, sep="\0", engine="python").columns
-    return len(header) == 1 and ";" in header[0] and "," not in header[0]
+    # Quotes are left as they are: many programs write each name in its own.
+    options: dict[str, Any] = {"sep": "\0", "engine": "python", "quoting": csv.QUOTE_NONE}
+    header = str(pd.read_csv(path, header=None, nrows=1, dtype="str", **options).iloc[0, 0])
+    return ";" in header and "," not in header
 
 
 def _zero_padded(path: Path, names: list[str | None], options: dict[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ import difflib
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import narwhals as nw
@@ -84,9 +85,13 @@ def to_pandas(frame: Any) -> tuple[pd.DataFrame, Source]:
             "unique: rename or drop the extra ones."
         ) from None
     except TypeError:
+        if isinstance(frame, str | PathLike):
+            hint = f"Read the file first: pandas.read_csv({str(frame)!r})."
+        else:
+            hint = "For arrays use Panel.from_arrays or Panel.from_lengths."
         raise DataError(
             f"The data are {_kind(frame)}; a pandas, polars or pyarrow frame is wanted "
-            "(collect a lazy frame first). For arrays use Panel.from_arrays or Panel.from_lengths."
+            f"(collect a lazy frame first). {hint}"
         ) from None
     native = narwhal.to_native()
     index = native.index if isinstance(native, pd.DataFrame) else None
@@ -113,7 +118,8 @@ def _plain(values: pd.Series) -> Any:
 
 
 def _kind(thing: object) -> str:
-    return f"a {type(thing).__module__.split('.')[0]} {type(thing).__name__}"
+    package = type(thing).__module__.split(".")[0]
+    return f"a {'' if package == 'builtins' else f'{package} '}{type(thing).__name__}"
 
 
 def examples(labels: Iterable[object], total: int | None = None) -> str:
@@ -130,7 +136,9 @@ def column(table: pd.DataFrame, name: str, use: str) -> pd.Series:
         return pd.Series(table[name])
     available = [str(label) for label in table.columns]
     folded = {label.casefold(): label for label in reversed(available)}
-    near = difflib.get_close_matches(str(name).casefold(), folded, n=1)
+    wanted = str(name).casefold()
+    near = difflib.get_close_matches(wanted, folded, n=1)
+    near += [label for label in folded if len(wanted) > 2 and wanted in label]
     hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
     shown = ", ".join(repr(label) for label in available[:30])
     more = ", ..." if len(available) > 30 else ""

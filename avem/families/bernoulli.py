@@ -22,7 +22,7 @@ class Bernoulli(Family):
     levels: tuple[Any, ...] = ()
 
     name = "bernoulli"
-    wanted = "two values, such as 0 and 1,"
+    wanted = "two values, such as 0 and 1"
     discrete = True
     takes_levels = True
     concave = True

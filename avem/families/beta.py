@@ -20,7 +20,10 @@ class Beta(Family):
     """A share; within a state its variance is mean (1 - mean) / (1 + precision)."""
 
     name = "beta"
-    wanted = "numbers between 0 and 1, neither of them included,"
+    wanted = (
+        "numbers between 0 and 1, neither of them included "
+        "(of a slider from 0 to 100, use (y + 0.5) / 101)"
+    )
     harmless = 0.5
 
     @property

@@ -24,7 +24,7 @@ class VonMises(Family):
     """An angle in radians; the larger the concentration, the closer to the mean angle."""
 
     name = "von_mises"
-    wanted = "angles in radians, between -pi and pi,"
+    wanted = "angles in radians, between -pi and pi"
     angular = True
 
     @property

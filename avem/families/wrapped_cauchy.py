@@ -18,7 +18,7 @@ class WrappedCauchy(Family):
     """An angle in radians; the concentration is the mean of cos(y - mean), from 0 to 1."""
 
     name = "wrapped_cauchy"
-    wanted = "angles in radians, between -pi and pi,"
+    wanted = "angles in radians, between -pi and pi"
     angular = True
 
     @property

@@ -17,6 +17,17 @@ from avem.families.base import Family
 
 AnyFamily = Gaussian | Family | Custom
 
+_OTHER_NAMES = {
+    "normal": "gaussian",
+    "binary": "bernoulli",
+    "logistic": "bernoulli",
+    "multinomial": "categorical",
+    "nbinom": "negative_binomial",
+    "lognormal": "log_normal",
+    "t": "student_t",
+}
+"""What other software calls some of the families."""
+
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
@@ -104,7 +115,9 @@ def find_family(family: Any) -> AnyFamily:
             "avem.Binomial(10)."
         )
     if not isinstance(family, str) or family not in FAMILIES:
-        raise ModelError(f"family is {family!r}; available: {', '.join(FAMILIES)}.")
+        other = _OTHER_NAMES.get(str(family).casefold())
+        hint = "" if other is None else f" Here that is {other!r}."
+        raise ModelError(f"family is {family!r}; available: {', '.join(FAMILIES)}.{hint}")
     return FAMILIES[family]()
 
 

@@ -48,8 +48,10 @@ def predict(
     data
         What happened so far; by default the data of the fit.
     future
-        A frame with the covariates of the steps ahead, where the model has any: subject, sequence,
-        time if there is one, and at least `horizon` rows per sequence.
+        The covariates of the steps ahead, where the model has any. A frame: subject, sequence,
+        time if there is one, and at least `horizon` rows per sequence. Or, the same ahead of all
+        sequences, a dict: ``{"stress": 0}``, or ``{"stress": [0, 1, 2]}`` step by step; what
+        never changes within a subject, such as its group, need not be in it.
     of
         ``"outcomes"``, or ``"states"`` for the `probability` of every state.
     effects

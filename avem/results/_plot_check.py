@@ -35,7 +35,9 @@ def check_figure(check: Check, figsize: Size | None) -> Figure:
 def _draw(ax: Axes, row: dict, drawn: np.ndarray) -> None:
     observed, p = float(row["observed"]), float(row["p"])
     out = p < _OUT
-    if len(drawn):
+    if len(drawn) and np.ptp(drawn) == 0:  # a histogram would give one value some width
+        ax.axvline(drawn[0], color=OKABE_ITO[5], alpha=0.7, lw=8)
+    elif len(drawn):
         bins = int(np.clip(np.sqrt(len(drawn)) * 1.5, 5, 40))
         ax.hist(drawn, bins=bins, color=OKABE_ITO[5], alpha=0.7)
     if not np.isnan(observed):

@@ -48,6 +48,7 @@ def draw_gaps(ax: Axes, diagnosis: Diagnosis) -> None:
         ax.set_ylabel(f"{len(table):,} subjects, sorted")
     ax.set_ylim(-0.7, len(table) - 0.3)
     ax.set_xlabel("log likelihood lost by the bound")
+    ax.locator_params(axis="x", nbins=5)
     ax.legend(loc="lower right", fontsize="small")
 
 

@@ -154,4 +154,5 @@ def draw_autocorrelation(ax: Axes, panel: Panel, values: np.ndarray, lags: int) 
     ax.plot(lag, r, "o", ms=4, color=SIGNAL, gid="autocorrelation")
     ax.set(xlabel="lag", xlim=(0.4, lags + 0.6))
     whole_ticks(ax)
-    return min(1.05, max(0.1, 1.25 * float(np.nanmax([*np.abs(r), *limit]))))
+    told = limit <= max(0.3, 3 * limit.min())  # a lag with a few pairs would flatten the others
+    return min(1.05, max(0.1, 1.25 * float(np.nanmax([*np.abs(r[told]), *limit[told]]))))

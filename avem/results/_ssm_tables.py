@@ -87,8 +87,10 @@ def predict(
     data
         What happened so far; by default the data of the fit.
     future
-        A frame with the covariates of the steps ahead, where the model has any: subject, sequence,
-        time if there is one, and at least `horizon` rows per sequence.
+        The covariates of the steps ahead, where the model has any. A frame: subject, sequence,
+        time if there is one, and at least `horizon` rows per sequence. Or, the same ahead of all
+        sequences, a dict: ``{"dose": 0}``, or ``{"dose": [0, 1, 2]}`` step by step; what never
+        changes within a subject need not be in it.
     of
         ``"outcomes"``, or ``"states"`` for the states themselves.
     effects

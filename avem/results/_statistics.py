@@ -88,6 +88,7 @@ class Statistics:
         self.words: list[str] = []
         self.functions: dict[str, Statistic] = {}
         self._default = asked is None
+        self._telling_words: dict[str, list[str]] = {}
         if asked is None:
             self.words = [*BUILT_IN, "share"]
         else:
@@ -124,13 +125,32 @@ class Statistics:
             values = _values(self.panel, table, name, levels)
             if values is None or np.isnan(values).all():
                 continue
-            for word in self.words:
+            for word in self._words_of(name, levels):
                 found |= self._built_in(word, name, values, levels)
         if self.functions:
             frame = self.panel.table_like(table)
             for name, function in self.functions.items():
-                found |= _results(name, function(frame))
+                value = function(frame)
+                if isinstance(value, pd.Series) and len(value) == len(table) > 1:
+                    raise ModelError(
+                        f"The statistic {name!r} gave a number for every row; one of all rows is "
+                        "wanted, such as their mean, or a dict of such."
+                    )
+                found |= _results(name, value)
         return found
+
+    def _words_of(self, name: str, levels) -> list[str]:
+        """The words for one outcome: by default those that say something of the data's values.
+
+        The data decide, once: that simulated values have no zeros is what "zeros" is to tell.
+        """
+        if not self._default or (levels is not None and tuple(levels) != (0, 1)):
+            return self.words
+        if name not in self._telling_words:
+            values = _values(self.panel, self.panel.table, name, levels)
+            telling = [] if values is None else [w for w in self.words if self._telling(w, values)]
+            self._telling_words[name] = telling
+        return self._telling_words[name]
 
     def _built_in(self, word: str, name: str, values: np.ndarray, levels) -> dict:
         if levels is not None and tuple(levels) != (0, 1):
@@ -143,7 +163,7 @@ class Statistics:
                     for level, share in zip(levels, shares, strict=True)
                 }
             return {(word, name): _same(values, self.panel)} if word == "same" else {}
-        if word == "share" or (self._default and not self._telling(word, values)):
+        if word == "share":
             return {}
         return {(word, name): BUILT_IN[word](values, self.panel)}
 

@@ -52,7 +52,9 @@ def choose_subjects(panel: Panel, wanted: Any, max_subjects: int) -> np.ndarray:
     if unknown or not labels:
         known = examples(panel.subjects.tolist())
         what = f"There is no subject {examples(unknown)}" if labels else "subjects is empty"
-        raise DataError(f"{what}. The subjects are {known}.")
+        text = {str(label) for label in unknown} & {str(label) for label in panel.subjects}
+        hint = " (a number is not its text)" if text else ""
+        raise DataError(f"{what}{hint}. The subjects are {known}.")
     return places
 
 

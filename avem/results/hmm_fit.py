@@ -272,11 +272,11 @@ class HMMFit:
         """Per sequence, step beyond its end and outcome: mean, sd and interval.
 
         Of the mixture over states and effects, by its own quantiles; of labels, a row for each
-        `level` with its probability as `mean`. ``future`` is a frame with the covariates of the
-        steps ahead, where the model has any. With `data`, what happened so far: subjects of the fit
-        keep what is known of their effects, those of others come from these rows.
-        ``effects="fitted"`` leaves out that effects are not known exactly; ``of="states"`` gives
-        the probabilities of the states.
+        `level` with its probability as `mean`. ``future`` has the covariates of the steps ahead,
+        where the model has any: a frame, or a dict such as ``{"stress": 0}``. With `data`, what
+        happened so far: subjects of the fit keep what is known of their effects, those of others
+        come from these rows. ``effects="fitted"`` leaves out that effects are not known exactly;
+        ``of="states"`` gives the probabilities of the states.
         """
         return _hmm_predict.predict(self, horizon, data, future, of, level, effects)
 

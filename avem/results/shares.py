@@ -159,5 +159,6 @@ def _within(share: np.ndarray, sd: np.ndarray, level: float) -> tuple[np.ndarray
         n = np.maximum(share * (1 - share) / sd**2 - 1, 1e-6)
         ends = [betaincinv(share * n, (1 - share) * n, 0.5 + s * level / 2) for s in (-1, 1)]
     sure = (sd <= 1e-9) | (share <= 1e-12) | (share >= 1 - 1e-12)
-    lower, upper = (np.where(sure, share, end) for end in ends)
+    # 1e-308 is a way of saying 0 that fills a column of a table.
+    lower, upper = (np.where(sure, share, np.where(end < 1e-9, 0.0, end)) for end in ends)
     return np.where(np.isnan(sd), np.nan, lower), np.where(np.isnan(sd), np.nan, upper)

@@ -259,10 +259,11 @@ class SSMFit:
     ) -> Any:
         """Per sequence, step beyond its end and outcome: mean, sd and interval.
 
-        ``future`` is a frame with the covariates of the steps ahead, where the model has any. With
-        `data`, what happened so far: subjects of the fit keep what is known of their effects, those
-        of others come from these rows. ``effects="fitted"`` leaves out that effects are not known
-        exactly; ``of="states"`` gives the states themselves.
+        ``future`` has the covariates of the steps ahead, where the model has any: a frame, or a
+        dict such as ``{"dose": 0}``. With `data`, what happened so far: subjects of the fit keep
+        what is known of their effects, those of others come from these rows.
+        ``effects="fitted"`` leaves out that effects are not known exactly; ``of="states"`` gives
+        the states themselves.
         """
         return _ssm_tables.predict(self, horizon, data, future, of, level, effects)
 

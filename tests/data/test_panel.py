@@ -219,7 +219,7 @@ def test_many_repeats_are_counted():
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        ({"s": [1]}, "a builtins dict; a pandas, polars or pyarrow frame"),
+        ({"s": [1]}, "a dict; a pandas, polars or pyarrow frame"),
         (np.zeros((2, 2)), "a numpy ndarray.*from_arrays"),
         (pl.LazyFrame({"s": [1]}), "collect a lazy frame"),
         (pd.DataFrame({"s": []}), "no rows"),

@@ -110,6 +110,17 @@ def test_a_user_function_sees_frames_of_the_users_kind(fit):
     assert (labels.simulated == 1).all()
 
 
+def test_zeros_of_the_data_that_the_model_never_makes_are_out(fit):
+    frame = fit.panel.table.assign(y=fit.panel.table["y"].where(ROWS["t"] > 2, 0.0))
+    check = fit_from(HMM, TRUTH, frame, fit.effects_mean).check(n=19)
+    zeros = check.table.set_index("statistic").loc["zeros"]
+    assert zeros["observed"] == pytest.approx((frame["y"] == 0).sum() / frame["y"].notna().sum())
+    assert (zeros["mean"], zeros["sd"], zeros["p"]) == (0.0, 0.0, pytest.approx(0.1))
+    ax = check.plot().axes[6]
+    assert not ax.patches  # one value, not a bar that reaches over the data's own
+    assert sorted(line.get_xdata()[0] for line in ax.lines) == [0.0, zeros["observed"]]
+
+
 def test_levels_have_shares(fit):
     table = fit_of("choice").check(n=2).table
     y = fit_of("choice").panel.table["choice"]
@@ -172,6 +183,8 @@ def test_what_cannot_be_a_statistic_is_said(fit):
         fit.check({"a": "mean"})
     with pytest.raises(ModelError, match="'wide' gave a list"):
         fit.check({"wide": lambda frame: [1, 2]}, n=2)
+    with pytest.raises(ModelError, match="'rows' gave a number for every row"):
+        fit.check({"rows": lambda frame: frame["y"]}, n=2)
     with pytest.raises(ModelError, match="n is 0"):
         fit.check(n=0)
     with pytest.raises(ModelError, match="None of these statistics applies"):

@@ -6,8 +6,10 @@ import pytest
 from matplotlib.colors import to_hex
 
 import avem
+from avem.data import Panel
 from avem.errors import ModelError
 from avem.results._figures import state_colors
+from avem.results._plot_residuals import residuals_figure
 from tests.results.kinds import fit_from, fit_of
 
 
@@ -94,6 +96,26 @@ def test_covariate_draws_a_panel_for_each_state_left_or_outcome():
         fit.plot.covariate("heat")
 
 
+def test_where_states_last_the_covariate_is_seen_on_the_chances_to_leave():
+    hmm = avem.MixedHMM("y ~ 1", 2, transition="~ x")
+    truth = {
+        "initial": [0.5, 0.5],
+        "transition_coef": [[[0, 0], [-5.0, 0.3]], [[-4.0, 0.2], [0, 0]]],
+        "coef": [[[0.0]], [[4.0]]],
+        "variance": [[1.0], [1.0]],
+    }
+    rows = pd.DataFrame({"who": np.repeat([0, 1], 10), "t": np.tile(np.arange(10), 2)})
+    rows["x"] = np.linspace(-1, 1, 20)
+    frame = hmm.simulate(truth, data=rows, subject="who", time="t", seed=0).frame
+    figure = fit_from(hmm, truth, frame, np.zeros((2, 0))).plot.covariate("x", level=None)
+    assert "staying left out" in figure.get_suptitle()
+    for ax, k, to in zip(figure.axes, (0, 1), (1, 0), strict=True):
+        assert not lines(ax, f"state {k}")
+        drawn = lines(ax, f"state {to}")[0].get_ydata()
+        assert 0.8 * ax.get_ylim()[1] > drawn.min() > 0
+    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()  # to be compared
+
+
 def test_contrast_draws_its_intervals():
     fit = fit_of("gaussian")
     figure = fit.plot.contrast(subjects=["s0", "s1", "s2"])
@@ -104,6 +126,15 @@ def test_contrast_draws_its_intervals():
     np.testing.assert_array_equal(line.get_xdata(), own["difference"])
     labels = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
     assert labels[0].startswith("s0")
+
+
+def test_a_lag_with_a_few_pairs_does_not_flatten_the_others():
+    short = pd.DataFrame({"who": np.repeat(np.arange(60), 5), "t": np.tile(np.arange(5), 60)})
+    long = pd.DataFrame({"who": 60, "t": np.arange(11)})
+    panel = Panel.from_frame(pd.concat([short, long], ignore_index=True), "who", "t")
+    values = np.random.default_rng(0).normal(size=panel.n_rows)
+    axis = residuals_figure(panel, {"y": values}, "", lags=10).axes[1]
+    assert axis.get_ylim()[1] < 0.4  # a band of one pair reaches beyond 1
 
 
 def test_check_draws_a_histogram_and_the_data():

@@ -146,7 +146,7 @@ def test_simulated_moments_follow_the_parameters():
 def test_missing_cells_stay_missing_in_simulations(truth):
     frame = truth.frame.copy()
     frame.loc[[3, 9], "y2"] = np.nan
-    fit = MODEL.fit(frame, time="time", n_starts=1)
+    fit = MODEL.fit(frame, time="time", n_starts=1, refine=None)
     assert fit.simulate(seed=0).frame["y2"].isna().sum() == 2
 
 
@@ -185,10 +185,10 @@ def test_one_state_is_a_linear_mixed_model():
 
 def test_gaps_in_time_are_mentioned(truth):
     frame = truth.frame[~truth.frame["time"].isin([5, 6])]
-    fit = MODEL.fit(frame, time="time", n_starts=1)
+    fit = MODEL.fit(frame, time="time", n_starts=1, refine=None)
     assert any("fill_gaps" in note for note in fit.info.notes)
     filled = avem.Panel.from_frame(frame, "subject", time="time").fill_gaps()
-    refit = MODEL.fit(filled, n_starts=1)
+    refit = MODEL.fit(filled, n_starts=1, refine=None)
     assert refit.info.n_missing == 2 * 2 * 30
     assert not any("fill_gaps" in note for note in refit.info.notes)
     assert len(refit.decode()) == 750

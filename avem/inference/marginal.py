@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from avem.data._layout import Layout
+from avem.errors import ModelError
 from avem.inference.adaptive import Adaptive
 from avem.inference.centres import find_centres
 from avem.inference.diagnose import effect_information, gaps
@@ -112,9 +113,17 @@ def posterior_nodes(at: Marginal, layout: Layout) -> PosteriorNodes:
 
 
 @in_float64
-def uncertainty(at: Marginal, free: Free) -> Curvature:
-    """The curvature of the log likelihood in the free parameters."""
-    return curvature(at.em, at.state, free)
+def uncertainty(at: Marginal, free: Free, n_draws: int | None = None) -> Curvature:
+    """The curvature of the log likelihood in the free parameters, from so many draws."""
+    em = at.em
+    if n_draws is not None:
+        if not (isinstance(em.method, Adaptive) and em.method.by_draws):
+            raise ModelError(
+                f"n_draws is {n_draws}, but this model has at most three effects, which are "
+                "integrated over a grid. Leave it out."
+            )
+        em = replace(em, method=Adaptive.make(em.kernel.n_effects, n_draws=n_draws))
+    return curvature(em, at.state, free)
 
 
 @in_float64

@@ -21,7 +21,9 @@ _CONCERNED = 0.1
 """Share in a flat direction from which a parameter counts as undetermined."""
 _BOUNDARY = "at its boundary: no standard error"
 _FLAT_WORDS = "not determined by the data"
-_SADDLE_WORDS = "the log likelihood is not at its maximum: refine the fit"
+_SADDLE_WORDS = (
+    "the log likelihood is not at its maximum: refine the fit; if it is refined, use more n_draws"
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -342,6 +342,7 @@ def test_standard_errors_in_words():
         ("transition", 0, 1, None, None, None, 0.1, 0.03, 0.05, 0.2, ""),
         ("coef", 1, None, "<y>", "x", None, -2.0, np.nan, np.nan, np.nan, "held"),
         ("effect_covariance", None, None, "y", "x", "y: Intercept", 0.3, 0.1, 0.1, 0.7, ""),
+        ("effect_covariance", None, None, "y", "x", "y: x", 0.5, 0.1, 0.3, 0.8, ""),
     ]
     places = ["state", "to_state", "outcome", "term", "other"]
     names = ["parameter", *places, "estimate", "se", "lower", "upper", "note"]
@@ -353,6 +354,7 @@ def test_standard_errors_in_words():
         ["transition: state 0 to 1", "0.1", "0.03", "0.05 to 0.2"],
         ["coef: <y>, x, state 1", "-2", "held"],
         ["effect_covariance: y, x, with y: Intercept", "0.3", "0.1", "0.1 to 0.7"],
+        ["effect_covariance: y, x", "0.5", "0.1", "0.3 to 0.8"],
     ]
 
 

@@ -10,6 +10,8 @@ import pytest
 
 import avem
 from avem.errors import DataError, FileError, ModelError
+from avem.inference.adaptive import Adaptive
+from avem.inference.marginal import uncertainty
 from tests.ssm_panels import (
     ONE,
     TWO,
@@ -145,6 +147,22 @@ def test_standard_errors_are_those_of_the_numerical_curvature(frame, fit):
     np.testing.assert_allclose(table["se"], wanted, rtol=0.05)
     sandwich = fit.standard_errors(kind="sandwich")["se"]
     assert ((sandwich / wanted).between(0.3, 3.0)).all()
+
+
+def test_more_draws_come_closer_to_the_curvature_on_a_grid(fit):
+    grid = fit._marginal
+    few = Adaptive.make(grid.em.kernel.n_effects, n_draws=8)
+    drawn = replace(grid, em=replace(grid.em, method=few))
+    free, exact = fit._curvature.free, fit._curvature.information
+    unit = 1 / np.sqrt(np.diagonal(exact))
+
+    def error(n_draws):
+        away = uncertainty(drawn, free, n_draws).information - exact
+        return np.abs(away * np.outer(unit, unit)).max()
+
+    assert error(256) < 0.1 * error(None)
+    with pytest.raises(ModelError, match="n_draws is 64, but this model has at most three effects"):
+        fit.standard_errors(n_draws=64)
 
 
 def test_intervals_keep_variances_positive(fit):

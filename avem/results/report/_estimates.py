@@ -67,6 +67,7 @@ def _name(row: dict[str, Any]) -> str:
         parts.append(f"state {state}")
     elif not pd.isna(to):
         parts.append(f"state {to}")
-    if not pd.isna(row["other"]):
+    own = (row["term"], f"{row['outcome']}: {row['term']}")  # a variance is with itself
+    if not pd.isna(row["other"]) and row["other"] not in own:
         parts.append(f"with {row['other']}")
     return f"{row['parameter']}: {', '.join(map(str, parts))}" if parts else str(row["parameter"])

@@ -18,6 +18,8 @@ from avem.models.free_parts import Free
 from avem.models.param_info import Params
 from avem.numerics.precision import in_float64
 
+_DRAWS_OF_ALL, _MOST_DRAWS = 1 << 16, 4096
+"""Draws for a curvature, of all subjects together; and the most of each."""
 _FINER = {1: 31, 2: 13, 3: 9}
 """Nodes per effect that tell how good the usual number is."""
 _NOTHING = 1e-7
@@ -114,15 +116,22 @@ def posterior_nodes(at: Marginal, layout: Layout) -> PosteriorNodes:
 
 @in_float64
 def uncertainty(at: Marginal, free: Free, n_draws: int | None = None) -> Curvature:
-    """The curvature of the log likelihood in the free parameters, from so many draws."""
+    """The curvature of the log likelihood in the free parameters.
+
+    Where the effects are integrated by draws, from so many; by default, the fewer subjects there
+    are to average over, the more: the noise of a curvature is much larger than that of a maximum.
+    """
     em = at.em
-    if n_draws is not None:
-        if not (isinstance(em.method, Adaptive) and em.method.by_draws):
-            raise ModelError(
-                f"n_draws is {n_draws}, but this model has at most three effects, which are "
-                "integrated over a grid. Leave it out."
-            )
+    if isinstance(em.method, Adaptive) and em.method.by_draws:
+        if n_draws is None:
+            wanted = 2 ** int(np.ceil(np.log2(_DRAWS_OF_ALL / em.n_subjects)))
+            n_draws = int(np.clip(wanted, len(em.method.points), _MOST_DRAWS))
         em = replace(em, method=Adaptive.make(em.kernel.n_effects, n_draws=n_draws))
+    elif n_draws is not None:
+        raise ModelError(
+            f"n_draws is {n_draws}, but this model has at most three effects, which are "
+            "integrated over a grid. Leave it out."
+        )
     return curvature(em, at.state, free)
 
 

@@ -199,8 +199,9 @@ class HMMFit:
         From the curvature of the marginal log likelihood at the estimates: ``"observed"``
         information, or the ``"sandwich"``, which holds when the model is not quite right. Intervals
         of probabilities and variances are made on the scale of log odds and logarithms. Where there
-        is no standard error, `note` says why. More than three effects are integrated over draws:
-        ``n_draws=4096`` instead of the 256 of the fit takes longer and is less noisy.
+        is no standard error, `note` says why. More than three effects are integrated over draws;
+        with larger ``n_draws`` (a power of 2; by default 256 to 4096 for each subject, fewer in
+        larger panels) this takes longer and is less noisy.
         """
         check_level(level)
         model, table = self.model, self.table()

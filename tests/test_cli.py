@@ -378,7 +378,7 @@ def test_predict_knows_the_data_of_the_fit(fitted, data, tmp_path):
     table = pd.read_csv(tmp_path / "ahead.csv", dtype={"who": str})
     assert table["step"].tolist() == [1, 2] * 6
     frame = pd.read_csv(data, dtype={"who": str}, na_values=["-99", "."])
-    expected = avem.load(fit).with_data(frame).predict(2)
+    expected = avem.load(fit).with_data(frame).predict(horizon=2)
     pd.testing.assert_frame_equal(table, expected, check_dtype=False)
 
 

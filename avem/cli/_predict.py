@@ -45,7 +45,8 @@ def predict(
     with suppress(DataError):  # with its rows back, a fit finds its effects by integration
         fitted = fitted.with_data(data)
     try:
-        table = fitted.predict(horizon, data, future=later, of=of, level=level, effects=effects)
+        options = {"of": of, "level": level, "effects": effects}
+        table = fitted.predict(data, horizon=horizon, future=later, **options)
     except DataError as error:
         if later is not None or "future=" not in str(error):
             raise

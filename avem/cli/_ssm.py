@@ -116,7 +116,7 @@ def _finish(fitted: Any, data: Any, out: Path, horizon: int, future: Any, plots:
     left_out = set() if fitted.model.n_effects else {"effects"}
     if horizon:
         try:
-            tables["forecast"] = fitted.predict(horizon, future=future)
+            tables["forecast"] = fitted.predict(horizon=horizon, future=future)
         except DataError as error:  # of the forecast alone: the fit is as good without it
             typer.echo(f"avem: note: no forecast. {error} Here that is --future FILE.", err=True)
     written += write_tables(tables, out)

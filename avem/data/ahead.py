@@ -34,10 +34,7 @@ def look_ahead(
     """
     is_whole = isinstance(horizon, int | np.integer) and not isinstance(horizon, bool)
     if not (is_whole and horizon >= 1):
-        plain = isinstance(horizon, bool | int | float | str | np.number) or horizon is None
-        came = repr(horizon) if plain else f"a {type(horizon).__name__}"
-        hint = "" if plain else " Rows go to data=: predict(horizon=1, data=rows)."
-        raise DataError(f"horizon is {came}; a whole number of steps, at least 1, is wanted.{hint}")
+        raise DataError(f"horizon is {horizon!r}; a whole number of steps, at least 1, is wanted.")
     lane = np.repeat(np.arange(panel.n_lanes), horizon)
     old: Any = panel.table
     names = [name for name in (panel.subject, panel.sequence) if name is not None]

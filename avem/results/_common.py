@@ -76,6 +76,11 @@ def panel_for(fit: HasSubjects, data: Any) -> Panel:
     """The panel of a user's data, by the columns of the fit; without data, that of the fit."""
     if isinstance(data, Panel):
         return data
+    if isinstance(data, int | np.integer):
+        raise DataError(
+            f"The data are the number {data}; a frame or a Panel is wanted. Steps ahead go by "
+            f"name: predict(horizon={data})."
+        )
     if data is not None:
         names = fit.columns
         return Panel.from_frame(

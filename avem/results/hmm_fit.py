@@ -266,9 +266,9 @@ class HMMFit:
 
     def predict(
         self,
-        horizon: int = 10,
         data: Any = None,
         *,
+        horizon: int = 10,
         future: Any = None,
         of: str = "outcomes",
         level: float = 0.95,

@@ -254,9 +254,9 @@ class SSMFit:
 
     def predict(
         self,
-        horizon: int = 10,
         data: Any = None,
         *,
+        horizon: int = 10,
         future: Any = None,
         of: str = "outcomes",
         level: float = 0.95,

@@ -59,8 +59,3 @@ def test_of_single_rows_nothing_goes_on_by_itself():
 def test_what_is_lacking_is_said(future, words):
     with pytest.raises(DataError, match=words):
         ahead(future)
-
-
-def test_rows_in_place_of_a_horizon():
-    with pytest.raises(DataError, match=r"horizon is a DataFrame; .*data=: predict\(horizon=1"):
-        ahead(None, horizon=ROWS)

@@ -355,10 +355,10 @@ assert "matplotlib.pyplot" not in sys.modules
 
 
 def test_forecast_shows_the_predicted_means_and_chances(fit):
-    table = fit.predict(4, of="states")
+    table = fit.predict(horizon=4, of="states")
     figure = fit.plot.forecast(3, horizon=4, outcome="y2", max_rows=12)
     above, below = figure.axes
-    means = fit.predict(4)
+    means = fit.predict(horizon=4)
     own = means[(means["subject"] == 3) & (means["outcome"] == "y2")]["mean"]
     drawn = [line.get_ydata()[0] for line in above.lines if line.get_gid() == "mean"]
     np.testing.assert_allclose(drawn, own, rtol=1e-9)

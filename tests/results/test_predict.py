@@ -116,7 +116,7 @@ def check_ahead(found, rows, posterior, horizon):
 
 
 def test_predictions_equal_enumeration_over_a_grid_of_the_effect(fit):
-    found = fit.predict(3, level=0.9)
+    found = fit.predict(horizon=3, level=0.9)
     assert list(found) == ["who", "day", "t", "step", "outcome", "mean", "sd", "lower", "upper"]
     assert len(found) == 5 * 3 * 2
     for rows in sequences(SEEN):
@@ -129,7 +129,7 @@ def test_predictions_equal_enumeration_over_a_grid_of_the_effect(fit):
 
 
 def test_new_subjects_are_integrated_and_known_ones_keep_their_posterior(fit):
-    found = fit.predict(2, NEW, level=0.9)
+    found = fit.predict(NEW, horizon=2, level=0.9)
     for rows in sequences(NEW):
         who, day = rows[["who", "day"]].iloc[0]
         source = SEEN if who == "b" else NEW
@@ -138,7 +138,7 @@ def test_new_subjects_are_integrated_and_known_ones_keep_their_posterior(fit):
 
 
 def test_states_ahead(fit):
-    found = fit.predict(3, of="states")
+    found = fit.predict(horizon=3, of="states")
     assert list(found) == ["who", "day", "t", "step", "state", "probability"]
     rows = sequences(SEEN)[0]
     expected = weights(SEEN[SEEN["who"] == "a"]) @ chances_ahead(rows, 2)
@@ -148,7 +148,7 @@ def test_states_ahead(fit):
 
 
 def test_what_is_not_known_of_the_effects_widens_intervals(fit):
-    one, other = fit.predict(2, effects="fitted"), fit.predict(2)
+    one, other = fit.predict(horizon=2, effects="fitted"), fit.predict(horizon=2)
     of_y = one["outcome"] == "y"
     assert other["sd"][of_y].mean() > 1.03 * one["sd"][of_y].mean()
 
@@ -157,19 +157,19 @@ def test_predictions_of_a_fit_without_its_data(fit, tmp_path):
     """From the Gaussian that the file keeps: near what integration says."""
     fit.save(tmp_path / "fit.avem")
     loaded = avem.load(tmp_path / "fit.avem")
-    found, expected = loaded.predict(2, SEEN), fit.predict(2)
+    found, expected = loaded.predict(SEEN, horizon=2), fit.predict(horizon=2)
     np.testing.assert_allclose(found["mean"], expected["mean"], atol=0.4)
-    again = loaded.with_data(SEEN).predict(2)
+    again = loaded.with_data(SEEN).predict(horizon=2)
     pd.testing.assert_frame_equal(again, expected, rtol=1e-6)
 
 
 def test_predictions_come_as_the_data_do(fit):
-    expected = fit.predict(2, NEW)
-    found = fit.predict(2, pl.from_pandas(NEW))
+    expected = fit.predict(NEW, horizon=2)
+    found = fit.predict(pl.from_pandas(NEW), horizon=2)
     assert isinstance(found, pl.DataFrame)
     assert found["who"].dtype == pl.String
     pd.testing.assert_frame_equal(found.to_pandas(), expected, check_dtype=False)
-    again = fit.predict(2, NEW.sort_values(["who", "day", "t"], ascending=False))
+    again = fit.predict(NEW.sort_values(["who", "day", "t"], ascending=False), horizon=2)
     order = ["who", "day", "step", "outcome"]
     same = [table.sort_values(order).reset_index(drop=True) for table in (again, expected)]
     pd.testing.assert_frame_equal(*same, rtol=1e-7)
@@ -181,7 +181,7 @@ def test_one_step_predictions_are_those_of_the_shortened_sequence(fit):
     assert list(found)[:4] == ["y", "y_sd", "y_lower", "y_upper"]
     last = SEEN["t"] == SEEN.groupby(["who", "day"])["t"].transform("max")
     alone = SEEN.groupby(["who", "day"])["t"].transform("size") == 1
-    before = fit.predict(1, SEEN[~last], effects="fitted")
+    before = fit.predict(SEEN[~last], horizon=1, effects="fitted")
     want = before.set_index(["who", "day", "t", "outcome"])
     for row in SEEN.index[last & ~alone]:
         key = tuple(SEEN.loc[row, ["who", "day", "t"]])
@@ -228,8 +228,8 @@ def test_predictions_of_all_kinds_are_those_of_simulation():
     future = pd.DataFrame({"who": np.repeat([0, 1, 2], 2), "t": np.tile([6, 7], 3)})
     future["x"], future["tries"] = rng.normal(size=6), [5, 6] * 3
     with pytest.raises(DataError, match="needs 'x', 'tries' at every step"):
-        fit.predict(2)
-    found = fit.predict(2, future=future)
+        fit.predict(horizon=2)
+    found = fit.predict(horizon=2, future=future)
     own = found[(found["who"] == 1) & (found["step"] == 2)].set_index("outcome")
     m = 200_000
     state = (rng.random(m) < fit.state_probabilities()["state_1"][frame["who"] == 1].iloc[-1]) * 1
@@ -272,18 +272,20 @@ def test_predictions_of_all_kinds_are_those_of_simulation():
 
 def test_what_cannot_be_predicted(fit):
     with pytest.raises(ModelError, match="of is 'rows'; choose one of 'outcomes', 'states'"):
-        fit.predict(2, of="rows")
+        fit.predict(horizon=2, of="rows")
     with pytest.raises(
         ModelError, match="effects is 'drawn'; choose one of 'integrated', 'fitted'"
     ):
-        fit.predict(2, effects="drawn")
+        fit.predict(horizon=2, effects="drawn")
     with pytest.raises(DataError, match="horizon is 0"):
-        fit.predict(0)
+        fit.predict(horizon=0)
+    with pytest.raises(DataError, match=r"the number 3; .* predict\(horizon=3\)"):
+        fit.predict(3)
     lagged = avem.MixedHMM("y ~ lag(y)", 1).fit(SEEN, subject="who", **KEYS)
-    one = lagged.predict(1)
+    one = lagged.predict(horizon=1)
     assert one["mean"].isna().sum() == SEEN.loc[[3], "y"].isna().sum()
     with pytest.raises(ModelError, match="reads y, which is not known at the steps ahead"):
-        lagged.predict(2)
+        lagged.predict(horizon=2)
 
 
 # --- scores ---------------------------------------------------------------------------------------

@@ -267,6 +267,7 @@ class Fitted(NamedTuple):
 
 
 LATER = {
+    "von_mises",
     "student_t",
     "beta",
     "binomial",

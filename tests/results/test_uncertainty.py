@@ -48,6 +48,7 @@ def test_one_state_has_the_textbook_standard_errors():
     assert table.loc["transition", "note"] == ""
 
 
+@pytest.mark.slow
 def test_a_balanced_random_intercept_has_the_anova_standard_error():
     """One state, n subjects x T rows: var(grand mean) = (tau2 + sigma2 / T) / n at the maximum."""
     model = avem.MixedHMM("y ~ 1 + (1 | who)", 1)
@@ -114,6 +115,7 @@ def test_boundaries_and_held_parameters_are_said_in_words(made):
     assert (table.loc[gone, "note"] != "").all()  # never a NaN without a word
 
 
+@pytest.mark.slow
 def test_a_variance_of_nothing_is_on_the_boundary():
     model = avem.MixedHMM("y1 ~ 1 + (1 | subject)", 1)
     y = np.random.default_rng(0).standard_normal((12, 20))

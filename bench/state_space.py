@@ -3,7 +3,8 @@
 p = 4 outcomes, q = 2 states, T = 100. Ours estimates 11 effects of every subject besides; dynamax
 (float32) and statsmodels (its smoother alone, series by series) have one set of matrices for all.
 In dynamax all series then share one recursion of covariances, which is most of the work; with
-matrices of their own every subject needs its own.
+matrices of their own every subject needs its own. Where there is a C++ compiler, ours is a native
+kernel.
 """
 
 from __future__ import annotations

@@ -289,12 +289,9 @@ class Block {
       Flags here = valid(t);
       if (here.none) continue;
       const vec* at = filtered_ + t * kKept;
-      vec known[q], ahead[q], left[q];
+      vec known[q], left[q];
       Square<q> spread;
-      for (int a = 0; a < q; ++a) {
-        known[a] = at[a];
-        ahead[a] = mean[a];
-      }
+      for (int a = 0; a < q; ++a) known[a] = at[a];
       unpack(at + q, spread);
       if (on.none) {
         for (int a = 0; a < q; ++a) mean[a] = known[a];
@@ -311,7 +308,7 @@ class Block {
   // The smoothed moments of a step from those of the next; sums of the lag-one covariances.
   void step_back(int64_t t, const Flags& on, const vec* known, const Square<q>& spread, vec* mean,
                  Square<q>& cov, vec* left) {
-    Square<q> turned, predicted, inverse, gain, change, cross, none = {};
+    Square<q> turned, predicted, inverse, gain, change, cross;
     product(g_, spread, turned);
     symmetric_product(turned, g_, noise_, predicted);
     unpack(filtered_ + (t + 1) * kKept + q + kHalf, inverse);

@@ -104,3 +104,8 @@ def write_dates(ax: Axes) -> None:
     locator = AutoDateLocator(maxticks=7)
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
+def first_outcomes(shown: int, there_are: int) -> str:
+    """For a title, where only the first outcomes are drawn; nothing for one that was chosen."""
+    return f", first {shown} of {there_are} outcomes" if 1 < shown < there_are else ""

@@ -8,7 +8,16 @@ import numpy as np
 
 from avem.inference.apply import state_probabilities
 from avem.results import _hmm_predict as later
-from avem.results._figures import DARK, GREY, Size, new_figure, plain, state_colors, whole_ticks
+from avem.results._figures import (
+    DARK,
+    GREY,
+    Size,
+    first_outcomes,
+    new_figure,
+    plain,
+    state_colors,
+    whole_ticks,
+)
 from avem.results._mixture import Mixture, refuse_custom
 from avem.results._plot_states import label_levels
 from avem.results._predict import Place, levels_of, places
@@ -93,8 +102,7 @@ def ahead_figure(
         row[0].set_ylabel(plain(name))
     grid[-1, 0].set(ylim=(0, 1), yticks=[0, 0.5, 1])
     title = f"Predictions for {n:,} of {panel.n_subjects:,} subject{'s'[: panel.n_subjects != 1]}"
-    if 1 < len(outcomes) < len(every):
-        title += f", first {len(outcomes)} of {len(every)} outcomes"
+    title += first_outcomes(len(outcomes), len(every))
     figure.suptitle(title)
     _legend(figure, colors, 4 if n == 1 else 8)
     return figure

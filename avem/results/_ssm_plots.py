@@ -12,6 +12,7 @@ from avem.results import _ssm_drawing as drawing
 from avem.results._figures import (
     DARK,
     Size,
+    first_outcomes,
     new_figure,
     one_of,
     plain,
@@ -242,7 +243,7 @@ class SSMPlots:
 
     def _of_outcomes(self, outcomes: list[int]) -> str:
         n = len(self._fit.model.outcomes)
-        return f", first {len(outcomes)} of {n} outcomes" if 1 < len(outcomes) < n else ""
+        return first_outcomes(len(outcomes), n)
 
     @staticmethod
     def _share_height(y: np.ndarray, rows: list[np.ndarray]) -> Literal["row", "none"]:

@@ -13,6 +13,7 @@ from avem.errors import ModelError
 from avem.results._figures import (
     DARK,
     Size,
+    first_outcomes,
     new_figure,
     one_of,
     panels,
@@ -98,8 +99,7 @@ class Plots:
             top.set_title(name, fontsize="medium")
             bottom.set_xlabel(plain(time_label, 60))
         title = f"States of {len(tracks):,} of {panel.n_subjects:,} subjects"
-        if 1 < len(outcomes) < len(every):
-            title += f", first {len(outcomes)} of {len(every)} outcomes"
+        title += first_outcomes(len(outcomes), len(every))
         if any(track.along.n_rows > max_rows for track in tracks):
             title += f", first {max_rows:,} rows of each"
         figure.suptitle(title)
@@ -151,8 +151,7 @@ class Plots:
         names = [every[j].name for j in self._outcomes(outcome)[: 2 * _MAX_OUTCOMES]]
         values = {name: np.asarray(found[name], float) for name in names}
         title = f"{kind.capitalize()} pseudo-residuals"
-        if 1 < len(names) < len(every):
-            title += f", first {len(names)} of {len(every)} outcomes"
+        title += first_outcomes(len(names), len(every))
         state = np.asarray(fit.decode())
         return residuals_figure(fit._panel(None), values, title, lags, figsize, state)
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         ZeroInflatedPoisson,
     )
     from avem.inference.stop import Stop
+    from avem.inference.watch import Iteration
     from avem.mixed_hmm import MixedHMM
     from avem.mixed_ssm import MixedSSM
     from avem.models.outcome import outcome
@@ -60,6 +61,7 @@ __all__ = [
     "Gamma",
     "Gaussian",
     "HMMFit",
+    "Iteration",
     "LogNormal",
     "MixedHMM",
     "MixedSSM",
@@ -109,6 +111,7 @@ _HOMES = {
         "ZeroInflatedPoisson",
     ),
     "avem.inference.stop": ("Stop",),
+    "avem.inference.watch": ("Iteration",),
     "avem.mixed_hmm": ("MixedHMM",),
     "avem.mixed_ssm": ("MixedSSM",),
     "avem.models.outcome": ("outcome",),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,12 @@ from avem.inference.asked import Asked
 from avem.inference.check_options import TOL
 from avem.inference.fit_hmm import fit_hmm
 from avem.inference.minibatch import lanes_per_batch
-from avem.inference.watch import Watch
+from avem.inference.watch import Callback, Watch
 from avem.models.checks import check_data
 from avem.models.hmm_model import HMMData, HMMModel, Specification
 from avem.models.outcome import Outcome, outcome
 from avem.models.param_info import check_count, check_seed
-from avem.models.params import check_params, param_info
+from avem.models.params import check_params, param_info, params_out
 from avem.models.simulate import Simulation, simulate
 from avem.results._making import make_fit, start_from
 from avem.results.hmm_fit import HMMFit
@@ -151,6 +152,7 @@ class MixedHMM:
         seed: int = 0,
         plain: bool = False,
         progress: bool | None = None,
+        callback: Callback | None = None,
     ) -> HMMFit:
         """The model fitted to data.
 
@@ -207,6 +209,9 @@ class MixedHMM:
             acceleration, no final E-step.
         progress
             Show progress; by default in a terminal, after two seconds.
+        callback
+            A function that is told of every iteration after the starts (an `Iteration`: number,
+            stage, bound, change, params), to log it or to end the fit there by returning True.
         """
         asked = Asked(
             method=method,
@@ -232,7 +237,7 @@ class MixedHMM:
             _check_structure(start.held["effect_covariance"], model)
         rules = asked.rules(TOL)
         offset = float(model.scaling.log_jacobian(~np.isnan(encoded.y)).sum())
-        with Watch(progress, max_iter, offset) as watch:
+        with Watch(progress, max_iter, offset, callback, partial(params_out, model)) as watch:
             fitted = fit_hmm(
                 model,
                 encoded,

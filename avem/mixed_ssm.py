@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from avem.data.grouping import blank_frame, group_of, read_panel, subject_column
 from avem.errors import ModelError
 from avem.inference.asked import Asked
 from avem.inference.fit_ssm import fit_ssm
-from avem.inference.watch import Watch
+from avem.inference.watch import Callback, Watch
 from avem.models.param_info import check_count, check_seed
 from avem.models.ssm_checks import check_ssm_data
 from avem.models.ssm_model import (
@@ -31,7 +32,7 @@ from avem.models.ssm_model import (
     SSMModel,
     SSMSpecification,
 )
-from avem.models.ssm_params import check_ssm_params, ssm_param_info
+from avem.models.ssm_params import check_ssm_params, ssm_param_info, ssm_params_out
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
 from avem.results._making import make_fit, start_from
 from avem.results.ssm_fit import SSMFit
@@ -147,6 +148,7 @@ class MixedSSM:
         max_radius: float | None = None,
         plain: bool = False,
         progress: bool | None = None,
+        callback: Callback | None = None,
     ) -> SSMFit:
         """The model fitted to data.
 
@@ -195,6 +197,9 @@ class MixedSSM:
             acceleration, no final E-step.
         progress
             Show progress; by default in a terminal, after two seconds.
+        callback
+            A function that is told of every iteration after the starts (an `Iteration`: number,
+            stage, bound, change, params), to log it or to end the fit there by returning True.
         """
         asked = Asked(
             method=method,
@@ -218,7 +223,7 @@ class MixedSSM:
         _check_held(model, start.held)
         rules = asked.rules(_TOL)
         offset = float(model.scaling.log_jacobian(~np.isnan(encoded.y)).sum())
-        with Watch(progress, max_iter, offset) as watch:
+        with Watch(progress, max_iter, offset, callback, partial(ssm_params_out, model)) as watch:
             fitted = fit_ssm(
                 model,
                 encoded,

@@ -37,29 +37,19 @@ def until_still(
 ) -> Timed:
     """Plain iterations until no parameter changes by `tol`: the authors' rule for all but AVEM.
 
-    The library's plain iteration stops on the log likelihood, so it is called for one iteration at
-    a time, with new draws in each where it draws. The time is that of an iteration among others in
-    one call, times their number.
+    Where the method draws, it draws anew in every iteration.
     """
-    options = {"plain": True, "tol": 0.0, **options}
-    fit, params = None, dict(start)
-    number = 0
-    for number in range(1, max_iter + 1):
-        init = params if fit is None else fit
-        fit = model.fit(panel, init=init, max_iter=1, seed=seed % 2**31 + number, **options)
-        change = max(np.abs(fit.params[name] - np.asarray(params[name])).max() for name in params)
-        params = fit.params
-        if number == 1:  # the formulas need not be read again
-            model = avem.MixedHMM.from_spec(model.spec, fit.model)
-        if number > 1 and change < tol:
-            break
-    assert fit is not None
-    few, more = (_seconds(model, panel, start, n, options) for n in (1, 6))
-    return Timed(fit, number, few + (number - 1) * max(more - few, 0.0) / 5)
+    last = dict(start)
 
+    def still(now: avem.Iteration) -> bool:
+        change = max(np.abs(now.params[name] - np.asarray(last[name])).max() for name in last)
+        last.update(now.params)
+        return now.number > 1 and change < tol
 
-def _seconds(model, panel, start, max_iter: int, options: Mapping[str, Any]) -> float:
-    return timed(model, panel, init=start, max_iter=max_iter, **options).seconds
+    options = {"plain": True, "tol": 0.0, "max_iter": max_iter, "init": start, **options}
+    if options.get("method") == "monte_carlo":
+        options["fresh_draws"] = True
+    return timed(model, panel, callback=still, seed=seed % 2**31, **options)
 
 
 def converged(

@@ -181,13 +181,13 @@ def _reduced(
     nobody = tuple(data.layout.split(np.zeros((0, data.layout.n_subjects))))
     runs = []
     for number in range(n_starts):
-        watch.stage(f"start {number + 1}/{n_starts}")
+        watch.stage(f"start {number + 1}/{n_starts}", at_start=True)
         theta = ssm_override(alike, make_ssm_start(alike, same, number, rng), own)
         runs.append(iterate(em, State(theta, nobody), _START_RULES, rng, watch))
         if watch.interrupted:
             break
     best = max(runs, key=lambda run: run.last.bound)
-    watch.stage("subjects alike")
+    watch.stage("subjects alike", at_start=True)
     best = iterate(em, best.state, _REDUCED_RULES, rng, watch)
     return _with_effects(model, best.state.theta), tuple(runs)
 

@@ -14,6 +14,7 @@ from avem.inference.modes import Search, search_modes
 from avem.inference.prior_nodes import PriorNodes
 from avem.inference.refine import renew
 from avem.inference.stop import Stop
+from avem.models.param_info import Params
 
 _NEGLIGIBLE = 1e-7
 """Rise of log p(D, f) by better modes, relative to the bound, that changes no parameter."""
@@ -80,9 +81,9 @@ class Rules:
         return 0.02 if self.lenient and change < 3e-3 else 1e-6
 
 
-Watcher = Callable[[int, float, float], bool]
-"""Called after each iteration with its number, the bound, and the distance from convergence;
-returns whether the user wants to stop."""
+Watcher = Callable[[int, float, float, Params], bool]
+"""Called after each iteration with its number, the bound, the distance from convergence and the new
+theta; returns whether the user wants to stop."""
 
 
 def iterate(
@@ -107,7 +108,7 @@ def _plain(em: EM, start: State, rules: Rules, watch: Watcher) -> Run:
     for number in range(1, rules.max_iter + 1):
         step = em.step(step.state) if number > 1 else step
         change = record.add(step)
-        interrupted = watch(number, step.bound, change)
+        interrupted = watch(number, step.bound, change, step.state.theta)
         if number > 1 and change < rules.tol:
             stop = Stop.CONVERGED
             break
@@ -151,7 +152,7 @@ def _fast(
         if best is None or step.bound > best.bound:
             best = step
         change = max(em.change(step), _ANCHOR_SHARE * em.anchor_change(step))
-        if watch(number, step.bound, change):
+        if watch(number, step.bound, change, step.state.theta):
             return ended(Stop.INTERRUPTED, best, best.state)
         if enough(step):
             return ended(Stop.CONVERGED, step, step.state)
@@ -199,10 +200,10 @@ def _noisy(em: EM, method: PriorNodes, start: State, rules: Rules, watch: Watche
         step = replace(em, method=replace(method, points=method.redraw())).step(state)
         state = step.state
         change = record.add(step)
-        if watch(number, step.bound, change):
+        if watch(number, step.bound, change, step.state.theta):
             stop = Stop.INTERRUPTED
             break
-        if number >= 2 * _NOISY_BLOCK and _hidden_by_noise(record.bounds()):
+        if rules.tol and number >= 2 * _NOISY_BLOCK and _hidden_by_noise(record.bounds()):
             stop = Stop.CONVERGED
             break
     assert step is not None

@@ -74,7 +74,7 @@ def iterate_batches(
                 shares = [_shifted(em, theta, share, shift) for share in shares]
         history.append((float(bounds.sum()), float(logliks.sum())))
         change = float(np.abs(pack_theta(theta) - pack_theta(before)).max())
-        if watch(number, history[-1][0], change) or change < _NEAR:
+        if watch(number, history[-1][0], change, theta) or change < _NEAR:
             break
     rest = replace(rules, max_iter=max(1, rules.max_iter - len(history)))
     run = iterate(em, State(theta, tuple(anchors)), rest, rng, watch)

@@ -47,7 +47,7 @@ def best_start(
     reached: list[_Reached] = []
     failure: AvemError | None = None
     for number in range(n_starts):
-        watch.stage(f"start {number + 1}/{n_starts}")
+        watch.stage(f"start {number + 1}/{n_starts}", at_start=True)
         whole = start(number)
         cut = replace(whole, anchors=tuple(whole.anchors[c] for c in chosen))
         try:

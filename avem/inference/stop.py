@@ -14,7 +14,7 @@ class Stop(Enum):
         "The bound kept falling and the best parameters seen were kept: the model asks more of "
         "the data than they hold. Use fewer states, fewer effects or a simpler formula."
     )
-    INTERRUPTED = "Interrupted by the user; the best parameters so far were kept."
+    INTERRUPTED = "Stopped by the user; the best parameters so far were kept."
 
     def __str__(self) -> str:
         return f"{self.name}: {self.value}"

@@ -6,16 +6,38 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from avem.models.param_info import Params
+
 QUIET_SECONDS = 2.0
 LOG_SECONDS = 5.0
 """Between lines where there is no terminal to draw on."""
+
+
+class Iteration(NamedTuple):
+    """What a `callback` is told of an iteration."""
+
+    number: int
+    """Counted from 1 in each stage."""
+    stage: str
+    """The method's name, or ``"refine"``."""
+    bound: float
+    """What the method maximises, before the iteration's last step."""
+    change: float
+    """How far it is from convergence: what `tol` is compared with."""
+    params: Params
+    """After it, as `fit.params` has them."""
+
+
+Callback = Callable[[Iteration], Any]
+"""Called after every iteration; ends the fit by returning True."""
 
 
 class Watch:
@@ -24,15 +46,24 @@ class Watch:
     Shows nothing for two seconds, then the iteration, the bound and the rate, on stderr; `show`
     None means only where a person is looking (a terminal or a notebook). The first Ctrl-C lets the
     iteration at hand finish and ends the fit with what it has, so no compiled work is torn apart;
-    the second one raises KeyboardInterrupt at once.
+    the second one raises KeyboardInterrupt at once. A `callback` is told of the iterations after
+    the starts, with what `params_out` makes of theta.
     """
 
-    def __init__(self, show: bool | None, max_iter: int, offset: float = 0.0) -> None:
+    def __init__(
+        self,
+        show: bool | None,
+        max_iter: int,
+        offset: float = 0.0,
+        callback: Callback | None = None,
+        params_out: Callable[[Params], Params] = dict,
+    ) -> None:
         self._show = somebody_looks() if show is None else show
         self._max_iter = max_iter
         self._offset = offset  # from the bound of standardised data to that of the user's
         self._began = time.perf_counter()
-        self._stage = "starts"
+        self._stage, self._at_start = "starts", True
+        self._callback, self._params_out = callback, params_out
         self._bar: Progress | None = None
         self._logged = -float("inf")
         self._previous: Any = None
@@ -64,12 +95,16 @@ class Watch:
         if self._bar is not None:
             self._bar.stop()
 
-    def stage(self, name: str) -> None:
-        """Name what is going on now."""
-        self._stage = name
+    def stage(self, name: str, at_start: bool = False) -> None:
+        """Name what is going on now; `at_start`: on the way to where the fit begins."""
+        self._stage, self._at_start = name, at_start
 
-    def __call__(self, iteration: int, bound: float, change: float) -> bool:
+    def __call__(self, iteration: int, bound: float, change: float, theta: Params) -> bool:
         """One more iteration is done; whether the user has asked to stop."""
+        if self._callback is not None and not self._at_start:
+            bound_of_user, params = bound + self._offset, self._params_out(theta)
+            told = Iteration(iteration, self._stage, bound_of_user, change, params)
+            self.interrupted |= bool(self._callback(told))
         if self._show and time.perf_counter() - self._began >= QUIET_SECONDS:
             draw = self._draw if somebody_looks() else self._log
             draw(iteration, bound + self._offset, change)

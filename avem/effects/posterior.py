@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
+from avem import native
 from avem.effects.quadratic import Quadratic
-from avem.numerics.linalg import inverse_and_logdet
+from avem.numerics.linalg import UNROLL, inverse_and_logdet
 
 
 class GaussianQ(NamedTuple):
@@ -25,17 +27,38 @@ class GaussianQ(NamedTuple):
         """E_q[f f'] = Omega + nu nu'."""
         return self.covariance + self.mean[:, None] * self.mean[None]
 
+    def total_second_moment(self, real: Bool[Array, " subject"]) -> Float[Array, "effect effect"]:
+        """Its sum over the real subjects; as a product, which XLA does faster than sums."""
+        d, n = self.mean.shape
+        weight = real.astype(self.mean.dtype)
+        spread = (self.covariance.reshape(d * d, n) @ weight).reshape(d, d)
+        return spread + (self.mean * weight) @ self.mean.T
+
 
 def update_from_quadratic(
     sigma: Float[Array, "effect effect"],
     quadratic: Quadratic,
-) -> GaussianQ:
+    anchor: Float[Array, "effect subject"],
+) -> tuple[GaussianQ, Float[Array, " subject"]]:
     """The q_i that maximises the anchored bound when E[log p(D, U | f)] = h'f - f'Lambda f / 2.
 
     This is the paper's closed form (Section 4.5) for any Gaussian emission: Omega = (Sigma^-1 +
-    Lambda)^-1 and nu = Omega h.
+    Lambda)^-1 and nu = Omega h. With it, E_q Q(f) - Q(anchor).
     """
     prior, prior_logdet = inverse_and_logdet(sigma[:, :, None])
+    target = native.find("posterior") if len(sigma) > UNROLL else None
+    if target is not None:
+        q, height = update_by_native(target, prior[..., 0], prior_logdet[0], quadratic)
+    else:
+        q, height = update_by_arrays(prior, prior_logdet, quadratic)
+    # Q is 0 at its origin.
+    return q, height if anchor is quadratic.origin else height - quadratic.value(anchor, None)
+
+
+def update_by_arrays(
+    prior: Float[Array, "effect effect 1"], prior_logdet: Float[Array, " 1"], quadratic: Quadratic
+) -> tuple[GaussianQ, Float[Array, " subject"]]:
+    """q_i from the prior's precision, and E_q Q(f)."""
     covariance, precision_logdet = inverse_and_logdet(prior + quadratic.curvature)
     if quadratic.origin is None:
         mean = (covariance * quadratic.linear[None]).sum(1)
@@ -43,18 +66,23 @@ def update_from_quadratic(
         pull = quadratic.linear - (prior * quadratic.origin[None]).sum(1)
         mean = quadratic.origin + (covariance * pull[None]).sum(1)
     distance = divergence(prior, prior_logdet, mean, covariance, precision_logdet)
-    return GaussianQ(mean, covariance, distance)
+    return GaussianQ(mean, covariance, distance), quadratic.value(mean, covariance)
 
 
-def expected_quadratic_gain(
-    quadratic: Quadratic, q: GaussianQ, anchor: Float[Array, "effect subject"]
-) -> Float[Array, " subject"]:
-    """E_q Q(f) - Q(anchor)."""
-    there, here = quadratic.away(q.mean), quadratic.away(anchor)
-    second = q.covariance + there[:, None] * there[None] - here[:, None] * here[None]
-    return (quadratic.linear * (q.mean - anchor)).sum(0) - 0.5 * (quadratic.curvature * second).sum(
-        (0, 1)
-    )
+def update_by_native(
+    target: str,
+    prior: Float[Array, "effect effect"],
+    prior_logdet: Float[Array, ""],
+    quadratic: Quadratic,
+) -> tuple[GaussianQ, Float[Array, " subject"]]:
+    """The same by the kernel in ``native/posterior.cc``."""
+    curvature, linear = quadratic.curvature, quadratic.linear
+    origin = jnp.zeros_like(linear) if quadratic.origin is None else quadratic.origin
+    shapes = (linear.shape, curvature.shape, linear.shape[1:], linear.shape[1:])
+    results = [jax.ShapeDtypeStruct(shape, linear.dtype) for shape in shapes]
+    call = jax.ffi.ffi_call(target, results, vmap_method="expand_dims")
+    *q, height = call(prior, prior_logdet, curvature, linear, origin)
+    return GaussianQ(*q), height
 
 
 _STILL = 1e-9

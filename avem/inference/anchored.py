@@ -17,7 +17,6 @@ from jax import Array
 from avem.data._layout import Chunk
 from avem.effects.posterior import (
     GaussianQ,
-    expected_quadratic_gain,
     update_by_newton,
     update_from_quadratic,
 )
@@ -96,7 +95,7 @@ def anchored_pass(
     totals = Totals(
         model=kernel.sums(local, q.mean, q.covariance, chunk),
         effect_mean=jnp.where(chunk.real, q.mean, 0.0).sum(-1),
-        effect_second=jnp.where(chunk.real, q.second_moment(), 0.0).sum(-1),
+        effect_second=q.total_second_moment(chunk.real),
     )
     kept = KeptAnchored(q.mean, q.covariance, kernel.needed_by_newton(local))
     return Pass(
@@ -132,10 +131,9 @@ def update_q(
     sigma = theta["effect_covariance"]
     quadratic = kernel.quadratic(theta, local)
     if kernel.closed_form and cov is None:
-        q = update_from_quadratic(sigma, quadratic)
-        return q, expected_quadratic_gain(quadratic, q, anchor)
+        return update_from_quadratic(sigma, quadratic, anchor)
     if kernel.closed_form:
-        q = update_from_quadratic(sigma, quadratic)
+        q, _ = update_from_quadratic(sigma, quadratic, anchor)
     else:
         q = update_by_newton(
             sigma,

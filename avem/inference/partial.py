@@ -177,7 +177,8 @@ class _Averaged:
             precision, linear = jax.vmap(lambda own: own.about_zero())(quadratic)
             cross = (precision[:, a[:, None], b] * self.at_b[:, None]).sum(2)
             linear = (linear[:, a] - cross).sum(0) - pull
-            q = update_from_quadratic(sigma, Quadratic(precision.sum(0)[a[:, None], a], linear))
+            total = Quadratic(precision.sum(0)[a[:, None], a], linear)
+            q, _ = update_from_quadratic(sigma, total, anchor[a])
         else:
 
             def terms(mean: Array, cov: Array | None) -> EffectTerms:

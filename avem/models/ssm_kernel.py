@@ -200,7 +200,9 @@ class SSMKernel:
         w, s = self.regressors(chunk)
         matrix = self.outcome_matrix(theta, f)
         seen = self.seen(chunk)
-        y = chunk.y - jnp.einsum("jan,tan->tjn", matrix[:, q:], w)
+        y = chunk.y
+        if self.w_cols:
+            y = jnp.where(seen, y - jnp.einsum("jan,tan->tjn", matrix[:, q:], w), 0.0)
         noise = theta["noise_covariance"][:, 0]
         more = None
         if cov is not None:
@@ -214,7 +216,7 @@ class SSMKernel:
                 loading=matrix[:, :q],
                 noise=noise,
             ),
-            y=jnp.where(seen, y, 0.0),
+            y=y,
             seen=seen,
             valid=chunk.valid,
             drive=jnp.einsum("as,tsn->tan", theta["drive"], s) if self.drive_cols else None,

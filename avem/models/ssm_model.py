@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from os import cpu_count
 from typing import NamedTuple
 
 import jax
@@ -18,8 +19,9 @@ from avem.models.scaling import Scaling, spread
 from avem.models.ssm_kernel import SSMKernel
 from avem.numerics.precision import in_float64
 
-_LANES_ON_CPU = 256
-"""Chunks that stay in a core's cache; an accelerator wants all lanes at once."""
+_LANES_ON_CPU = (128, 1024)
+"""Few enough to stay in a core's cache, enough to be worth a call; one chunk per core in between.
+An accelerator wants all lanes at once."""
 _LANES_ELSEWHERE = 1 << 20
 _BEYOND = 1e3
 RANDOM = ("transition", "loading")
@@ -218,8 +220,10 @@ class SSMModel:
         y, a = self.scaling.data_in(data.Y, data.A)
         beyond = runaway(panel, y)
         y[beyond] = np.nan
-        on_cpu = jax.default_backend() == "cpu"
-        layout = build_layout(panel, _LANES_ON_CPU if on_cpu else _LANES_ELSEWHERE)
+        lanes = _LANES_ELSEWHERE
+        if jax.default_backend() == "cpu":
+            lanes = int(np.clip(-(-panel.n_lanes // (cpu_count() or 1)), *_LANES_ON_CPU))
+        layout = build_layout(panel, lanes)
         observed = ~np.isnan(y)
         groups = seen_together(observed)
         masks = observed[:, [group[0] for group in groups]]

@@ -24,4 +24,10 @@ struct Batched {
   const T* at(int64_t batch) const {
     return static_cast<const T*>(data) + (batches == 1 ? 0 : batch * stride);
   }
+
+  // A result to be written.
+  template <typename T>
+  T* into(int64_t batch) const {
+    return const_cast<T*>(at<T>(batch));
+  }
 };

@@ -85,7 +85,13 @@ class LogProduct {
   }
 
   // `factor` in some lanes only.
-  void times(vec factor, mask here) { times(where(here, factor, all(1.0))); }
+  void times(vec factor, const Flags& here) {
+    times(here.every ? factor : where(here.here, factor, all(1.0)));
+  }
+
+  void times_many(vec factor, int64_t count) {
+    for (int l = 0; l < kLanes; ++l) sum_[l] += double(count) * std::log(factor[l]);
+  }
 
   vec sum() {
     take();

@@ -23,8 +23,7 @@ ffi::Error Moments(ffi::AnyBuffer start_mean, ffi::AnyBuffer start_cov, ffi::Any
     Inputs in = {lanes(m0, b), lanes(p0, b), lanes(g, b), lanes(noise_x, b), lanes(h, b),
                  lanes(r, b),  lanes(ys, b), lanes(u, b), lanes(ws, b),      lanes(ss, b),
                  flags.at<uint8_t>(b), there.at<uint8_t>(b)};
-    double* into = const_cast<double*>(result.at<double>(b));
-    all_moments<STATES>(shape, in, into);
+    all_moments<STATES>(shape, in, result.into<double>(b));
   }
   return ffi::Error::Success();
 }

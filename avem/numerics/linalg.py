@@ -1,7 +1,7 @@
 """Many small symmetric matrices at once, the batch on the last axis.
 
 LAPACK takes about a microsecond for each small matrix; unrolled loops over the entries, vectorised
-over the batch, take a few nanoseconds. Above `_UNROLL` rows the code would be long to compile, and
+over the batch, take a few nanoseconds. Above `UNROLL` rows the code would be long to compile, and
 loops that stay loops take over.
 """
 
@@ -16,14 +16,15 @@ from jaxtyping import Float
 from avem import native
 from avem.numerics.matrices import Unrolled
 
-_UNROLL = 6
+UNROLL = 6
+"""Up to this size, matrices are written out entry by entry."""
 
 
 def inverse_and_logdet(
     matrix: Float[Array, "d d batch"],
 ) -> tuple[Float[Array, "d d batch"], Float[Array, " batch"]]:
     """Inverse and log determinant of every positive definite matrix of the batch."""
-    if matrix.shape[0] > _UNROLL:
+    if matrix.shape[0] > UNROLL:
         target = native.find("inverse")
         if target is not None:
             return inverse_by_native(target, matrix)
@@ -46,7 +47,7 @@ def inverse_by_native(
 
 def cholesky(matrix: Float[Array, "d d batch"]) -> Float[Array, "d d batch"]:
     """Lower Cholesky factor of every positive definite matrix of the batch."""
-    if matrix.shape[0] > _UNROLL:
+    if matrix.shape[0] > UNROLL:
         return _looped_cholesky(matrix)
     return _entries(matrix).cholesky().unpack()
 

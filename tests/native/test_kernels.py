@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from avem import native
+from avem.effects.posterior import update_by_arrays, update_by_native
+from avem.effects.quadratic import Quadratic
 from avem.local import kalman
 from avem.models.ssm_kernel import SSMKernel
 from avem.models.ssm_moments import by_native, by_scan
@@ -121,6 +123,35 @@ def test_inverse_and_log_determinant(d, n):
     np.testing.assert_allclose(logdets[1], logdet + d * np.log(2), rtol=1e-12)
 
 
+@pytest.mark.parametrize(("d", "n", "has_origin"), [(2, 3, True), (11, 8, True), (7, 21, False)])
+def test_posterior_of_a_quadratic(d, n, has_origin):
+    rng = np.random.default_rng(d)
+    roots = rng.normal(size=(n + 1, d, 2 * d))
+    squares = jnp.asarray(np.moveaxis(roots @ np.swapaxes(roots, 1, 2), 0, -1))
+    prior, quadratic = (
+        squares[..., :1],
+        Quadratic(squares[..., 1:], jnp.asarray(rng.normal(size=(d, n)))),
+    )
+    if has_origin:
+        quadratic = quadratic._replace(origin=jnp.asarray(rng.normal(size=(d, n))))
+    logdet = -jnp.linalg.slogdet(prior[..., 0])[1]
+    target = native.find("posterior")
+
+    def agree(found, expected):
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+
+    expected = update_by_arrays(prior, logdet[None], quadratic)
+    agree(update_by_native(target, prior[..., 0], logdet, quadratic), expected)
+    # Under vmap, with what is shared and what is not.
+    several = jax.vmap(
+        lambda linear: update_by_native(
+            target, prior[..., 0], logdet, quadratic._replace(linear=linear)
+        )
+    )(jnp.stack([quadratic.linear + 1.0, quadratic.linear]))
+    agree(jax.tree.map(lambda leaf: leaf[1], several), expected)
+
+
 def test_a_matrix_that_is_not_positive_definite_has_no_inverse():
     batch = jnp.stack([jnp.eye(8), jnp.eye(8).at[0, 0].set(-1.0).at[1, 1].set(-1.0)], axis=-1)
     inverse, logdet = inverse_by_native(native.find("inverse"), batch)
@@ -146,3 +177,14 @@ def test_a_source_that_does_not_compile_is_not_used(monkeypatch, tmp_path):
 def test_it_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("AVEM_NATIVE", "0")
     assert native.find("inverse") is None
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_moments_where_the_covariances_settle(gaps):
+    """Long stretches without gaps: covariances stop changing, and start again after a gap."""
+    kernel, problem, w, s = made(2, APART, 1, 1, [150] * 9 + [90] if gaps else [150] * 9, 0.0, 11)
+    if gaps:
+        seen = np.array(problem.seen)
+        seen[70:72, [0, 2], 3] = seen[100, 1, 5] = False
+        problem = problem._replace(seen=jnp.asarray(seen))
+    agree(kernel, problem, w, s)

@@ -67,7 +67,7 @@ def agreement(table: pd.DataFrame, by: Sequence[str] = ("measure",)) -> pd.DataF
                 f"beyond {_DISAGREES}": int((z.abs() > _DISAGREES).sum()),
                 "largest difference in standard errors": z.abs().max(),
                 "mean difference in standard errors": z.mean(),
-                "ours over authors', mean": (own["ours"] / own["authors'"]).mean(),
+                "ours over authors', median": (own["ours"] / own["authors'"]).median(),
             }
         )
     return pd.DataFrame(rows)

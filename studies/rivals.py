@@ -10,6 +10,8 @@ import pandas as pd
 from studies.compare import agreement, authors, beside, spread
 from studies.study import Tables
 
+_RUN_AWAY = 10
+
 
 def options_of(method: str) -> dict[str, Any]:
     """What `fit` is told for AVEM, QEM-7 (nodes per effect) or MCEM-50 (draws)."""
@@ -45,6 +47,10 @@ def tables(
         found["agreement_by_measure"] = agreement(both)
         found["beside_the_authors"] = both
         found["paper_protocol_means"] = spread(by["paper"], keys, [*measures, "iterations"])
+    away = frame[frame["tau2_est"] > _RUN_AWAY * frame["tau2"]]
+    if len(away):
+        counts = away.groupby(["protocol", *keys], sort=False).size()
+        found["run_away"] = counts.rename("fits").reset_index()
     if "converged" in by:
         columns = [*measures, "below_exact", "iterations"]
         found["converged_means"] = spread(by["converged"], keys, columns, endings=True)
@@ -73,6 +79,14 @@ def reading(tables: Tables, measures: Sequence[str]) -> str:
             f"{worst['largest difference in standard errors']:.1f} ({worst['method']})."
         )
         said.append(_best(tables["paper_protocol_means"], measures, "Paper protocol"))
+    if "run_away" in tables:
+        fits = tables["run_away"].groupby(["protocol", "method"], sort=False)["fits"].sum()
+        parts = [f"{n} by {method} ({protocol})" for (protocol, method), n in fits.items()]
+        said.append(
+            f"Fits whose variance of the effects ends at more than {_RUN_AWAY} times the true one: "
+            f"{', '.join(parts)}. A few nodes of the prior, spread ever wider, let it run away; "
+            "means over replicates are then means of such a fit."
+        )
     if "converged_means" in tables:
         means = tables["converged_means"]
         said.append(_best(means[means["method"] != "exact"], measures, "Converged"))

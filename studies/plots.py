@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 WORDS = {
     "mu_rmse": "RMSE of mu",
@@ -55,7 +56,7 @@ def lines_by_panel(
                     ax.plot(known[x], known[measure], "x", color=colour, ms=5)
             _label(ax, r, c, len(rows), f"{across} {value}", x, words)
         if "seconds" in measure:
-            axes[r, 0].set_yscale("log")
+            _logarithmic(axes[r, 0])
         else:
             axes[r, 0].set_ylim(bottom=0)
     _legend(figure, axes[0, 0])
@@ -95,7 +96,7 @@ def bars_by_panel(
                 known = known.set_index("method")["median"].reindex(methods)
                 ax.plot(range(len(methods)), known, "kx", ms=4)
             if "seconds" in measure:
-                ax.set_yscale("log")
+                _logarithmic(ax)
             ax.set_xticks(range(len(methods)), methods, rotation=90, fontsize=7)
             title = ", ".join(f"{k}={v}" for k, v in zip(keys, values, strict=True))
             _label(ax, r, c, len(rows), title, "", words)
@@ -117,6 +118,14 @@ def _label(ax, row: int, column: int, n_rows: int, title: str, x: str, y: str) -
     if column == 0:
         ax.set_ylabel(y, fontsize=8)
     ax.tick_params(labelsize=7)
+
+
+def _logarithmic(ax) -> None:
+    """Seconds, with as few labels as a small panel can hold."""
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _legend(figure: Figure, ax) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -180,7 +181,7 @@ def figure(frame: pd.DataFrame) -> Figure:
     lengths = np.array(sorted(frame["T"].unique()), float)
     frame = frame[frame["tau2"] > COLLAPSED]
     for ax, (name, words) in zip(axes, QUANTITIES.items(), strict=True):
-        means = frame.groupby(["outcome", "parameters", "T"], sort=False)[name].mean()
+        means = frame.groupby(["outcome", "parameters", "T"], sort=False)[name].mean().sort_index()
         for outcome, colour in (("Gaussian", "C0"), ("Bernoulli", "C1")):
             for parameters, style in (("true", "o-"), ("estimated", "s--")):
                 if (outcome, parameters) not in means.index.droplevel("T"):
@@ -192,7 +193,7 @@ def figure(frame: pd.DataFrame) -> Figure:
         ax.set(xscale="log", yscale="log", xlabel="T")
         ax.set_xticks(lengths, [f"{T:.0f}" for T in lengths])
         ax.set_xticks([], minor=True)
-        ax.set_title(words.replace(": ", ":\n"), fontsize=6)
+        ax.set_title(fill(words.replace(": ", ":\n"), 38, replace_whitespace=False), fontsize=6)
     axes[0].legend(fontsize=6)
     return drawn
 

@@ -213,7 +213,18 @@ class Block {
     } else if (z_.cell == nullptr) {
       for (int i = 0; i < kPairs; ++i) sums_[i] += pairs[i];
     } else {
-      const int32_t* of = z_.cell + t * z_.lanes + lane_;
+      add_to_cells(z_.cell + t * z_.lanes + lane_, pairs);
+    }
+  }
+
+  // `of` is the cell of each lane; what is no cell is left out.
+  void add_to_cells(const int32_t* of, const vec* pairs) {
+    if (z_.cells < kLanes) {  // cell by cell
+      mask own = mask{} - 1;
+      for (int l = 0; l < count_; ++l) own[l] = of[l];
+      for (int64_t c = 0; c < z_.cells; ++c)
+        for (int i = 0; i < kPairs; ++i) sums_[c * kPairs + i] += where(own == c, pairs[i]);
+    } else {  // lane by lane
       for (int l = 0; l < count_; ++l) {
         if (of[l] < 0 || of[l] >= z_.cells) continue;
         vec* sums = sums_ + of[l] * kPairs;

@@ -9,14 +9,18 @@ from scipy.stats import multivariate_normal
 
 
 def enumerate_paths(initial, transition, table):
-    """All paths of one sequence, and log p(D, U) of each, from a (time, state) table."""
+    """All paths of one sequence, and log p(D, U) of each, from a (time, state) table.
+
+    `transition` may have an axis of time in front: entry t moves from t-1 to t.
+    """
     n_times, n_states = table.shape
     paths = np.array(list(product(range(n_states), repeat=n_times)))
     with np.errstate(divide="ignore"):
-        log_initial, log_transition = np.log(initial), np.log(transition)
+        log_initial = np.log(initial)
+        log_transition = np.broadcast_to(np.log(transition), (n_times, n_states, n_states))
     joint = log_initial[paths[:, 0]] + table[0, paths[:, 0]]
     for t in range(1, n_times):
-        joint = joint + log_transition[paths[:, t - 1], paths[:, t]] + table[t, paths[:, t]]
+        joint = joint + log_transition[t, paths[:, t - 1], paths[:, t]] + table[t, paths[:, t]]
     return paths, joint
 
 

@@ -22,6 +22,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
+from avem.local import hmm_native
+
 
 class Posterior(NamedTuple):
     """What forward-backward knows of the chains of all lanes."""
@@ -108,8 +110,24 @@ def smooth(
 
     ``transition`` is one matrix, one per lane (last axis), or one per step and lane: entry t moves
     from t-1 to t. ``form`` is ``"scaled"`` or ``"log"``; they agree wherever the scaled one does
-    not underflow.
+    not underflow. The scaled one has no derivatives where a native kernel computes it.
     """
+    table, steps = jnp.asarray(table), Steps() if steps is None else steps
+    target = hmm_native.target_for(table) if form == "scaled" else None
+    if target is None:
+        return smooth_by_scan(initial, transition, table, valid, form, steps)
+    return Posterior(*hmm_native.smooth(target, initial, transition, table, valid, *steps))
+
+
+def smooth_by_scan(
+    initial: Float[Array, "state *lane"],
+    transition: Float[Array, "*time state state *lane"],
+    table: Float[Array, "time state lane"],
+    valid: Bool[Array, "time lane"],
+    form: str = "scaled",
+    steps: Steps | None = None,
+) -> Posterior:
+    """The definition of `smooth`."""
     algebra = _ALGEBRAS[form]
     steps = Steps() if steps is None else steps
     n_states, n_lanes = table.shape[1:]

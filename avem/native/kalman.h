@@ -9,16 +9,6 @@
 
 #include "lanes.h"
 
-// A number of every lane at `row`; an array with one lane is shared by all.
-struct Lanes {
-  const double* at;
-  int64_t n;
-
-  vec load(int64_t row, int64_t lane, int count) const {
-    return n == 1 ? all(at[row]) : ::load(at + row * n + lane, count);
-  }
-};
-
 struct Shape {
   int64_t times, p, w, s, groups, lanes;
   bool driven;

@@ -36,6 +36,16 @@ inline void store(double* at, vec values, int count) {
   }
 }
 
+// A number of every lane at `row`; an array with one lane is shared by all.
+struct Lanes {
+  const double* at;
+  int64_t n;
+
+  vec load(int64_t row, int64_t lane, int count) const {
+    return n == 1 ? all(at[row]) : ::load(at + row * n + lane, count);
+  }
+};
+
 // Which of eight flags are set; `every` and `none` let a caller skip the blending.
 struct Flags {
   mask here;

@@ -24,12 +24,18 @@ def random_problem(seed=0, lengths=LENGTHS, n_states=N_STATES, spread=2.0):
     return rng.dirichlet(np.ones(n_states)), transition, table, valid
 
 
+FORMS = ["scaled", "log", "scan"]
+"""The scan is the scaled form without a native kernel."""
+
+
 @in_float64
-def smooth(*args, **kwargs):
-    return jax.tree.map(np.asarray, hmm.smooth(*args, **kwargs))
+def smooth(initial, transition, table, valid, form="scaled", steps=None):
+    function = hmm.smooth_by_scan if form == "scan" else hmm.smooth
+    form = "log" if form == "log" else "scaled"
+    return jax.tree.map(np.asarray, function(initial, transition, table, valid, form, steps))
 
 
-@pytest.mark.parametrize("form", ["scaled", "log"])
+@pytest.mark.parametrize("form", FORMS)
 def test_smooth_equals_enumeration(form):
     initial, transition, table, valid = random_problem()
     posterior = smooth(initial, transition, table, valid, form)
@@ -48,7 +54,27 @@ def test_smooth_equals_enumeration(form):
     assert (posterior.state[~valid[:, None] & np.ones_like(table, bool)] == 0).all()
 
 
-@pytest.mark.parametrize("form", ["scaled", "log"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("n_cells", [2, 0])
+def test_smooth_with_transitions_of_every_step_equals_enumeration(form, n_cells):
+    initial, _, table, valid = random_problem(seed=4, lengths=(4, 1, 3))
+    rng = np.random.default_rng(4)
+    transition = np.moveaxis(rng.dirichlet(np.ones(N_STATES), size=(4, 3, N_STATES)), 1, -1)
+    cell = rng.integers(0, 2, size=(4, 3)).astype(np.int32) if n_cells else None
+    posterior = smooth(initial, transition, table, valid, form, hmm.Steps(cell, n_cells))
+    for lane, length in enumerate((4, 1, 3)):
+        moves = transition[:length, :, :, lane]
+        paths, joint = enumerate_paths(initial, moves, table[:length, :, lane])
+        weight = np.exp(joint - log_sum(joint))
+        np.testing.assert_allclose(posterior.loglik[lane], log_sum(joint), rtol=1e-12, atol=1e-14)
+        pair = np.zeros_like(posterior.pair[..., lane])
+        for t in range(1, length):
+            into = pair[t if cell is None else cell[t, lane]]
+            np.add.at(into, (paths[:, t - 1], paths[:, t]), weight)
+        np.testing.assert_allclose(posterior.pair[..., lane], pair, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_impossible_moves_stay_impossible(form):
     _, _, table, valid = random_problem()
     left_to_right = np.array([[0.6, 0.4, 0.0], [0.0, 0.7, 0.3], [0.0, 0.0, 1.0]])
@@ -78,7 +104,7 @@ def test_log_form_survives_what_the_scaled_one_cannot():
     np.testing.assert_allclose(posterior.state.sum(1), 1.0, rtol=1e-12)
 
 
-@pytest.mark.parametrize("form", ["scaled", "log"])
+@pytest.mark.parametrize("form", FORMS)
 def test_extra_padding_changes_no_bit(form):
     initial, transition, table, valid = random_problem(seed=2)
     plain = smooth(initial, transition, table, valid, form)

@@ -86,8 +86,7 @@ def by_native(
         drive,
         w,
         s,
-        group_of=kernel.group_of.astype(np.int64),
-        n_groups=np.int64(n_groups),
+        kernel.group_of.astype(np.int32),
     )
     parts = jnp.split(rows, ends[:-1], axis=0)
     return Moments(*(part.reshape(*shape, n) for part, shape in zip(parts, shapes, strict=True)))

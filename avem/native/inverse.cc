@@ -1,29 +1,24 @@
 // Inverse and log determinant of many symmetric matrices, the batch on the last axis.
 #include "inverse.h"
 
-#include "arguments.h"
+#include "call.h"
 
-namespace {
-
-ffi::Error Inverse(ffi::AnyBuffer matrix, ffi::Result<ffi::AnyBuffer> inverse,
-                   ffi::Result<ffi::AnyBuffer> logdet) {
-  Batched given(matrix, 3), out(*inverse, 3), logs(*logdet, 1);
-  int64_t d = given.dims[0], n = given.dims[2];
+extern "C" XLA_FFI_Error* avem_inverse(XLA_FFI_CallFrame* frame) {
+  Call call(frame);
+  if (call.is_question()) return nullptr;
+  if (!call.has(1, 2)) return call.wrong_shapes();
+  Array matrix = call.argument(3), inverse = call.result(3), logdet = call.result(1);
+  if (!call.sound()) return call.wrong_shapes();
+  const int64_t d = matrix.dims[0], n = matrix.dims[2];
   Room room(d * d + d);
   vec *a = room.get(), *over = a + d * d;
-  for (int64_t b = 0; b < given.batches; ++b) {
+  for (int64_t b = 0; b < logdet.batches; ++b) {
     for (int64_t lane = 0; lane < n; lane += kLanes) {
-      int count = n - lane < kLanes ? int(n - lane) : kLanes;
-      for (int64_t i = 0; i < d * d; ++i) a[i] = load(given.at<double>(b) + i * n + lane, count);
-      store(logs.into<double>(b) + lane, invert_in(a, d, over), count);
-      for (int64_t i = 0; i < d * d; ++i) store(out.into<double>(b) + i * n + lane, a[i], count);
+      const int count = n - lane < kLanes ? int(n - lane) : kLanes;
+      for (int64_t i = 0; i < d * d; ++i) a[i] = load(matrix.at(b) + i * n + lane, count);
+      store(logdet.at(b) + lane, invert_in(a, d, over), count);
+      for (int64_t i = 0; i < d * d; ++i) store(inverse.at(b) + i * n + lane, a[i], count);
     }
   }
-  return ffi::Error::Success();
+  return nullptr;
 }
-
-}  // namespace
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    avem_inverse, Inverse,
-    ffi::Ffi::Bind().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>());

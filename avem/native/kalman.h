@@ -12,7 +12,7 @@
 struct Shape {
   int64_t times, p, w, s, groups, lanes;
   bool driven;
-  const int64_t* group_of;  // of each outcome
+  const int32_t* group_of;  // of each outcome
 
   // The first outcome of a group.
   int64_t leader(int64_t group) const {

@@ -1,5 +1,5 @@
 // The Gaussian q of every subject from a quadratic log likelihood, as `effects/posterior.py` defines it.
-#include "arguments.h"
+#include "call.h"
 #include "inverse.h"
 
 namespace {
@@ -18,22 +18,24 @@ vec dot(const vec* a, const vec* b, int64_t d) {
   return total;
 }
 
-ffi::Error Posterior(ffi::AnyBuffer prior, ffi::AnyBuffer prior_logdet, ffi::AnyBuffer curvature,
-                     ffi::AnyBuffer linear, ffi::AnyBuffer origin, ffi::Result<ffi::AnyBuffer> mean,
-                     ffi::Result<ffi::AnyBuffer> covariance, ffi::Result<ffi::AnyBuffer> divergence,
-                     ffi::Result<ffi::AnyBuffer> height) {
-  Batched priors(prior, 2), logdets(prior_logdet, 0), curvatures(curvature, 3), linears(linear, 2),
-      origins(origin, 2), means(*mean, 2), covariances(*covariance, 3), divergences(*divergence, 1),
-      heights(*height, 1);
-  int64_t d = linears.dims[0], n = linears.dims[1];
+}  // namespace
+
+extern "C" XLA_FFI_Error* avem_posterior(XLA_FFI_CallFrame* frame) {
+  Call call(frame);
+  if (call.is_question()) return nullptr;
+  if (!call.has(5, 4)) return call.wrong_shapes();
+  Array prior = call.argument(2), prior_logdet = call.argument(0), curvature = call.argument(3),
+        linear = call.argument(2), origin = call.argument(2);
+  Array mean = call.result(2), covariance = call.result(3), divergence = call.result(1), height = call.result(1);
+  if (!call.sound()) return call.wrong_shapes();
+  const int64_t d = linear.dims[0], n = linear.dims[1];
   Room room(d * d + 7 * d);
   vec *cov = room.get(), *over = cov + d * d, *at = over + d, *from = at + d, *moved = from + d,
       *pull = moved + d, *prior_at = pull + d, *prior_from = prior_at + d;
-  for (int64_t b = 0; b < means.batches; ++b) {
-    const double *p = priors.at<double>(b), *lambda = curvatures.at<double>(b), *h = linears.at<double>(b),
-                 *o = origins.at<double>(b);
+  for (int64_t b = 0; b < mean.batches; ++b) {
+    const double *p = prior.at(b), *lambda = curvature.at(b), *h = linear.at(b), *o = origin.at(b);
     for (int64_t lane = 0; lane < n; lane += kLanes) {
-      int count = n - lane < kLanes ? int(n - lane) : kLanes;
+      const int count = n - lane < kLanes ? int(n - lane) : kLanes;
       for (int64_t i = 0; i < d; ++i) {
         from[i] = load(o + i * n + lane, count);
         for (int64_t j = 0; j <= i; ++j) cov[i * d + j] = p[i * d + j] + load(lambda + (i * d + j) * n + lane, count);
@@ -53,25 +55,11 @@ ffi::Error Posterior(ffi::AnyBuffer prior, ffi::AnyBuffer prior_logdet, ffi::Any
       vec trace = double(d) - spread;
       vec bent = dot(moved, pull, d) - dot(moved, prior_at, d) + dot(moved, prior_from, d);
       vec away = spread + dot(at, prior_at, d) - double(d);
-      store(heights.into<double>(b) + lane, slope - 0.5 * (trace + bent), count);
-      store(divergences.into<double>(b) + lane, 0.5 * (away + *logdets.at<double>(b) + precision_logdet), count);
-      for (int64_t i = 0; i < d; ++i) store(means.into<double>(b) + i * n + lane, at[i], count);
-      for (int64_t i = 0; i < d * d; ++i) store(covariances.into<double>(b) + i * n + lane, cov[i], count);
+      store(height.at(b) + lane, slope - 0.5 * (trace + bent), count);
+      store(divergence.at(b) + lane, 0.5 * (away + *prior_logdet.at(b) + precision_logdet), count);
+      for (int64_t i = 0; i < d; ++i) store(mean.at(b) + i * n + lane, at[i], count);
+      for (int64_t i = 0; i < d * d; ++i) store(covariance.at(b) + i * n + lane, cov[i], count);
     }
   }
-  return ffi::Error::Success();
+  return nullptr;
 }
-
-}  // namespace
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(avem_posterior, Posterior,
-                              ffi::Ffi::Bind()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>());

@@ -45,8 +45,13 @@ class Block {
     over_mass_ = 1.0 / to.mass;
     vec b[K];
     const bool simple = !z_.over_time && z_.cells == 1;
-    simple ? backward<false, true>(full_ - 1, z_.times, b) : backward<false, false>(full_ - 1, z_.times, b);
-    simple ? backward<true, true>(0, full_ - 1, b) : backward<true, false>(0, full_ - 1, b);
+    if (simple) {
+      backward<false, true>(full_ - 1, z_.times, b);
+      backward<true, true>(0, full_ - 1, b);
+    } else {
+      backward<false, false>(full_ - 1, z_.times, b);
+      backward<true, false>(0, full_ - 1, b);
+    }
     vec total = vec{};
     for (int64_t i = 0; i < summed(z_); ++i) {
       if (z_.cells) put(z_.pair, i, sums_[i]);

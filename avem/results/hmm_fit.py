@@ -339,7 +339,8 @@ class HMMFit:
         DataFrame
             ``share`` from the probabilities of the states, ``se``, ``lower`` and ``upper``. Of
             groups and of all rows they are those of a sample of subjects; of a subject, what is
-            not known of its own states and effects. Parameters are taken as known in both.
+            not known of its own states and effects. Parameters are taken as known in both. A
+            single subject is no sample: ``note`` says so.
         """
         return shares.occupancy_table(self, by, level)
 
@@ -421,7 +422,8 @@ class HMMFit:
             A column that is the same in all rows of a subject, or a dict from subjects to groups:
             differences of the groups' mean effects. ``se``, the interval and ``p`` are Welch's, on
             the means of the subjects: about the populations that they are a sample of. ``sd`` is
-            what is not known of these very subjects' difference, given the parameters.
+            what is not known of these very subjects' difference, given the parameters. A group
+            of one subject has no spread, hence no test: `note` says so.
             Effects are shrunk towards 0, and so are differences: to estimate one, put the group
             into the formula.
         subjects

@@ -312,7 +312,8 @@ class SSMFit:
             A column that is the same in all rows of a subject, or a dict from subjects to groups:
             differences of the groups' mean effects. ``se``, the interval and ``p`` are Welch's, on
             the means of the subjects: about the populations that they are a sample of. ``sd`` is
-            what is not known of these very subjects' difference, given the parameters.
+            what is not known of these very subjects' difference, given the parameters. A group
+            of one subject has no spread, hence no test: `note` says so.
             Effects are shrunk towards 0, and so are differences.
         subjects
             Labels, two or more: the effects of each pair, with their posterior; ``probability`` is

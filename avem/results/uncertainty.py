@@ -19,7 +19,7 @@ _FLAT = 1e-7
 """An eigenvalue of the information, each parameter in its own unit, that is as good as 0."""
 _CONCERNED = 0.1
 """Share in a flat direction from which a parameter counts as undetermined."""
-_BOUNDARY = "at its boundary: no standard error"
+BOUNDARY = "at its boundary: no standard error"
 _FLAT_WORDS = "not determined by the data"
 _SADDLE_WORDS = (
     "the log likelihood is not at its maximum: refine the fit; if it is refined, use more n_draws"
@@ -72,7 +72,7 @@ def delta(
     for words, share in undetermined.items():
         concerned = (np.abs(slope) * (share > _CONCERNED)).sum(1) > 1e-8
         note[concerned & (note == "")] = words
-    note[(np.abs(slope).sum(1) < 1e-10) & (note == "")] = _BOUNDARY
+    note[(np.abs(slope).sum(1) < 1e-10) & (note == "")] = BOUNDARY
     return np.where(note == "", se, np.nan), note
 
 

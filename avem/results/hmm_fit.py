@@ -273,6 +273,8 @@ class HMMFit:
         of: str = "outcomes",
         level: float = 0.95,
         effects: str = "integrated",
+        n_draws: int = 1000,
+        seed: int = 0,
     ) -> Any:
         """Per sequence, step beyond its end and outcome: mean, sd and interval.
 
@@ -281,9 +283,12 @@ class HMMFit:
         where the model has any: a frame, or a dict such as ``{"stress": 0}``. With `data`, what
         happened so far: subjects of the fit keep what is known of their effects, those of others
         come from these rows. ``effects="fitted"`` leaves out that effects are not known exactly;
-        ``of="states"`` gives the probabilities of the states.
+        ``of="states"`` gives the probabilities of the states. Beyond the first step with `lag` of
+        an outcome, and for `Custom` outcomes (which need their `draw`), ``n_draws`` paths are
+        simulated for each sequence, by `seed`.
         """
-        return _hmm_predict.predict(self, horizon, data, future, of, level, effects)
+        chosen = (horizon, data, future, of, level, effects, n_draws, seed)
+        return _hmm_predict.predict(self, *chosen)
 
     def predictions(self, data: Any = None, level: float = 0.95, effects: str = "fitted") -> Any:
         """Rows x (mean, sd, lower, upper of each outcome), given the rows before it.

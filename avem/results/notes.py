@@ -107,7 +107,8 @@ def general_remarks(
             advice = "Turn the dates into a count of steps, and " + advice.replace(str(usual), "")
         found.append(
             f"Rows are taken as one step apart, but {n_gaps:,} step{'s'[: n_gaps != 1]} in "
-            f"{panel.time!r} {'is' if n_gaps == 1 else 'are'} longer than the usual {step_words(usual)}. {advice}"
+            f"{panel.time!r} {'is' if n_gaps == 1 else 'are'} longer than the "
+            f"usual {step_words(usual)}. {advice}"
         )
     return found
 

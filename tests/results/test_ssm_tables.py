@@ -118,6 +118,8 @@ def test_forecasts_with_covariates():
         np.testing.assert_allclose(got["mean"], want, atol=1e-9)
     with pytest.raises(DataError, match="1 rows for id 's1'"):
         predict(fit, 2, future=future.drop(index=2))
+    with pytest.raises(DataError, match="In future: There is no column 'id'"):
+        predict(fit, 2, future=future.rename(columns={"id": "person"}))
     with pytest.raises(DataError, match="rows after the end"):
         predict(fit, 2, future=future.assign(t=future["t"] - 3))
     with pytest.raises(DataError, match="needs 'x'"):

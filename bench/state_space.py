@@ -31,7 +31,7 @@ TRUTH = {
     "loading_covariance": 0.05 * np.eye(7),
 }
 """The paper's Scenario III."""
-ITERATIONS, REPEATS = 20, 5
+ITERATIONS, REPEATS = 100, 5
 SECONDS_IN_R = 2.5
 """Of one iteration of the authors' script at n=50, T=100, on their machine."""
 

@@ -45,11 +45,13 @@ def text(found: dict[str, Tables]) -> str:
         if sentences:
             parts += [f"## {title}", "", *(f"- {words}" for words in sentences), ""]
     parts += ["## All studies", ""]
-    for name in catalogue.NAMES:
+    for name in found:
         study = catalogue.find(name)
         parts += [f"**[{name}]({name}/README.md)** {study.question}", ""]
-        if name in found and study.reading is not None:
+        if study.reading is not None:
             parts += [study.reading(found[name]).split("\n\n")[0], ""]
+    # For the documentation's contents.
+    parts += ["```{toctree}", ":hidden:", "", *(f"{name}/README" for name in found), "```", ""]
     return "\n".join(parts)
 
 

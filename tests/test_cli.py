@@ -156,12 +156,15 @@ def test_a_fit_that_does_not_converge_is_written_and_told_by_its_code(data, opti
         (["{data}", "--outcome", "gamma(trials = 3): y ~ 1"], "'trials' is no option of gamma"),
         (["{data}.txt", FORMULA], "'.txt'; .csv, .tsv or .parquet is wanted"),
         (["{empty}", FORMULA], "Cannot read"),
+        (["{one}", FORMULA], "give --subject 'who'"),
         (["{data}", FORMULA, "--out", "{empty}"], "is a file; a folder is wanted"),
     ],
 )
 def test_wrong_input_gives_one_line_and_code_2(data, tmp_path, arguments, message):
     (tmp_path / "empty.csv").touch()
-    names = {"data": data, "empty": tmp_path / "empty.csv"}
+    names = {name: tmp_path / f"{name}.csv" for name in ("empty", "one")} | {"data": data}
+    frame = pd.read_csv(data)
+    frame[frame["who"] == frame["who"][0]].to_csv(names["one"], index=False)
     arguments = [argument.format(**names) for argument in arguments]
     out = [] if "--out" in arguments else ["--out", tmp_path / "out"]
     result = run("fit", *arguments, "--states", 2, "--missing-code", "-99", *out)

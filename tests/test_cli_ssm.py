@@ -73,7 +73,7 @@ def stand_in(monkeypatch):
     monkeypatch.setattr(report, "write_report", lambda fit, path, **_: path.write_text("page"))
 
 
-OPTIONS = ["--n-latent", 2, "--subject", "id", "--time", "t"]
+OPTIONS = ["--latent", 2, "--subject", "id", "--time", "t"]
 
 
 @pytest.mark.usefixtures("stand_in")

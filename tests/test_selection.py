@@ -300,6 +300,7 @@ def test_held_out_stretches_are_scored_by_their_predictive_density(differing):
     )
     assert done.by_subject.set_index("subject")["n_values"].sort_index().tolist() == values.tolist()
     assert done.per_value == pytest.approx(expected.sum() / values.sum())
+    assert done.per_row == done.per_value  # there is one outcome
 
 
 def test_held_out_subjects_are_scored_as_new_ones(frame):

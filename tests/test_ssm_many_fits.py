@@ -94,8 +94,13 @@ def test_held_out_subjects_are_scored_as_new_ones(frame):
     order = np.random.default_rng(0).permutation(8)
     for fold in range(2):
         new = np.isin(np.arange(8), order[np.arange(8) % 2 == fold])
-        fit = ALIKE.fit(frame[~np.isin(frame["id"], np.flatnonzero(new))], **QUICK)
+        out = np.isin(frame["id"], np.flatnonzero(new))
+        fit = ALIKE.fit(frame[~out], **QUICK)
         np.testing.assert_allclose(held[new], exact(frame, fit.params)[new], rtol=1e-6)
+        # Two outcomes in a row are one row, as in `score`, and two values.
+        assert done.table["per_row"][fold] == pytest.approx(fit.score(frame[out]), rel=1e-9)
+        assert done.table["per_row"][fold] == 2 * done.table["per_value"][fold]
+    assert "per held-out row, which is what fit.score gives" in repr(done)
 
 
 def test_held_out_stretches_are_scored_by_their_predictive_density(frame):

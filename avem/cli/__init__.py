@@ -9,6 +9,7 @@ What is slow to import is imported inside the commands, so that `avem --help` an
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,6 +50,11 @@ from avem.errors import AvemError, DataError, ModelError
 _INTERRUPTED = 130
 
 
+def _here(message: str) -> str:
+    """A message with what it advises in Python as options of the command."""
+    return re.sub(r"give subject='([^']*)' to fit\(\)", r"give --subject '\1'", message)
+
+
 class _Commands(TyperGroup):
     """Turns what the commands raise into one line on stderr and an exit code."""
 
@@ -59,7 +65,7 @@ class _Commands(TyperGroup):
         except BrokenPipeError:
             raise  # `avem summary FIT | head`: typer ends quietly
         except (AvemError, OSError) as error:
-            typer.echo(f"avem: {' '.join(str(error).split())}", err=True)
+            typer.echo(f"avem: {_here(' '.join(str(error).split()))}", err=True)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             typer.echo("avem: interrupted.", err=True)

@@ -43,7 +43,9 @@ def fit_ssm(
             help="Outcome columns, or a formula with covariates: 'y1 + y2 ~ x + (1 | person)'.",
         ),
     ],
-    n_latent: Annotated[int, typer.Option(help="Dimension of the states.")],
+    n_latent: Annotated[
+        int, typer.Option("--n-latent", "--latent", help="Dimension of the states.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the results; made if need be.")],
     subject: SubjectColumn = None,
     time: TimeColumn = None,

@@ -216,7 +216,8 @@ def build_layout(panel: Panel, max_lanes: int = 1024) -> Layout:
     for number, (part, shape) in enumerate(packs):
         rows = row_order[row_cuts[number] : row_cuts[number + 1]]
         lanes = order[cuts[number] : cuts[number + 1]]
-        owner = np.zeros(shape[1], np.int32)
+        # Lanes without a sequence belong to subjects that are not there either, if there are any.
+        owner = np.minimum(np.arange(shape[1], dtype=np.int32), shape[2] - 1)
         owner[: len(lanes)] = place[panel.lane_subject[lanes]]
         slots.append(
             Slots(shape, part, owner, rows, panel.row_step[rows], local_lane[panel.row_lane[rows]])

@@ -131,9 +131,12 @@ def _rows_alike(
 def _rows_of(panel: Panel, future: Any, horizon: int) -> pd.DataFrame:
     """The first rows of `future` for every sequence of the panel, sequence after sequence."""
     names = [name for name in (panel.subject, panel.sequence) if name is not None]
-    later = Panel.from_frame(future, panel.subject, sequence=panel.sequence)
-    if panel.time is not None and panel.time in later.table:
-        later = Panel.from_frame(future, panel.subject, panel.time, panel.sequence)
+    try:
+        later = Panel.from_frame(future, panel.subject, sequence=panel.sequence)
+        if panel.time is not None and panel.time in later.table:
+            later = Panel.from_frame(future, panel.subject, panel.time, panel.sequence)
+    except DataError as error:
+        raise DataError(f"In future: {error}") from error
 
     def labels(of: Panel) -> pd.MultiIndex:
         table: Any = of.table

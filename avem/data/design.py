@@ -154,6 +154,12 @@ class Design:
         ]
         return np.any([nowhere, *gaps], axis=0)
 
+    def reads_now(self, names: set[str]) -> list[str]:
+        """Return those of the named columns that a row reads at its own time, not at an earlier."""
+        atoms = [atom for _, side in self._sides for atom in side.values()]
+        found = {name for atom in atoms for name in set(atom.columns) - atom.lagged}
+        return sorted(found & names)
+
     def lags(self, names: set[str]) -> int:
         """Return how many rows this design looks back at any of the named columns, 0 if not."""
         atoms = [atom for _, side in self._sides for atom in side.values()]

@@ -1,6 +1,7 @@
 """Frames in and out: any eager frame becomes pandas, and results go back as the caller's kind."""
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -145,6 +146,21 @@ def column(table: pd.DataFrame, name: str, use: str) -> pd.Series:
     raise DataError(
         f"There is no column {name!r}, wanted as {use}.{hint} The columns are {shown}{more}."
     )
+
+
+def as_dates(values: pd.Series) -> np.ndarray | None:
+    """(rows,) nanoseconds of dates, or of text that is all year-month-day, perhaps with a time."""
+    if pd.api.types.is_datetime64_any_dtype(values.dtype):
+        found = pd.to_datetime(values, utc=True)
+    elif pd.api.types.infer_dtype(values, skipna=True) == "string":
+        if not re.match(r"\d{4}-\d\d", str(values.iloc[0])):
+            return None
+        found = pd.to_datetime(values, format="ISO8601", errors="coerce", utc=True)
+    else:
+        return None
+    if found.isna().any():
+        return None
+    return found.dt.tz_localize(None).to_numpy(dtype="datetime64[ns]").astype(np.int64)
 
 
 def numbers(values: pd.Series) -> np.ndarray | None:

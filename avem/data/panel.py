@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from avem.data.frames import N_EXAMPLES, Source, column, examples, numbers, to_pandas
+from avem.data.frames import N_EXAMPLES, Source, as_dates, column, examples, numbers, to_pandas
 from avem.errors import DataError
 
 MAX_GROWTH = 20  # fill_gaps beyond this is almost always a wrong step
@@ -168,22 +168,32 @@ class Panel:
         keep[rows] = True
         return _index(chosen, self.subject, self.time, self.sequence, self.source.rows(keep))
 
-    def gaps(self) -> tuple[int, int]:
+    def gaps(self) -> tuple[int, Any]:
         """Return how many steps within sequences skip some, and the usual step.
 
-        (0, 0) unless times are whole numbers and all steps are multiples of the most common one:
-        only then is a longer step surely a gap.
+        (0, 0) unless times are whole numbers or dates (as text, too: 2024-01-25) and all steps are
+        multiples of the most common one: only then is a longer step surely a gap. Steps of dates
+        are a `pandas.Timedelta`.
         """
-        if self.time is None or not pd.api.types.is_integer_dtype(self.table[self.time].dtype):
+        if self.time is None:
             return 0, 0
-        order = self.order
-        time = self.table[self.time].to_numpy(dtype=np.int64)[order]
+        values, order = column(self.table, self.time, "the time"), self.order
+        dates = as_dates(values)
+        if dates is not None:
+            time = dates[order]
+        elif pd.api.types.is_integer_dtype(values.dtype):
+            time = values.to_numpy(dtype=np.int64)[order]
+        else:
+            return 0, 0
         steps = np.diff(time)[np.diff(self.row_lane[order]) == 0]
         if not len(steps):
             return 0, 0
         sizes, counts = np.unique(steps, return_counts=True)
         usual = int(sizes[counts.argmax()])
-        return (0, 0) if (sizes % usual).any() else (int((steps > usual).sum()), usual)
+        if (sizes % usual).any():
+            return 0, 0
+        found = int((steps > usual).sum())
+        return found, usual if dates is None or not found else pd.Timedelta(usual, unit="ns")
 
     def lag(self, values: np.ndarray, back: int = 1) -> np.ndarray:
         """Return (rows,) each row's value `back` rows before in its sequence, NaN at its start."""
@@ -361,7 +371,8 @@ def _refuse_unsortable(values: pd.Series, name: str, source: Source) -> None:
                 f"Column {name!r}, the time, holds numbers as text, which sort as text ('10' "
                 "before '9'). Convert it to numbers first."
             )
-        if not _sorts_as_meant(text):
+        dates = as_dates(pd.Series(text))
+        if not _sorts_as_meant(text) or (dates is not None and (np.diff(dates) <= 0).any()):
             raise DataError(
                 f"Column {name!r}, the time, holds text such as {str(text[0])!r}, whose order as "
                 "text need not be its order in time. Convert it first, dates with pd.to_datetime, "

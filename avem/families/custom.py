@@ -33,7 +33,7 @@ class Custom:
         missing outcome leaves it as it was.
     draw
         ``draw(rng, x, history, params, effect)``: an outcome, with a NumPy generator; needed only
-        to simulate.
+        to simulate and to predict.
     """
 
     name = "custom"

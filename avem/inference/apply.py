@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ from avem.errors import AvemError
 from avem.inference.em import IMPOSSIBLE
 from avem.inference.fit_hmm import make_em
 from avem.local import hmm
+from avem.models.emissions import CustomBlock
 from avem.models.hmm_model import Encoded, HMMModel
 from avem.models.lanes import by_subject
 from avem.models.param_info import Params
@@ -74,6 +76,38 @@ def states_given(
             raise AvemError(IMPOSSIBLE)
         found.append(data.layout.gather([np.asarray(state) for state, _ in passes])[rows])
     return np.stack(found, axis=1) if effects.ndim == 3 else found[0]
+
+
+@partial(jax.jit, static_argnames=("block",))
+def _histories(block, theta, f, chunk):
+    return block.histories(theta, f, chunk)
+
+
+@in_float64
+def custom_histories(
+    model: HMMModel,
+    data: Encoded,
+    theta: Params,
+    effects: np.ndarray,
+    rows: np.ndarray,
+) -> dict[str, Any]:
+    """What each custom emission remembers before some rows, (rows, nodes, states, ...) a part.
+
+    By the key of its block; `effects` are (nodes, d, subjects).
+    """
+    em, found = make_em(model, data), {}
+    for block in data.kernel.blocks:
+        if not isinstance(block, CustomBlock):
+            continue
+        nodes = []
+        for at in effects:
+            passes = em.each_chunk(
+                lambda chunk, f, block=block: _histories(block, theta, f, chunk),
+                list(data.layout.split(at)),
+            )
+            nodes.append(jax.tree.map(lambda *of: data.layout.gather(of)[rows], *passes))
+        found[block.key] = jax.tree.map(lambda *of: np.stack(of, axis=1), *nodes)
+    return found
 
 
 @partial(jax.jit, static_argnames=("kernel", "form"))

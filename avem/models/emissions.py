@@ -14,6 +14,7 @@ the point `mean`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -223,17 +224,32 @@ class CustomBlock:
 
     def _table(self, coef: Array, f: Array, chunk: Chunk) -> Array:
         """(time, state, lane) log densities at the effects f of every lane."""
+        return self._run(coef, f, chunk, self._series)
+
+    def histories(self, theta: Theta, f: Array, chunk: Chunk) -> Any:
+        """What is remembered before each step, (time, state, ..., lane) for each of its parts."""
+        on_lanes = q_on_lanes(f, None, chunk)[0]
+        return self._run(theta[self.key + "coef"], on_lanes, chunk, self._memory)
+
+    def _run(self, coef: Array, f: Array, chunk: Chunk, series: Callable[..., Any]) -> Any:
         seen, y = chunk.seen[:, self.seen_col], chunk.y[:, self.y_col]
         # Where nothing is seen, something that is possible: of the same lane, or of any.
         own = jnp.take_along_axis(y, seen.argmax(0)[None], axis=0)
         possible = jnp.where(seen.any(0), own, y.ravel()[seen.ravel().argmax()])
         rows = _Row(jnp.where(seen, y, possible), chunk.a[:, np.array(self.x_cols, int)], seen)
         own = f[np.array(self.effects, int).reshape(self.n_states, -1)]  # (state, effect, lane)
-        of_lane = jax.vmap(self._series, in_axes=(None, -1, -1), out_axes=-1)
+        of_lane = jax.vmap(series, in_axes=(None, -1, -1), out_axes=-1)
         return jax.vmap(of_lane, in_axes=(0, 0, None), out_axes=1)(coef, own, rows)
 
     def _series(self, coef: Array, effect: Array, rows: _Row) -> Array:
         """(time,) log densities of one sequence in one state."""
+        return self._scan(coef, effect, rows, lambda history, density: density)
+
+    def _memory(self, coef: Array, effect: Array, rows: _Row) -> Any:
+        """(time, ...) what is remembered before each step of one sequence in one state."""
+        return self._scan(coef, effect, rows, lambda history, density: history)
+
+    def _scan(self, coef: Array, effect: Array, rows: _Row, wanted: Callable[..., Any]) -> Any:
         names = [name for name, _ in self.family.params]
         effects = dict(zip(self.family.effects, effect, strict=True))
         params = {name: b + effects.get(name, 0.0) for name, b in zip(names, coef, strict=True)}
@@ -249,7 +265,7 @@ class CustomBlock:
                 moved,
                 history,
             )
-            return kept, jnp.where(row.seen, there, 0.0)
+            return kept, wanted(history, jnp.where(row.seen, there, 0.0))
 
         start = jax.tree.map(
             lambda leaf: jnp.asarray(leaf, effect.dtype), self.family.start_history()

@@ -51,7 +51,7 @@ def simulate(
     model = model.in_user_units()
     if effects is None:
         effects = draw_effects(params["effect_covariance"], panel.n_subjects, rng)
-    draw = _Draw(model, params_in(model, params), panel, effects, rng)
+    draw = Draw(model, params_in(model, params), panel, effects, rng)
     states = draw.states()
     table = draw.outcomes(states)
     for piece in model.structure.pieces:
@@ -61,14 +61,17 @@ def simulate(
     return Simulation(table, states, effects)
 
 
-class _Draw:
+class Draw:
+    """States and outcomes of the rows of a panel, drawn at given effects; in the user's units."""
+
     def __init__(self, model, theta, panel: Panel, effects: np.ndarray, rng) -> None:
         self.model: HMMModel = model
         self.theta, self.panel, self.rng = theta, panel, rng
         self.effects = effects[panel.row_subject]
-        self.A = self._columns(panel)
+        self.A = self.columns(panel)
 
-    def _columns(self, panel: Panel) -> np.ndarray:
+    def columns(self, panel: Panel) -> np.ndarray:
+        """(rows, design columns) of a panel, 0 where there is nothing to look back to."""
         n_parts = len(self.model.designs.parts)
         nowhere = [np.zeros(panel.n_rows, bool)] * n_parts
         return self.model.designs.apply(panel, nowhere, [False] * n_parts).A
@@ -87,7 +90,7 @@ class _Draw:
         for t in range(int(panel.lane_length.max())):
             alive = longest_first[: np.searchsorted(lengths, -t)]  # the lanes longer than t
             at = rows[first_row[alive] + t]
-            chance = self._start(at) if t == 0 else self._move(at, here[alive])
+            chance = self._start(at) if t == 0 else self.move(at, here[alive])
             passed = np.cumsum(chance, axis=-1)
             here[alive] = np.minimum((self.rng.random((len(alive), 1)) > passed).sum(1), k - 1)
             states[at] = here[alive]
@@ -96,7 +99,7 @@ class _Draw:
     def _start(self, at: np.ndarray) -> np.ndarray:
         k = self.model.n_states
         if self.model.stationary:
-            by_state = [self._move(at, np.full(len(at), s)) for s in range(k)]
+            by_state = [self.move(at, np.full(len(at), s)) for s in range(k)]
             moves = np.stack(by_state, axis=1)
             system = np.eye(k) - np.swapaxes(moves, 1, 2) + 1.0
             return np.linalg.solve(system, np.ones((len(at), k, 1)))[..., 0]
@@ -111,7 +114,8 @@ class _Draw:
     def _chain_eta(self, line: Line, coef: np.ndarray, at: np.ndarray, state: np.ndarray):
         return line.eta(coef, self.A[at], state, self.effects[at])
 
-    def _move(self, at: np.ndarray, state: np.ndarray) -> np.ndarray:
+    def move(self, at: np.ndarray, state: np.ndarray) -> np.ndarray:
+        """(at, states) the chances to go from these states to each state at some rows."""
         k, lines = self.model.n_states, self.model.structure.moves
         if not lines:
             return self.theta["transition"][state]
@@ -132,7 +136,7 @@ class _Draw:
         every = np.arange(panel.n_rows)
         if not back:
             drawn = [
-                self._draw(piece, every, self.A, states) for piece in pieces if piece not in custom
+                self.draw(piece, every, self.A, states) for piece in pieces if piece not in custom
             ]
             for values in drawn:
                 table = table.assign(**values)
@@ -166,18 +170,18 @@ class _Draw:
         for t in range(int(panel.lane_length.max())):
             window = np.flatnonzero((panel.row_step <= t) & (panel.row_step >= t - back))
             at = np.flatnonzero(panel.row_step == t)
-            A = self._columns(panel.part(table, window))[np.searchsorted(window, at)]
+            A = self.columns(panel.part(table, window))[np.searchsorted(window, at)]
             for piece in pieces:
                 parts = {line.part for line in piece.lines if line.part >= 0}
                 own = max(self.model.designs.parts[part].lags(names) for part in parts)
-                for name, values in self._draw(piece, at, A, states).items():
+                for name, values in self.draw(piece, at, A, states).items():
                     column = table[name].to_numpy(copy=True)
                     if t < own:
                         values = np.where(pd.isna(column[at]), values, column[at])
                     column[at] = values
                     table[name] = column
 
-    def _draw(self, piece: Piece, at: np.ndarray, A: np.ndarray, states: np.ndarray) -> dict:
+    def draw(self, piece: Piece, at: np.ndarray, A: np.ndarray, states: np.ndarray) -> dict:
         """Outcome columns of a piece at some rows."""
         state, family = states[at], piece.family
         etas = piece.etas(self.theta[piece.key + "coef"], A, state, self.effects[at])

@@ -181,7 +181,7 @@ class SSMKernel:
 
     def seen(self, chunk: Chunk) -> Array:
         """(time, p, lane) which outcomes there are."""
-        return chunk.seen[:, self.group_of] & chunk.valid[:, None]
+        return chunk.seen[:, self.group_of]
 
     def regressors(self, chunk: Chunk) -> tuple[Array, Array]:
         """w and s at every step; s is 0 at the first, which nothing leads into."""
@@ -264,11 +264,11 @@ class SSMKernel:
         """
         problem = self.system(theta, f, chunk, cov)
         w, s = self.regressors(chunk)
-        sums = moments(self, problem, w, s)
+        sums = moments(self, problem, w, s, chunk.seen)
         away = jnp.where(chunk.valid[0], sums.first - theta["start_mean"][:, None], 0.0)
         spread = jnp.where(chunk.valid[0], sums.first_cov, 0.0)
         into = jnp.where(chunk.valid[1:, None], s[1:], 0.0)
-        seen_w = [jnp.where(problem.seen[:, group[:1]], w, 0.0) for group in self.groups]
+        seen_w = [jnp.where(chunk.seen[:, g, None], w, 0.0) for g in range(len(self.groups))]
         pairs = zip(sums.seen_xx, sums.seen_xw, seen_w, strict=True)
         lanes = (
             sums.loglik,

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from avem import native
 from avem.local import kalman
@@ -55,25 +55,26 @@ def moments(
     problem: kalman.Problem,
     w: Float[Array, "time w lane"],
     s: Float[Array, "time s lane"],
+    seen: Bool[Array, "time group lane"],
 ) -> Moments:
-    """Filter and smoother of every lane, and the sums."""
+    """Filter and smoother of every lane, and the sums; `seen` is the problem's, by group."""
     q = kernel.n_latent
     if problem.more is None and q <= _MOST_STATES:
         target = native.find("moments", STATES=q)
         if target is not None:
-            return by_native(target, kernel, problem, w, s)
+            return by_native(target, kernel, problem, w, s, seen)
     return by_scan(kernel, problem, w, s)
 
 
 def by_native(
-    target: str, kernel: SSMKernel, problem: kalman.Problem, w: Array, s: Array
+    target: str, kernel: SSMKernel, problem: kalman.Problem, w: Array, s: Array, seen: Array
 ) -> Moments:
     """By the kernel in ``native/moments.cc``."""
     q, p, n_groups, n = kernel.n_latent, kernel.n_outcomes, len(kernel.groups), w.shape[-1]
     n_w, n_s = w.shape[1], s.shape[1]
     pairs = [(), (q,), (q, q), (q, q), (q, q), (q, n_s), (q, n_s)]
-    seen = [(n_groups, q, q), (n_groups, q, n_w), (p, q), (p, n_w), (p,)]
-    shapes: list[tuple[int, ...]] = [*pairs, *seen]  # in the order of the fields of `Moments`
+    when_seen = [(n_groups, q, q), (n_groups, q, n_w), (p, q), (p, n_w), (p,)]
+    shapes: list[tuple[int, ...]] = [*pairs, *when_seen]  # in the order of the fields of `Moments`
     ends = np.cumsum([prod(shape) for shape in shapes])
     drive = jnp.zeros((0, q, n)) if problem.drive is None else problem.drive
     rows = jax.ffi.ffi_call(
@@ -81,7 +82,7 @@ def by_native(
     )(
         *problem.system,
         problem.y,
-        problem.seen,
+        seen,
         problem.valid,
         drive,
         w,

@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 
 from avem.data._layout import Chunk
+from avem.models.lanes import by_subject
 from avem.numerics.covariance import floor_eigenvalues
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _spread(kernel: SSMKernel, vv: Array, cov: Array) -> Array:
 
 def _on_subjects(counts: Array, chunk: Chunk, n: int) -> Array:
     """Counts of the lanes added up by subject, as often as there are nodes."""
-    own = jnp.zeros((len(counts), chunk.real.shape[0])).at[:, chunk.owner].add(counts)
+    own = by_subject(counts, chunk)
     return jnp.tile(own, (1, n // own.shape[1]))
 
 

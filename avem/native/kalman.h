@@ -13,13 +13,6 @@ struct Shape {
   int64_t times, p, w, s, groups, lanes;
   bool driven;
   const int32_t* group_of;  // of each outcome
-
-  // The first outcome of a group.
-  int64_t leader(int64_t group) const {
-    int64_t i = 0;
-    while (group_of[i] != group) ++i;
-    return i;
-  }
 };
 
 struct Inputs {
@@ -119,7 +112,6 @@ class Block {
  public:
   Block(const Shape& shape, const Inputs& in, int64_t lane, int count, vec* room)
       : z_(shape), in_(in), lane_(lane), count_(count), spread_of_(shape.times), complete_(shape.times) {
-    for (int64_t group = 0; group < z_.groups; ++group) leader_.push_back(z_.leader(group));
     h_ = room;
     weight_ = h_ + z_.p * q;
     y_ = weight_ + z_.p;
@@ -164,8 +156,11 @@ class Block {
 
   Flags valid(int64_t t) const { return Flags::load(in_.valid + t * z_.lanes + lane_, count_); }
 
-  Flags seen(int64_t t, int64_t i) const {
-    return Flags::load(in_.seen + (t * z_.p + i) * z_.lanes + lane_, count_);
+  // Whether outcome i is there: all of its group are, or none.
+  Flags seen(int64_t t, int64_t i) const { return group_seen(t, z_.group_of[i]); }
+
+  Flags group_seen(int64_t t, int64_t group) const {
+    return Flags::load(in_.seen + (t * z_.groups + group) * z_.lanes + lane_, count_);
   }
 
   // y_t, and whether all of it is there.
@@ -174,12 +169,10 @@ class Block {
     for (int64_t i = 0; i < z_.p; ++i) {
       int64_t row = t * z_.p + i, later = row + kAhead * z_.p;
       y_[i] = read(in_.y, row);
-      every &= seen(t, i).every;
-      if (later < z_.times * z_.p) {  // rows are far apart: the processor does not guess the next
-        __builtin_prefetch(in_.y.at + later * in_.y.n + lane_);
-        __builtin_prefetch(in_.seen + later * z_.lanes + lane_);
-      }
+      // Rows are far apart: the processor does not guess the next.
+      if (later < z_.times * z_.p) __builtin_prefetch(in_.y.at + later * in_.y.n + lane_);
     }
+    for (int64_t group = 0; group < z_.groups; ++group) every &= group_seen(t, group).every;
     return every;
   }
 
@@ -294,13 +287,17 @@ class Block {
   // The part of the log densities that depends on nothing but which outcomes were seen.
   vec constant() const {
     vec total = vec{};
-    for (int64_t i = 0; i < z_.p; ++i) {
-      vec n = vec{};
+    for (int64_t group = 0; group < z_.groups; ++group) {
+      vec n = vec{}, each = vec{};
       for (int64_t t = 0; t < z_.times; ++t) {
-        Flags here = seen(t, i);
+        Flags here = group_seen(t, group);
         n += here.every ? all(1.0) : where(here.here, all(1.0));
       }
-      for (int l = 0; l < kLanes; ++l) total[l] += n[l] * (kLog2Pi - std::log(weight_[i][l]));
+      for (int64_t i = 0; i < z_.p; ++i) {
+        if (z_.group_of[i] != group) continue;
+        for (int l = 0; l < kLanes; ++l) each[l] += kLog2Pi - std::log(weight_[i][l]);
+      }
+      total += n * each;
     }
     return total;
   }
@@ -495,7 +492,7 @@ class Block {
 
   void add_outcomes(int64_t t, const vec* mean, const Square<q>& cov) {
     for (int64_t group = 0; group < z_.groups; ++group) {
-      Flags here = complete_[t] ? Flags::all_set() : seen(t, leader_[group]);
+      Flags here = complete_[t] ? Flags::all_set() : group_seen(t, group);
       vec *cc = seen_cov_ + group * q * q, *mm = seen_mm_ + group * q * q;
       for (int a = 0; a < q; ++a) {
         vec value = here.every ? mean[a] : where(here.here, mean[a]);
@@ -581,7 +578,6 @@ class Block {
   vec first_[q];
   std::vector<int64_t> spread_of_;  // the step whose covariances are also this step's
   std::vector<char> complete_;      // whether all lanes have all outcomes
-  std::vector<int64_t> leader_;     // an outcome of each group
   // Of the last step back: the gain, what it comes from, and the lag-one covariance.
   Square<q> gain_, predicted_, spread_, lag_;
   int64_t here_, next_;

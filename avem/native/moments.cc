@@ -25,7 +25,7 @@ extern "C" XLA_FFI_Error* avem_moments(XLA_FFI_CallFrame* frame) {
   shape.groups = 0;
   for (int64_t i = 0; i < shape.p; ++i)
     if (shape.group_of[i] >= shape.groups) shape.groups = shape.group_of[i] + 1;
-  if (transition.dims[0] != STATES || sums.dims[0] != count_rows(STATES, shape)) return call.wrong_shapes();
+  if (transition.dims[0] != STATES || seen.dims[1] != shape.groups || sums.dims[0] != count_rows(STATES, shape)) return call.wrong_shapes();
   for (int64_t b = 0; b < sums.batches; ++b) {
     Inputs in = {start_mean.lanes(b, 2), start_cov.lanes(b, 3), transition.lanes(b, 3), state_noise.lanes(b, 3),
                  loading.lanes(b, 3),    noise.lanes(b, 2),     y.lanes(b, 3),          drive.lanes(b, 3),

@@ -11,7 +11,10 @@ from scipy.special import ndtri
 
 from avem.data import Panel
 from avem.errors import DataError, ModelError
+from avem.inference.em import EM
+from avem.inference.marginal import Marginal, marginal
 from avem.inference.methods import MARGINAL
+from avem.inference.new_subjects import infer_effects
 from avem.models.param_info import check_level
 from avem.models.scaling import Scaling
 from avem.results.info import FitInfo
@@ -141,6 +144,43 @@ def effects_to_draw_with(
         unknown = panel.subjects[known < 0][:5].tolist()
         raise DataError(f"No fitted effects for subjects {unknown}; use effects='new'.")
     return mean[known]
+
+
+class Infers(HasSubjects, Protocol):
+    """A fit, as far as it finds the effects of new subjects."""
+
+    @property
+    def model(self) -> Any: ...
+
+    @property
+    def theta(self) -> Any: ...
+
+    @property
+    def bound_name(self) -> str: ...
+
+    def _em(self, data: Any) -> EM: ...
+
+
+def marginal_of_new(fit: Infers, data: Any) -> Marginal:
+    """The likelihood of encoded data with the effects integrated, every subject taken as new."""
+    em = fit._em(data)
+    start, _ = infer_effects(em, data.layout, fit.theta)
+    return marginal(em, data.layout, fit.theta, start)
+
+
+def inferred_effects(fit: Infers, data: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (d, subjects) and covariance of the effects, by the fit's own kind of posterior."""
+    if fit.bound_name == "bound" or not fit.model.n_effects:
+        return infer_effects(fit._em(data), data.layout, fit.theta)
+    found = marginal_of_new(fit, data)
+    return found.mean, found.cov
+
+
+def known_or_inferred(fit: Infers, data: Any, known: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+    """(d, panel subjects) effects: the fitted ones where known (not -1), inferred elsewhere."""
+    if (known >= 0).all() or not fit.model.n_effects:
+        return fitted
+    return np.where(known < 0, inferred_effects(fit, data)[0], fitted)
 
 
 def jacobian(scaling: Scaling, panel: Panel, y: np.ndarray) -> np.ndarray:

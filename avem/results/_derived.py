@@ -10,7 +10,7 @@ import pandas as pd
 
 from avem.models.param_info import Params, check_level
 from avem.models.params import params_out
-from avem.results.uncertainty import check_kind, delta, intervals, quantile
+from avem.results.uncertainty import BOUNDARY, check_kind, delta, intervals, quantile
 
 if TYPE_CHECKING:
     from avem.results.hmm_fit import HMMFit
@@ -40,7 +40,8 @@ def with_intervals(
     """`table` with columns estimate, se, lower, upper and note; with a level of None, estimate.
 
     ``rows`` gives the estimates, ``scales`` ("log", "logit" or "", for each row or for all) says
-    where its interval is made, and ``more`` is a variance beside that of the parameters.
+    where its interval is made, and ``more`` is a variance beside that of the parameters. Where
+    there is no interval, the note says why.
     """
     check_band(level, kind)
     table = table.assign(estimate=rows(fit.params))
@@ -53,7 +54,12 @@ def with_intervals(
     n_units = len(fit.subjects) if model.n_effects else None
     scales = np.broadcast_to(np.asarray(scales, dtype=object), estimate.shape)
     lower, upper = intervals(estimate, quantile(n_units, level) * se, scales)
-    return table.assign(se=se, lower=lower, upper=upper, note=note)
+    known = np.isfinite(se) & ~np.isnan(lower) & ~np.isnan(upper)
+    note[~known & (note == "")] = BOUNDARY
+    if fit.info.fixed:
+        note[note == BOUNDARY] = f"held, or {BOUNDARY}"
+    ends = (np.where(note == "", end, np.nan) for end in (se, lower, upper))
+    return table.assign(**dict(zip(("se", "lower", "upper"), ends, strict=True)), note=note)
 
 
 def effect_variance(

@@ -13,9 +13,11 @@ from avem.data.ahead import Ahead, look_ahead
 from avem.errors import ModelError
 from avem.inference.apply import states_given
 from avem.models.hmm_model import Encoded, HMMModel
-from avem.models.param_info import check_level
+from avem.models.param_info import check_count, check_level, check_seed
+from avem.models.paths import check_draws
 from avem.results._mixture import Mixture, mixtures, refuse_custom
-from avem.results._posterior import in_user_units, nodes_for
+from avem.results._paths import Simulated, must_simulate
+from avem.results._posterior import check_effects, in_user_units, nodes_for
 from avem.results._predict import Place, places, user_theta
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ def predict(
     of: str = "outcomes",
     level: float = 0.95,
     effects: str = "integrated",
+    n_draws: int = 1000,
+    seed: int = 0,
 ) -> Any:
     """Per sequence, step beyond its end and outcome: mean, sd and interval of the coming value.
 
@@ -58,18 +62,20 @@ def predict(
         ``"integrated"``: over the posterior of each subject's effects, the states integrated out:
         of the fit's subjects given the rows of the fit, of others given these rows.
         ``"fitted"``: every subject at the mean of its effects, as `decode` has them.
+    n_draws, seed
+        Of paths for each sequence, where coming values depend on values still to come: `lag` of an
+        outcome beyond the first step, and custom outcomes, of which the draws are all there is.
     """
     check_level(level)
+    check_count("n_draws", n_draws)
+    check_seed(seed)
     if of not in OF:
         raise ModelError(f"of is {of!r}; choose one of 'outcomes', 'states'.")
     model, encoded = fit.model, fit._encode(data)
-    if of == "outcomes":
-        refuse_custom(model, "Predictions")
-    ahead, at = predictive(fit, encoded, horizon, future, effects)
+    ahead, at = predictive(fit, encoded, horizon, future, effects, of, None, n_draws, seed)
     if of == "states":
-        chance = at.weight.sum(1)
         names = [f"state_{k}" for k in range(model.n_states)]
-        table = _repeated(ahead, names, "state").assign(probability=chance.ravel())
+        table = _repeated(ahead, names, "state").assign(probability=at.chance.ravel())
     else:
         table = _outcome_table(at, ahead, level)
     return encoded.panel.source.table(table)
@@ -81,16 +87,23 @@ def predictive(
     horizon: int,
     future: Any,
     effects: str,
+    of: str = "outcomes",
     lanes: np.ndarray | None = None,
-) -> tuple[Ahead, Predictive]:
+    n_draws: int = 1000,
+    seed: int = 0,
+) -> tuple[Ahead, Predictive | Simulated]:
     """The rows ahead, of all sequences or of some, and what is known of states and effects."""
     model = fit.model
-    covariates = covariates_ahead(model, horizon)
+    covariates = covariates_ahead(model)
     ahead = look_ahead(encoded.panel, horizon, model.outcomes, covariates, future)
     if lanes is not None:
         some = np.isin(np.repeat(np.arange(encoded.panel.n_lanes), horizon), lanes)
         keys: Any = ahead.keys.loc[some].reset_index(drop=True)
         ahead = ahead._replace(rows=ahead.rows[some], keys=keys)
+    if must_simulate(model, horizon, of):
+        check_effects(effects)
+        check_draws(model)
+        return ahead, Simulated(fit, encoded, ahead, horizon, effects, n_draws, seed)
     at = Predictive.make(fit, model.encode(ahead.panel), encoded, effects, ahead.rows)
     return ahead, at
 
@@ -142,6 +155,11 @@ class Predictive(NamedTuple):
         weight = chance * nodes.share[:, who].T[:, :, None]
         return cls(fit, encoded, rows, in_user_units(fit, nodes)[who], weight)
 
+    @property
+    def chance(self) -> np.ndarray:
+        """(rows, states) probability of each state."""
+        return self.weight.sum(1)
+
     def each(self) -> Iterator[tuple[np.ndarray, Place, Mixture, np.ndarray]]:
         """(rows from 0, place, mixture, whether its covariates are known), block by block."""
         model, panel = self.fit.model, self.encoded.panel
@@ -153,17 +171,15 @@ class Predictive(NamedTuple):
             yield rows, place, mixture, known[number][rows]
 
 
-def covariates_ahead(model: HMMModel, horizon: int) -> list[str]:
+def covariates_ahead(model: HMMModel) -> list[str]:
     """The columns that must be known at the steps ahead."""
     outcomes, parts = set(model.outcomes), model.parts_ahead
     read = list(dict.fromkeys(name for part in parts for name in part.covariates))
     for part in parts:
-        own = [name for name in part.covariates if name in outcomes]
-        direct = [name for name in own if not part.lags({name})]
-        if direct or (own and horizon > 1):
-            what = f"{part.formula.text!r} reads {', '.join(direct or own)}"
-            advice = "" if direct else " horizon=1 is possible."
-            raise ModelError(f"{what}, which is not known at the steps ahead.{advice}")
+        direct = part.reads_now(outcomes)
+        if direct:
+            what = f"{part.formula.text!r} reads {', '.join(direct)}"
+            raise ModelError(f"{what}, which is not known at the steps ahead.")
     extras = [
         name for piece, _ in model.each_piece() for name in getattr(piece.family, "extras", ())
     ]
@@ -207,7 +223,7 @@ def _repeated(ahead: Ahead, names: list[Any], what: str) -> pd.DataFrame:
     return table
 
 
-def _outcome_table(at: Predictive, ahead: Ahead, level: float) -> pd.DataFrame:
+def _outcome_table(at: Predictive | Simulated, ahead: Ahead, level: float) -> pd.DataFrame:
     every = places(at.fit.model)
     labelled = any(labels_of(place) is not None for place in every)
     parts: list[Any] = []
@@ -216,6 +232,7 @@ def _outcome_table(at: Predictive, ahead: Ahead, level: float) -> pd.DataFrame:
         if levels is None:
             found = [(None, mixture.mean, mixture.sd, *mixture.interval(level))]
         else:
+            assert isinstance(mixture, Mixture)
             none = np.full(len(rows), np.nan)
             chances = mixture.chances(len(levels)).T
             sds = [np.sqrt(p * (1 - p)) for p in chances]

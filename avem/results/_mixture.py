@@ -36,6 +36,11 @@ class Mixture:
     extras: tuple[np.ndarray, ...]
     """(rows, 1) each."""
 
+    def some(self, rows: np.ndarray) -> Mixture:
+        """Those of some rows."""
+        eta, extras = (tuple(part[rows] for part in of) for of in (self.eta, self.extras))
+        return Mixture(self.family, self.weight[rows], eta, extras)
+
     def cdf(self, y: np.ndarray) -> np.ndarray:
         """(rows,) probability of at most y (rows,)."""
         return self._average(self.family.cdf(y[:, None], self.eta, self.extras))
@@ -115,6 +120,34 @@ class Mixture:
         return (self.weight * values).sum(1)
 
 
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """One outcome's predictive distribution in each of some rows, known by draws alone."""
+
+    values: np.ndarray
+    """(rows, draws)."""
+
+    def some(self, rows: np.ndarray) -> Drawn:
+        """Those of some rows."""
+        return Drawn(self.values[rows])
+
+    @property
+    def mean(self) -> np.ndarray:
+        """(rows,) expected outcome."""
+        return self.values.mean(1)
+
+    @property
+    def sd(self) -> np.ndarray:
+        """(rows,) standard deviation."""
+        return self.values.std(1)
+
+    def interval(self, level: float) -> tuple[np.ndarray, np.ndarray]:
+        """Both ends (rows,) of the central interval of this probability."""
+        ends = (0.5 - level / 2, 0.5 + level / 2)
+        low, high = np.quantile(self.values, ends, axis=1, method="inverted_cdf")
+        return low, high
+
+
 def mixtures(
     model: HMMModel,
     theta: Params,
@@ -148,14 +181,26 @@ def mixtures(
             if piece.key not in found:
                 etas = piece.etas(theta[piece.key + "coef"], *flat)
                 found = {piece.key: [eta.reshape(len(some), parts) for eta in etas]}
-            family, eta = piece.family, tuple(found[piece.key])
-            if isinstance(family, Gaussian):
-                variance = np.diagonal(theta[piece.key + "covariance"], axis1=1, axis2=2)
-                log_sd = 0.5 * np.log(variance[state, place.number])
-                family, eta = Normal(), (eta[place.number], np.broadcast_to(log_sd, heights.shape))
-            assert isinstance(family, Family)
+            family, eta = distribution(place, theta, tuple(found[piece.key]), state)
             extras = tuple(Y[some, column][:, None] for column in place.extras)
             yield some, number, place, Mixture(family, heights, eta, extras)
+
+
+def distribution(
+    place: Place, theta: Params, etas: tuple[np.ndarray, ...], state: np.ndarray
+) -> tuple[Family, tuple[np.ndarray, ...]]:
+    """The family of one outcome alone with its predictors, from those of its piece.
+
+    ``state`` is that of each part, in a shape that broadcasts to the predictors'.
+    """
+    family = place.piece.family
+    if isinstance(family, Gaussian):
+        variance = np.diagonal(theta[place.piece.key + "covariance"], axis1=1, axis2=2)
+        log_sd = 0.5 * np.log(variance[state, place.number])
+        own = etas[place.number]
+        return Normal(), (own, np.broadcast_to(log_sd, own.shape))
+    assert isinstance(family, Family)
+    return family, etas
 
 
 def refuse_custom(model: HMMModel, what: str) -> None:
@@ -165,7 +210,7 @@ def refuse_custom(model: HMMModel, what: str) -> None:
             raise ModelError(
                 f"{what} need the distribution function of every outcome, and of {place.name!r}, "
                 f"{place.piece.family!r}, only the log probability is known."
-                + (" predict(of='states') is possible." if what == "Predictions" else "")
+                + (" predict draws it." if what == "Predictions" else "")
             )
 
 

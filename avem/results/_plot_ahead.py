@@ -18,7 +18,7 @@ from avem.results._figures import (
     state_colors,
     whole_ticks,
 )
-from avem.results._mixture import Mixture, refuse_custom
+from avem.results._mixture import Drawn, Mixture
 from avem.results._plot_states import label_levels
 from avem.results._predict import Place, levels_of, places
 from avem.results._timeline import choose_subjects, make_stretches
@@ -56,13 +56,12 @@ def ahead_figure(
     figsize: Size | None,
 ) -> Figure:
     """Outcomes of the past by decoded state, then fans of intervals; beneath, the states."""
-    refuse_custom(fit.model, "Predictions")
     encoded = fit._encode(None)
     panel, model = encoded.panel, fit.model
     shown = choose_subjects(panel, subjects, max_subjects)
     stretches, _, _ = make_stretches(panel, shown, panel.n_rows)
     lanes = np.array([panel.row_lane[along.rows[-1]] for along in stretches])
-    _, found = later.predictive(fit, encoded, horizon, future, effects, lanes)
+    _, found = later.predictive(fit, encoded, horizon, future, effects, lanes=lanes)
     kept = max(20, 3 * horizon) if max_rows is None else max(1, max_rows)
     ends = []
     of_lane = np.repeat(np.sort(lanes), horizon)
@@ -80,7 +79,7 @@ def ahead_figure(
     grid = figure.subplots(
         len(heights), n, squeeze=False, sharex="all", sharey="row", height_ratios=heights
     )
-    mixtures = {place.name: mixture for _, place, mixture, _ in found.each()}
+    mixtures = {place.name: (mixture, known) for _, place, mixture, known in found.each()}
     for column, end in zip(grid.T, ends, strict=True):
         column[0].set_title(plain(end.label), fontsize="medium", fontweight="bold")
         column[-1].set_xlabel("steps from the last row")
@@ -90,10 +89,10 @@ def ahead_figure(
             if numbers:
                 ax.plot(end.before, y[end.rows, j], color=GREY, lw=0.6, zorder=2)
             _draw_past(ax, end.before, y[end.rows, j], state[end.rows], colors)
-            _draw_fan(ax, every[j], mixtures[every[j].name], end.at)
+            _draw_fan(ax, every[j], *mixtures[every[j].name], end.at)
             label_levels(ax, levels_of(every[j].piece))
         _draw_chances(column[-1], end.before, past[end.rows], colors)
-        _draw_chances(column[-1], np.arange(1, horizon + 1), found.weight.sum(1)[end.at], colors)
+        _draw_chances(column[-1], np.arange(1, horizon + 1), found.chance[end.at], colors)
         for ax in column:
             ax.axvline(0.5, color=DARK, lw=0.9, zorder=5)
             ax.margins(x=0.01)
@@ -115,17 +114,20 @@ def _draw_past(ax: Axes, x: np.ndarray, y: np.ndarray, state: np.ndarray, colors
         ax.plot(x[here], y[here], "o", ms=size, color=color, mec="none", zorder=4, gid=f"state {k}")
 
 
-def _draw_fan(ax: Axes, place: Place, mixture: Mixture, rows: np.ndarray) -> None:
+def _draw_fan(
+    ax: Axes, place: Place, mixture: Mixture | Drawn, known: np.ndarray, rows: np.ndarray
+) -> None:
     """Intervals that widen, one inside the other; for labels, dots as large as their chances."""
-    steps = np.arange(1, len(rows) + 1)
-    own = Mixture(
-        mixture.family,
-        mixture.weight[rows],
-        tuple(eta[rows] for eta in mixture.eta),
-        tuple(extra[rows] for extra in mixture.extras),
-    )
+    steps = np.arange(1, len(rows) + 1)[known[rows]]
+    if len(steps) < len(rows):
+        words = "lag() looks back\nat a missing value"
+        how: Any = {"ha": "right", "va": "center", "fontsize": "small", "color": DARK}
+        ax.text(0.98, 0.5, words, transform=ax.transAxes, **how)
+    rows = rows[known[rows]]
+    own = mixture.some(rows)
     levels = levels_of(place.piece)
     if levels is not None:
+        assert isinstance(own, Mixture)
         chance = own.chances(len(levels))
         x, code = np.broadcast_arrays(steps[:, None], np.arange(len(levels)))
         ax.scatter(x, code, 90 * chance, color=_FAN, lw=0, zorder=3, gid="fan")

@@ -41,7 +41,8 @@ def contrast_figure(table: pd.DataFrame, level: float, figsize: Size | None) -> 
         own = (what == key).to_numpy()
         _draw(ax, table[own], [pair for pair, here in zip(pairs, own, strict=True) if here])
         ax.set_title(plain(key, 40), fontsize="medium")
-    figure.suptitle(f"Differences, {level:.0%} intervals", fontsize="medium")
+    bare = " (a dot alone: see its note)" if np.isnan(table["lower"].to_numpy(float)).any() else ""
+    figure.suptitle(f"Differences, {level:.0%} intervals{bare}", fontsize="medium")
     return figure
 
 

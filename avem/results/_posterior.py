@@ -9,13 +9,11 @@ import numpy as np
 from avem.effects.draws import roots
 from avem.errors import ModelError
 from avem.inference.adaptive import MOST_BY_QUADRATURE
-from avem.inference.fit_hmm import make_em
-from avem.inference.marginal import PosteriorNodes, marginal, posterior_nodes
-from avem.inference.new_subjects import infer_effects
+from avem.inference.marginal import PosteriorNodes, posterior_nodes
 from avem.models.hmm_model import Encoded
 from avem.models.params import effects_cov_in, effects_in, effects_out
 from avem.numerics.nodes import gauss_hermite, normal_rule
-from avem.results._common import positions
+from avem.results._common import marginal_of_new, positions
 
 if TYPE_CHECKING:
     from avem.results.hmm_fit import HMMFit
@@ -72,9 +70,7 @@ def in_user_units(fit: HMMFit, nodes: PosteriorNodes) -> np.ndarray:
 
 
 def _from_these_rows(fit: HMMFit, data: Encoded) -> PosteriorNodes:
-    em = make_em(fit.model, data)
-    start, _ = infer_effects(em, data.layout, fit.theta)
-    return posterior_nodes(marginal(em, data.layout, fit.theta, start), data.layout)
+    return posterior_nodes(marginal_of_new(fit, data), data.layout)
 
 
 def _gaussian(fit: HMMFit) -> PosteriorNodes:

@@ -101,14 +101,17 @@ def predict(
     _one_of("of", of, ("outcomes", "states"))
     model, encoded = fit.model, fit._encode(data)
     outcomes = model.outcomes
-    parts = model.designs.parts[:2]
-    back = max(part.lags(set(outcomes)) for part in parts)
-    if back:
+    parts, names = model.designs.parts[:2], set(outcomes)
+    now = [name for part in parts for name in part.reads_now(names)]
+    if now:
+        raise ModelError(f"A formula reads {now[0]}, which is not known at the steps ahead.")
+    if horizon != 1 and any(part.lags(names) for part in parts):
         raise ModelError(
             f"{model.spec.text!r} has lag() of an outcome among its covariates, which is not known "
-            "at the steps ahead. Predictions are for models whose memory is in the states alone."
+            "beyond the first step ahead. Predict with horizon=1."
         )
-    covariates = list(dict.fromkeys(name for part in parts for name in part.covariates))
+    read = dict.fromkeys(name for part in parts for name in part.covariates)
+    covariates = [name for name in read if name not in names]
     ahead = look_ahead(encoded.panel, horizon, outcomes, covariates, future)
     found = _moments(fit, model.encode(ahead.panel), "predicted", effects, like=encoded)
     if of == "states":
@@ -117,7 +120,10 @@ def predict(
     else:
         names = list(outcomes)
         mean, variance = found.level, _variances(found.outcome_cov(noise_of(model, fit.theta)))
+        unknown = parts[0].unknown(ahead.panel)  # a lag that looks back to nothing
+        mean = np.where(unknown[:, None], np.nan, mean)
     centre, sd = mean[ahead.rows].ravel(), np.sqrt(variance[ahead.rows]).ravel()
+    sd = sd + 0 * centre
     half = ndtri(0.5 + level / 2) * sd
     table = ahead.keys.loc[ahead.keys.index.repeat(len(names))].reset_index(drop=True)
     table[of[:-1]] = np.tile(np.array(names, dtype=object), len(ahead.rows))

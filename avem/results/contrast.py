@@ -85,6 +85,7 @@ def _of_groups(fit: HasEffects, groups: Any, mean, var, level: float) -> pd.Data
     members = [np.flatnonzero(codes == g) for g in range(len(found))]
     pairs = list(combinations(range(len(found)), 2))
     rows = [_compare(mean, var, members[a], members[b], level) for a, b in pairs]
+    done = list(zip(rows, pairs, strict=True))
     d, (one, other) = fit.model.n_effects, (np.array(side) for side in zip(*pairs, strict=True))
     n = np.array([len(own) for own in members])
     return pd.DataFrame(
@@ -95,6 +96,7 @@ def _of_groups(fit: HasEffects, groups: Any, mean, var, level: float) -> pd.Data
             **{key: np.concatenate([row[key] for row in rows]) for key in rows[0]},
             "n": np.repeat(n[one], d),
             "n_other": np.repeat(n[other], d),
+            "note": np.concatenate([_why_not(row["se"], n[list(p)]) for row, p in done]),
         }
     )
 
@@ -107,20 +109,23 @@ def _compare(mean, var, one: np.ndarray, other: np.ndarray, level: float) -> dic
     sizes = np.array([[len(one)], [len(other)]])
     difference = mean[one].mean(0) - mean[other].mean(0)
     known = np.sqrt(var[one].sum(0) / len(one) ** 2 + var[other].sum(0) / len(other) ** 2)
-    if sizes.min() < 2:
-        nothing = np.full(len(difference), np.nan)
-        return {"difference": difference, "se": nothing, "lower": nothing, "upper": nothing} | {
-            "p": nothing,
-            "sd": known,
-        }
-    parts = np.stack([mean[own].var(0, ddof=1) for own in (one, other)]) / sizes
-    se = np.sqrt(parts.sum(0))
     with np.errstate(divide="ignore", invalid="ignore"):
+        away = [(mean[own] - mean[own].mean(0)) ** 2 for own in (one, other)]
+        parts = np.stack([square.sum(0) for square in away]) / (sizes - 1) / sizes
+        se = np.sqrt(parts.sum(0))
+        se = np.where(se > 0, se, np.nan)  # all alike, or one alone: there is no spread
         freedom = parts.sum(0) ** 2 / (parts**2 / (sizes - 1)).sum(0)
         p = 2 * stdtr(freedom, -np.abs(difference) / se)
     half = stdtrit(freedom, 0.5 + level / 2) * se
     found = {"difference": difference, "se": se}
     return found | {"lower": difference - half, "upper": difference + half, "p": p, "sd": known}
+
+
+def _why_not(se: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """(effects,) why there is no standard error, or nothing."""
+    alone = "one subject has no spread: no test, see sd"
+    why = alone if sizes.min() < 2 else "no spread between the subjects of either group: no test"
+    return np.where(np.isnan(se), why, "").astype(object)
 
 
 def _groups(fit: HasEffects, groups: Any) -> tuple[str, pd.Series]:
@@ -181,6 +186,8 @@ def state_contrast(fit: Any, states: Any, level: float, kind: str) -> pd.DataFra
     found: Any = pd.concat(parts, ignore_index=True)[["state", "minus", *keys]]
     found = found.dropna(axis=1, how="all")
     found = with_intervals(fit, found, differences, "", level, kind)
+    held = found["parameter"].isin(fit.info.fixed) & found["se"].isna()
+    found["note"] = found["note"].mask(held, "held")
     return found.rename(columns={"estimate": "difference"})
 
 
@@ -212,7 +219,8 @@ def _table(fit: HasEffects, keys: dict, difference, var, level: float) -> pd.Dat
     centre, sd = difference.ravel(), np.sqrt(var).ravel()
     half = ndtri(0.5 + level / 2) * sd
     with np.errstate(divide="ignore", invalid="ignore"):
-        sure = np.where(sd > 0, ndtr(np.abs(centre) / sd), 1.0)
+        # Without a difference there is no sign: as likely this one as the other.
+        sure = np.where(centre == 0, 0.5, ndtr(np.abs(centre) / sd))
     return pd.DataFrame(
         {
             **{name: np.repeat(values, d) for name, values in keys.items()},

@@ -191,5 +191,9 @@ def columns_at(fit: HMMFit, values: Mapping[str, Any]) -> np.ndarray:
     panel, designs = fit._panel(None), fit.model.designs
     seen = ~np.isnan(fit._own_data.y).all(axis=1)
     moved = replace(panel, table=panel.table.assign(**values))
+    for part in designs.parts:
+        if (part.unknown(moved) & ~part.unknown(panel) & seen).any():
+            given = ", ".join(f"{name} = {value!r}" for name, value in values.items())
+            raise ModelError(f"{part.formula.text!r} has no value at {given}; choose others.")
     nowhere = [np.zeros(panel.n_rows, bool)] * len(designs.parts)
     return designs.apply(moved, nowhere, [False] * len(designs.parts)).A[seen].mean(0)

@@ -20,11 +20,12 @@ class CrossValidation:
     Attributes
     ----------
     table
-        Per fold: fold, n_subjects and n_values held out, loglik (their log predictive density),
-        per_value, and stop (how the fit of the fold ended).
+        Per fold: fold, n_subjects, n_rows and n_values held out, loglik (their log predictive
+        density), per_row, per_value, and stop (how the fit of the fold ended). A row with two
+        observed outcomes has two values.
     by_subject
-        Per subject, over all folds: n_values held out and loglik. Two models cross-validated with
-        the same folds and seed can be compared subject by subject.
+        Per subject, over all folds: n_rows and n_values held out and loglik. Two models
+        cross-validated with the same folds and seed can be compared subject by subject.
     by
         "subjects" or "time".
     folds
@@ -52,6 +53,11 @@ class CrossValidation:
         return self.loglik / max(int(self.table["n_values"].to_numpy().sum()), 1)
 
     @property
+    def per_row(self) -> float:
+        """The mean log score of one held-out row, as `fit.score` gives it; higher is better."""
+        return self.loglik / max(int(self.table["n_rows"].to_numpy().sum()), 1)
+
+    @property
     def se(self) -> float:
         """The standard error of `per_value`, from its spread between subjects.
 
@@ -73,6 +79,8 @@ class CrossValidation:
             self.table.to_string(index=False, float_format=lambda x: f"{x:.4f}"),
             f"{self.per_value:.4f} (standard error {self.se:.4f}) per held-out value",
         ]
+        if self.per_row != self.per_value:
+            lines.append(f"{self.per_row:.4f} per held-out row, which is what fit.score gives")
         if self.interrupted:
             lines.append(f"Interrupted: {len(self.table)} of {self.folds} folds were done.")
         unsettled = self.table.loc[self.table["stop"] != "CONVERGED", "fold"].tolist()

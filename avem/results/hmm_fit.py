@@ -14,6 +14,7 @@ import pandas as pd
 from avem.data import Panel
 from avem.errors import ModelError
 from avem.inference.apply import path_entropy, state_probabilities, viterbi
+from avem.inference.em import EM
 from avem.inference.fit_hmm import effect_scale, make_em
 from avem.inference.marginal import (
     Marginal,
@@ -23,7 +24,6 @@ from avem.inference.marginal import (
     posterior_nodes,
     uncertainty,
 )
-from avem.inference.new_subjects import infer_effects
 from avem.inference.score import Curvature
 from avem.inference.stop import Stop
 from avem.models.free import count_free, find_free
@@ -37,7 +37,10 @@ from avem.results._common import (
     check_posterior,
     effects_table,
     effects_to_draw_with,
+    inferred_effects,
     jacobian,
+    known_or_inferred,
+    marginal_of_new,
     own_panel,
     panel_for,
     positions,
@@ -144,9 +147,7 @@ class HMMFit:
             found, encoded = self._marginal, self._own_data
         else:
             encoded = self._encode(data)
-            em = make_em(self.model, encoded)
-            start, _ = infer_effects(em, encoded.layout, self.theta)
-            found = marginal(em, encoded.layout, self.theta, start)
+            found = marginal_of_new(self, encoded)
         return LogLik(
             found.loglik + self._jacobian(encoded), found.error, int((found.quality == 0).sum())
         )
@@ -220,7 +221,7 @@ class HMMFit:
     def diagnose(self) -> Diagnosis:
         """Whether one anchor per subject is enough here: gaps, information lost, advice."""
         effects, data = effects_in(self.model, self.effects_mean), self._own_data
-        found = anchoring(make_em(self.model, data), data.layout, self.theta, effects)
+        found = anchoring(self._em(data), data.layout, self.theta, effects)
         sd = np.sqrt(np.diagonal(self.params["effect_covariance"]))
         return diagnose(self, found, sd, HARD_TO_TELL)
 
@@ -273,6 +274,8 @@ class HMMFit:
         of: str = "outcomes",
         level: float = 0.95,
         effects: str = "integrated",
+        n_draws: int = 1000,
+        seed: int = 0,
     ) -> Any:
         """Per sequence, step beyond its end and outcome: mean, sd and interval.
 
@@ -281,9 +284,12 @@ class HMMFit:
         where the model has any: a frame, or a dict such as ``{"stress": 0}``. With `data`, what
         happened so far: subjects of the fit keep what is known of their effects, those of others
         come from these rows. ``effects="fitted"`` leaves out that effects are not known exactly;
-        ``of="states"`` gives the probabilities of the states.
+        ``of="states"`` gives the probabilities of the states. Beyond the first step with `lag` of
+        an outcome, and for `Custom` outcomes (which need their `draw`), ``n_draws`` paths are
+        simulated for each sequence, by `seed`.
         """
-        return _hmm_predict.predict(self, horizon, data, future, of, level, effects)
+        chosen = (horizon, data, future, of, level, effects, n_draws, seed)
+        return _hmm_predict.predict(self, *chosen)
 
     def predictions(self, data: Any = None, level: float = 0.95, effects: str = "fitted") -> Any:
         """Rows x (mean, sd, lower, upper of each outcome), given the rows before it.
@@ -339,7 +345,8 @@ class HMMFit:
         DataFrame
             ``share`` from the probabilities of the states, ``se``, ``lower`` and ``upper``. Of
             groups and of all rows they are those of a sample of subjects; of a subject, what is
-            not known of its own states and effects. Parameters are taken as known in both.
+            not known of its own states and effects. Parameters are taken as known in both. A
+            single subject is no sample: ``note`` says so.
         """
         return shares.occupancy_table(self, by, level)
 
@@ -421,7 +428,8 @@ class HMMFit:
             A column that is the same in all rows of a subject, or a dict from subjects to groups:
             differences of the groups' mean effects. ``se``, the interval and ``p`` are Welch's, on
             the means of the subjects: about the populations that they are a sample of. ``sd`` is
-            what is not known of these very subjects' difference, given the parameters.
+            what is not known of these very subjects' difference, given the parameters. A group
+            of one subject has no spread, hence no test: `note` says so.
             Effects are shrunk towards 0, and so are differences: to estimate one, put the group
             into the formula.
         subjects
@@ -573,10 +581,13 @@ class HMMFit:
     def _encode(self, data: Any) -> Encoded:
         return self._own_data if data is None else self.model.encode(self._panel(data))
 
+    def _em(self, data: Encoded) -> EM:
+        return make_em(self.model, data)
+
     @cached_property
     def _marginal(self) -> Marginal:
         effects, data = effects_in(self.model, self.effects_mean), self._own_data
-        return marginal(make_em(self.model, data), data.layout, self.theta, effects)
+        return marginal(self._em(data), data.layout, self.theta, effects)
 
     @cached_property
     def _nodes(self) -> PosteriorNodes:
@@ -604,18 +615,10 @@ class HMMFit:
 
     def _infer(self, data: Encoded) -> tuple[np.ndarray, np.ndarray]:
         """Mean (d, subjects) and covariance of the effects, by the fit's own kind of posterior."""
-        em = make_em(self.model, data)
-        anchored = infer_effects(em, data.layout, self.theta)
-        if self.bound_name == "bound" or not self.model.n_effects:
-            return anchored
-        found = marginal(em, data.layout, self.theta, anchored[0])
-        return found.mean, found.cov
+        return inferred_effects(self, data)
 
     def _effects_for(self, data: Encoded) -> np.ndarray:
         """(d, panel subjects) on the scale of the fit: fitted where known, inferred elsewhere."""
         known = positions(self, data.panel)
-        effects = effects_in(self.model, self.effects_mean[known])
-        if (known < 0).any() and self.model.n_effects:
-            inferred, _ = self._infer(data)
-            effects = np.where(known < 0, inferred, effects)
-        return effects
+        fitted = effects_in(self.model, self.effects_mean[known])
+        return known_or_inferred(self, data, known, fitted)

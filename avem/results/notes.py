@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from avem.data import Panel
 from avem.families import Gaussian
@@ -100,12 +102,25 @@ def general_remarks(
         )
     n_gaps, usual = panel.gaps()
     if n_gaps:
+        advice = f"Panel.from_frame(...).fill_gaps({usual}) puts the missing steps in."
+        if isinstance(usual, pd.Timedelta):
+            advice = "Turn the dates into a count of steps, and " + advice.replace(str(usual), "")
         found.append(
-            f"Rows are taken as one step apart, but {n_gaps:,} steps in {panel.time!r} are longer "
-            f"than the usual {usual}. Panel.from_frame(...).fill_gaps({usual}) puts the missing "
-            "steps in."
+            f"Rows are taken as one step apart, but {n_gaps:,} step{'s'[: n_gaps != 1]} in "
+            f"{panel.time!r} {'is' if n_gaps == 1 else 'are'} longer than the "
+            f"usual {step_words(usual)}. {advice}"
         )
     return found
+
+
+def step_words(step: Any) -> str:
+    """A step of time: a number as it is, of dates in days or in hours, minutes and seconds."""
+    if not isinstance(step, pd.Timedelta):
+        return str(step)
+    days = step.total_seconds() / 86400
+    if days % 1:
+        return str(step).removeprefix("0 days ")
+    return "day" if days == 1 else f"{days:.0f} days"
 
 
 def anchoring_remarks(

@@ -26,6 +26,7 @@ from avem.results._plot_ahead import ahead_figure
 from avem.results._plot_bound import bound_figure
 from avem.results._plot_contrast import contrast_figure
 from avem.results._plot_covariate import covariate_figure
+from avem.results._plot_curves import draw_curve, find_curves
 from avem.results._plot_effects import effects_figure
 from avem.results._plot_emissions import Emissions
 from avem.results._plot_gap import gap_figure
@@ -183,13 +184,19 @@ class Plots:
         the effects, and with covariates both are at average covariates: each value less what its
         own add to the mean. For other families the bars are the data as they are, and the states
         are drawn at effect 0 and average covariates, as the labels say.
+
+        Where states respond differently to covariates, panels with these responses follow, at
+        effect 0: up to six, and none in an `ax` of your own (`fit.plot.covariate` has bands).
         """
         outcomes = self._outcomes(outcome)
-        width = 6.4 if len(outcomes) == 1 else 4.8
-        figure, axes = panels(len(outcomes), ax, figsize, (width, 3.6), 3)
+        curves = find_curves(self._fit, outcomes) if ax is None else []
+        n = len(outcomes) + len(curves)
+        figure, axes = panels(n, ax, figsize, (6.4 if n == 1 else 4.8, 3.6), 2 if n == 4 else 3)
         every, emissions = places(self._fit.model), Emissions(self._fit)
+        for panel, curve in zip(axes[len(outcomes) :], curves, strict=True):
+            draw_curve(panel, curve, self._fit)
         found: dict[str, Any] = {}
-        for panel, j in zip(axes, outcomes, strict=True):
+        for panel, j in zip(axes, outcomes, strict=False):
             emissions.draw(panel, every[j])
             handles, labels = panel.get_legend_handles_labels()
             found |= dict(zip(labels, handles, strict=True))

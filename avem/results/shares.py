@@ -23,6 +23,8 @@ _TILT = 1e-3
 _STEP = 1e-4
 """Of an effect, in its own unit, per standard deviation of what is not known of it."""
 
+_ALONE = "one subject: no sample to judge by"
+
 
 def occupancy_table(fit: HMMFit, by: Any, level: float) -> pd.DataFrame:
     """The table of `fit.occupancy`."""
@@ -95,7 +97,9 @@ def _of_groups(
     lower, upper = _within(share, wider[:, None] * se, level)
     table = table.assign(share=share.ravel(), se=se.ravel(), lower=lower, upper=upper)
     return table.assign(
-        subjects=np.repeat(n, n_states), rows=np.repeat(total, n_states).astype(int)
+        subjects=np.repeat(n, n_states),
+        rows=np.repeat(total, n_states).astype(int),
+        note=np.repeat(np.where(n < 2, _ALONE, "").astype(object), n_states),
     )
 
 

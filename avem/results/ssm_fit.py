@@ -16,7 +16,6 @@ from avem.errors import ModelError
 from avem.inference.em import EM
 from avem.inference.fit_ssm import make_ssm_em, ssm_effect_scale
 from avem.inference.marginal import Marginal, anchoring, marginal, uncertainty
-from avem.inference.new_subjects import infer_effects
 from avem.inference.score import Curvature
 from avem.inference.stop import Stop
 from avem.models.param_info import check_level, check_seed
@@ -37,7 +36,10 @@ from avem.results._common import (
     check_posterior,
     effects_table,
     effects_to_draw_with,
+    inferred_effects,
     jacobian,
+    known_or_inferred,
+    marginal_of_new,
     own_panel,
     panel_for,
     positions,
@@ -152,9 +154,7 @@ class SSMFit:
             found, encoded = self._marginal, self._own_data
         else:
             encoded = self._encode(data)
-            em = self._em(encoded)
-            start, _ = infer_effects(em, encoded.layout, self.theta)
-            found = marginal(em, encoded.layout, self.theta, start)
+            found = marginal_of_new(self, encoded)
         return LogLik(
             found.loglik + self._jacobian(encoded), found.error, int((found.quality == 0).sum())
         )
@@ -312,7 +312,8 @@ class SSMFit:
             A column that is the same in all rows of a subject, or a dict from subjects to groups:
             differences of the groups' mean effects. ``se``, the interval and ``p`` are Welch's, on
             the means of the subjects: about the populations that they are a sample of. ``sd`` is
-            what is not known of these very subjects' difference, given the parameters.
+            what is not known of these very subjects' difference, given the parameters. A group
+            of one subject has no spread, hence no test: `note` says so.
             Effects are shrunk towards 0, and so are differences.
         subjects
             Labels, two or more: the effects of each pair, with their posterior; ``probability`` is
@@ -495,18 +496,10 @@ class SSMFit:
 
     def _infer(self, data: SSMEncoded) -> tuple[np.ndarray, np.ndarray]:
         """Mean (d, subjects) and covariance of the effects, by the fit's own kind of posterior."""
-        em = self._em(data)
-        anchored = infer_effects(em, data.layout, self.theta)
-        if self.bound_name == "bound" or not self.model.n_effects:
-            return anchored
-        found = marginal(em, data.layout, self.theta, anchored[0])
-        return found.mean, found.cov
+        return inferred_effects(self, data)
 
     def _effects_for(self, data: SSMEncoded) -> np.ndarray:
         """(d, panel subjects) on the scale of the fit: fitted where known, inferred elsewhere."""
         known = positions(self, data.panel)
-        effects = ssm_effects_in(self.model, self.effects_mean[known])
-        if (known < 0).any() and self.model.n_effects:
-            inferred, _ = self._infer(data)
-            effects = np.where(known < 0, inferred, effects)
-        return effects
+        fitted = ssm_effects_in(self.model, self.effects_mean[known])
+        return known_or_inferred(self, data, known, fitted)

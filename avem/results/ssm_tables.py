@@ -101,7 +101,9 @@ def ssm_summary(fit: SSMFit) -> Summary:
 
 def _differing(model: SSMModel) -> str:
     structures: dict[str, str] = dict(zip(BLOCKS, model.spec.effect_covariance, strict=True))
-    return ", ".join(f"{kind} ({structures[kind]})" for kind in dict.fromkeys(model.effect_kinds))
+    kinds = list(model.effect_kinds)
+    several = {kind: f" ({structures[kind]})" for kind in kinds if kinds.count(kind) > 1}
+    return ", ".join(kind + several.get(kind, "") for kind in dict.fromkeys(kinds))
 
 
 def ssm_sections(fit: SSMFit) -> Iterator[Section]:

@@ -35,7 +35,8 @@ def dwell(fit: HMMFit, by: str | None, level: float | None, kind: str) -> pd.Dat
     odds = np.exp(table["estimate"].to_numpy(float))
     table = table.rename(columns={"estimate": "expected"}).assign(expected=1 + odds)
     if level is not None:
-        lower, upper = (1 + np.exp(table[name]) for name in ("lower", "upper"))
+        with np.errstate(over="ignore"):  # endless
+            lower, upper = (1 + np.exp(table[name]) for name in ("lower", "upper"))
         table = table.assign(se=odds * table["se"], lower=lower, upper=upper)
     if by is None and fit.panel is not None:
         runs = find_runs(fit.panel, np.asarray(fit.decode()))

@@ -120,10 +120,19 @@ def _rows(pieces: list[Piece], name: str, value: np.ndarray) -> Iterator[tuple[d
 
 
 def constant_rows(fit: HMMFit, table: pd.DataFrame) -> np.ndarray:
-    """(rows,) bool: what is what it is by definition."""
+    """(rows,) bool: what is what it is by definition, covariances that are not there included."""
+    found = np.zeros(len(table), bool)
+    found[(table["parameter"] == "effect_covariance").to_numpy()] = _absent(fit.model)
     first = (table["parameter"] == "initial_coef") & (table["state"] == 0)
     alone = table["parameter"].isin(["initial", "transition"]) & (fit.model.n_states == 1)
-    return (first | alone).fillna(False).to_numpy(bool)
+    return found | (first | alone).fillna(False).to_numpy(bool)
+
+
+def _absent(model: HMMModel) -> list[bool]:
+    """For each row of the effects' covariance, whether it is 0 by the structure."""
+    apart, blocks = model.effect_covariance in ("diagonal", "isotropic"), model.structure.effects
+    pairs = ((i, j) for i in range(len(blocks)) for j in range(i + 1))
+    return [i != j and (apart or blocks[i].block != blocks[j].block) for i, j in pairs]
 
 
 # --- for reading --------------------------------------------------------------------------------
@@ -139,7 +148,7 @@ def summary(fit: HMMFit) -> Summary:
         f"{kind} Markov model: {model.spec.text}",
         *_chain_words(fit),
         f"{n_states} state{'s' if n_states > 1 else ''}, {', '.join(families)}"
-        + (f", effects {model.effect_covariance}" if model.n_effects else ""),
+        + (f", effects {model.effect_covariance}" if model.n_effects > 1 else ""),
     ]
     starts, gaps = [], fit.info.start_gaps
     if len(gaps) > 1:

@@ -19,7 +19,8 @@ _FLAT = 1e-7
 """An eigenvalue of the information, each parameter in its own unit, that is as good as 0."""
 _CONCERNED = 0.1
 """Share in a flat direction from which a parameter counts as undetermined."""
-_BOUNDARY = "at its boundary: no standard error"
+BOUNDARY = "at its boundary: no standard error"
+_CONSTANT = "by definition"
 _FLAT_WORDS = "not determined by the data"
 _SADDLE_WORDS = (
     "the log likelihood is not at its maximum: refine the fit; if it is refined, use more n_draws"
@@ -51,7 +52,7 @@ def standard_errors(at: Estimates, curvature: Curvature, kind: str, level: float
     se, note = delta(at.rows, at.theta, curvature, kind)
     held = table["parameter"].isin(at.fixed).to_numpy()
     note[held] = "held"
-    note[at.constant & ~held] = ""
+    note[at.constant & ~held] = _CONSTANT
     se = np.where((note != "") | at.constant, np.nan, se)
     lower, upper = intervals(estimate, quantile(at.n_units, level) * se, _scales(at))
     return table.assign(se=se, lower=lower, upper=upper, note=note)
@@ -72,7 +73,7 @@ def delta(
     for words, share in undetermined.items():
         concerned = (np.abs(slope) * (share > _CONCERNED)).sum(1) > 1e-8
         note[concerned & (note == "")] = words
-    note[(np.abs(slope).sum(1) < 1e-10) & (note == "")] = _BOUNDARY
+    note[(np.abs(slope).sum(1) < 1e-10) & (note == "")] = BOUNDARY
     return np.where(note == "", se, np.nan), note
 
 

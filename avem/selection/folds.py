@@ -17,13 +17,13 @@ from avem.mixed_ssm import MixedSSM
 from avem.models.memory import all_outcomes, refuse_memory
 from avem.models.param_info import check_count, check_seed
 from avem.models.ssm_model import SSMSpecification
-from avem.results._score import held_out
+from avem.results._score import HeldOut, held_out
 from avem.results.cross_validation import CrossValidation
 
 _BY = ("subjects", "time")
 
-Score = tuple[Stop, np.ndarray, np.ndarray]
-"""How the fit of a fold ended; (subjects,) log scores and numbers of values held out."""
+Score = tuple[Stop, HeldOut]
+"""How the fit of a fold ended, and what it says of what was held out."""
 
 
 def cross_validate(
@@ -78,21 +78,23 @@ def run_folds(
     parts = _parts(model, panel, folds, by, seed)
     score = _score_stretch if by == "time" else _score_subjects
     rows: list[dict[str, Any]] = []
-    scores, n_values = np.zeros(panel.n_subjects), np.zeros(panel.n_subjects, np.int64)
+    total = _nothing(panel)
     with Rounds(fit_options.get("progress")) as rounds:
         for number, held in enumerate(parts, start=1):
             with speaking_of(f"fold {number} of {folds}", depth=2):
-                stop, of_subject, count = score(model, panel, held, {**fit_options, "seed": seed})
+                stop, found = score(model, panel, held, {**fit_options, "seed": seed})
             if stop is Stop.INTERRUPTED:
                 break
-            scores, n_values = scores + of_subject, n_values + count
-            loglik, n = float(of_subject.sum()), int(count.sum())
+            total = HeldOut(*(old + new for old, new in zip(total, found, strict=True)))
+            loglik, n, n_rows = float(found.loglik.sum()), *(int(c.sum()) for c in found[1:])
             rows.append(
                 {
                     "fold": number,
-                    "n_subjects": int((count > 0).sum()),
+                    "n_subjects": int((found.n_values > 0).sum()),
+                    "n_rows": n_rows,
                     "n_values": n,
                     "loglik": loglik,
+                    "per_row": loglik / n_rows if n_rows else np.nan,
                     "per_value": loglik / n if n else np.nan,
                     "stop": stop.name,
                 }
@@ -100,7 +102,8 @@ def run_folds(
             rounds.tell(f"fold {number} of {folds}: {loglik / max(n, 1):.4f} per held-out value")
             if rounds.interrupted:
                 break
-    by_subject = {panel.subject: panel.subjects, "n_values": n_values, "loglik": scores}
+    by_subject = {panel.subject: panel.subjects, "n_rows": total.n_rows}
+    by_subject |= {"n_values": total.n_values, "loglik": total.loglik}
     return CrossValidation(pd.DataFrame(rows), pd.DataFrame(by_subject), by, int(folds))
 
 
@@ -130,14 +133,13 @@ def _score_subjects(
 ) -> Score:
     """The held-out subjects as new ones."""
     fit = model.fit(with_rows(panel, ~held), **options)
-    nothing = np.zeros(panel.n_subjects)
     if fit.stop is Stop.INTERRUPTED:
-        return fit.stop, nothing, nothing.astype(np.int64)
+        return fit.stop, _nothing(panel)
     new = np.bincount(panel.row_subject, held, panel.n_subjects) > 0
     # Subjects are independent, and all of them together have the same shape for every fold:
     # to compile the likelihood once costs less than to leave out those that are not wanted.
     found = held_out(fit, panel)
-    return fit.stop, np.where(new, found.loglik, 0.0), np.where(new, found.n_values, 0)
+    return fit.stop, HeldOut(*(np.where(new, part, 0 * part) for part in found))
 
 
 def _score_stretch(
@@ -147,6 +149,10 @@ def _score_stretch(
     others = with_hidden(panel, sorted(all_outcomes(model.spec)), held)
     fit = model.fit(others, **options)
     if fit.stop is Stop.INTERRUPTED:
-        return fit.stop, np.zeros(panel.n_subjects), np.zeros(panel.n_subjects, np.int64)
-    found = held_out(fit, panel, others)
-    return fit.stop, found.loglik, found.n_values
+        return fit.stop, _nothing(panel)
+    return fit.stop, held_out(fit, panel, others)
+
+
+def _nothing(panel: Panel) -> HeldOut:
+    none = np.zeros(panel.n_subjects, np.int64)
+    return HeldOut(none.astype(float), none, none)

@@ -273,6 +273,16 @@ def test_gaps_are_steps_longer_than_the_usual_one() -> None:
     assert Panel.from_frame(frame.assign(t=frame["t"] / 3), "s", time="t").gaps() == (0, 0)
     irregular = frame.assign(t=[0, 2, 4, 11, 13, 0, 2])
     assert Panel.from_frame(irregular, "s", time="t").gaps() == (0, 0)
+    days = pd.Timestamp("2024-02-25") + pd.to_timedelta(frame["t"], unit="D")
+    for times in (days, days.dt.tz_localize("UTC"), days.dt.strftime("%Y-%m-%d"), days.astype(str)):
+        panel = Panel.from_frame(frame.assign(t=times), "s", time="t")
+        assert panel.gaps() == (1, pd.Timedelta(days=2))
+    hours = days.dt.strftime("%Y-%m-%dT%H:%M")
+    assert Panel.from_frame(frame.assign(t=hours), "s", time="t").gaps()[0] == 1
+    assert Panel.from_frame(frame.assign(t=hours + " h"), "s", time="t").gaps() == (0, 0)
+    zones = ["2024-01-01T10:00+01:00", "2024-01-01T10:30+02:00"]
+    with pytest.raises(DataError, match="need not be its order in time"):
+        Panel.from_frame(pd.DataFrame({"s": "a", "t": zones}), "s", time="t")
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_ctrl_c_keeps_the_best_so_far(frame, monkeypatch, plain, given):
 
     monkeypatch.setattr(EM, "_finish", interrupted)
     handler = signal.getsignal(signal.SIGINT)
-    with pytest.warns(avem.AvemWarning, match="Interrupted"):
+    with pytest.warns(avem.AvemWarning, match="Stopped by the user"):
         fit = MODEL.fit(frame, time="time", init=given, plain=plain, tol=0.0)
     assert fit.stop is avem.Stop.INTERRUPTED
     assert np.isfinite(fit.bound)
@@ -106,21 +106,21 @@ def test_a_fit_in_another_thread_works(frame):
 
 def test_progress_is_shown_on_request_and_only_on_long_fits(capsys, monkeypatch):
     with Watch(True, 10) as watch:
-        watch(1, -1234.5, 0.1)
+        watch(1, -1234.5, 0.1, {})
     assert capsys.readouterr().err == ""  # not two seconds yet
     monkeypatch.setattr("avem.inference.watch.QUIET_SECONDS", 0.0)
     with Watch(True, 10) as watch:
         watch.stage("start 2/8")
-        watch(3, -1234.5, 0.1)
+        watch(3, -1234.5, 0.1, {})
     shown = capsys.readouterr().err
     assert "start 2/8" in shown
     assert "-1234.5" in shown
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with Watch(None, 10) as watch:
-        watch(3, -1234.5, 0.1)
+        watch(3, -1234.5, 0.1, {})
     assert "it/s" in capsys.readouterr().err
     with Watch(False, 10) as watch:
-        watch(3, -1234.5, 0.1)
+        watch(3, -1234.5, 0.1, {})
     assert capsys.readouterr().err == ""
 
 

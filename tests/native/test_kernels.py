@@ -54,10 +54,14 @@ def made(q, groups, n_w, n_s, lengths, share_missing, seed):
     return kernel, problem, w, s.at[:1].set(0.0)
 
 
+def groups_seen(kernel, problem):
+    return problem.seen[:, np.array([group[0] for group in kernel.groups])]
+
+
 def agree(kernel, problem, w, s):
     target = native.find("moments", STATES=kernel.n_latent)
     expected = by_scan(kernel, problem, w, s)
-    found = by_native(target, kernel, problem, w, s)
+    found = by_native(target, kernel, problem, w, s, groups_seen(kernel, problem))
     for name in expected._fields:
         here = np.asarray(
             problem.valid[0]
@@ -97,7 +101,9 @@ def test_moments_at_several_nodes():
     def at(loading):
         return problem._replace(system=problem.system._replace(loading=loading))
 
-    found = jax.vmap(lambda h: by_native(target, kernel, at(h), w, s))(loadings)
+    found = jax.vmap(
+        lambda h: by_native(target, kernel, at(h), w, s, groups_seen(kernel, problem))
+    )(loadings)
     for i, loading in enumerate(loadings):
         expected = by_scan(kernel, at(loading), w, s)
         for name in expected._fields:

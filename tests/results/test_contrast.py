@@ -67,6 +67,20 @@ def test_a_single_subject_is_a_group_without_a_spread(fit):
     table = fit.contrast(groups)
     assert table[["se", "lower", "upper", "p"]].isna().all(axis=None)
     assert table["sd"].notna().all()
+    assert table["note"].str.contains("one subject has no spread").all()
+    assert (fit.contrast({who: who < "s3" for who in fit.subjects})["note"] == "").all()
+
+
+def test_subjects_without_any_spread_are_not_tested(fit):
+    alike = replace(
+        fit, effects_mean=np.zeros_like(fit.effects_mean), effects_cov=0 * fit.effects_cov
+    )
+    table = alike.contrast({who: who < "s3" for who in fit.subjects})
+    assert (table["difference"] == 0).all()
+    assert table[["se", "lower", "upper", "p"]].isna().all(axis=None)
+    assert table["note"].str.contains("no spread between the subjects").all()
+    pair = alike.contrast(subjects=["s0", "s1"])
+    assert (pair["probability"] == 0.5).all()  # no difference has no sign
 
 
 def test_the_adaptive_posterior_is_used_when_asked_for():

@@ -1,5 +1,7 @@
 """What covariates do: by their formulas, with bands against an independent delta method."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -9,7 +11,7 @@ from scipy.stats import norm
 
 import avem
 from avem.errors import DataError, ModelError
-from tests.results.kinds import fit_of, seen_rows
+from tests.results.kinds import CHAIN, fit_from, fit_of, seen_rows
 
 HMM = avem.MixedHMM("y ~ x", 2, transition="~ x")
 MOVES = np.zeros((2, 2, 2))
@@ -150,6 +152,16 @@ def test_states_are_compared_with_their_errors(fit):
     pd.testing.assert_frame_equal(both, table)
 
 
+def test_what_is_held_has_no_error_and_says_so(fit):
+    held = replace(fit, info=replace(fit.info, fixed=("coef", "transition_coef")))
+    table = held.contrast(states=(1, 0))
+    assert table["note"].tolist() == ["held", "held", ""]
+    assert table["se"].isna().tolist() == [True, True, False]
+    for table in (held.dwell(), held.stationary(), held.covariate("x", grid=[0.0])):
+        assert table[["se", "lower", "upper"]].isna().all(axis=None)
+        assert (table["note"] == "held, or at its boundary: no standard error").all()
+
+
 def test_a_subject_without_effects_has_the_parameters_errors(fit):
     by_subject = fit.stationary(by="subject")
     assert by_subject["se"].gt(0).all()
@@ -262,6 +274,11 @@ def test_what_is_not_there_is_said():
         fit.covariate("x", at={"kind": None})
     with pytest.raises(ModelError, match="values of 'x' are wanted, none missing"):
         fit.covariate("x", grid=[1.0, np.nan])
+    hmm = avem.MixedHMM("choice ~ log(t + 1) + (1 | who)", 2, avem.Bernoulli(("right", "left")))
+    truth = CHAIN | {"coef": [[[-1.0, 0.5]], [[1.5, -0.5]]], "effect_covariance": [[0.5]]}
+    logs = fit_from(hmm, truth, fit.panel.table, fit.effects_mean)
+    with pytest.raises(ModelError, match="no value at t = -3; choose others"):
+        logs.covariate("t", grid=[-3, 3], level=None)
     with pytest.raises(ModelError, match="points is 0"):
         fit.covariate("x", points=0)
     with pytest.raises(ModelError, match="they have none"):

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import avem
+from avem.results.notes import general_remarks
 from tests.brute import enumerate_paths, gaussian_table, log_sum
 
 PARAMS = {
@@ -181,6 +182,18 @@ def test_one_state_is_a_linear_mixed_model():
     np.testing.assert_allclose(fit.bound, marginal.logpdf(y).sum(), rtol=1e-9)
     between = y.mean(1).var() - y.var(1, ddof=1).mean() / 8  # balanced data: closed form
     np.testing.assert_allclose(fit.params["effect_covariance"][0, 0], between, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [("D", "usual day. Turn the dates into a count of steps, and Panel"), ("h", "usual 01:00:00.")],
+)
+def test_gaps_between_dates_are_mentioned(step, words):
+    times = pd.Timestamp("2024-01-01") + pd.to_timedelta([0, 1, 2, 5], unit=step)
+    frame = pd.DataFrame({"s": "a", "t": times.strftime("%Y-%m-%d %H:%M"), "y": 0.0})
+    (note,) = general_remarks(None, (), avem.Panel.from_frame(frame, "s", time="t"), 0)
+    assert "1 step in 't' is longer" in note
+    assert words in note
 
 
 def test_gaps_in_time_are_mentioned(truth):

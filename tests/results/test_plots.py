@@ -289,7 +289,7 @@ def test_emissions_add_the_effects_to_the_noise(fit):
 
 
 def test_emissions_with_covariates_are_at_their_averages(sessions):
-    (ax,) = sessions.plot.emissions().axes
+    ax = sessions.plot.emissions().axes[0]
     assert "average covariates" in ax.get_xlabel()
     x = sessions.panel.table["x"].mean()
     at = np.array([1.0, x])

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from scipy.special import expit, logit
 from scipy.stats import binom, gamma, norm, poisson, vonmises
 
@@ -33,12 +34,17 @@ def of_subject(fit, i):
     return fit.panel.table.iloc[rows], np.asarray(fit.decode())[rows]
 
 
+RESPONSES = {"gaussian": 2, "choice": 2, "counts": 1, "by_state": 1}
+"""How many curves of responses to covariates there are."""
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_pictures_can_be_drawn_with_and_without_data(kind):
     fit = fit_of(kind)
     for one in (fit, dataclasses.replace(fit, panel=None)):
         figure = one.plot.emissions()
-        assert len(figure.axes) == len(fit.model.outcomes)
+        curves = RESPONSES.get(kind, 0) if one is fit else 0
+        assert len(figure.axes) == len(fit.model.outcomes) + curves
         assert png(figure, 40).startswith(b"\x89PNG")
     assert len(fit.plot.states(max_subjects=2).axes) == 2 * len(fit.model.outcomes)
     if fit.model.n_effects:
@@ -50,7 +56,7 @@ def test_all_pictures_can_be_drawn_with_and_without_data(kind):
 
 def test_two_levels_are_bars_with_their_names():
     fit = fit_of("choice")
-    (ax,) = fit.plot.emissions().axes
+    ax = fit.plot.emissions().axes[0]
     table = fit.panel.table
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["right", "left"]
     assert ax.get_xlabel() == "choice at effect 0 and average covariates"
@@ -79,9 +85,27 @@ def test_several_levels_sum_to_the_occupancy():
     np.testing.assert_allclose(bars(ax, "state 0"), wanted)
 
 
+def test_responses_to_covariates_are_drawn_where_states_differ_in_them():
+    fit = fit_of("choice")
+    _, number, labels = fit.plot.emissions().axes
+    share, coef = (seen_rows(fit)["kind"] == "b").mean(), fit.params["coef"][:, 0]
+    for k in range(2):
+        x, y = number.lines[k].get_data()
+        wanted = expit(coef[k, 0] + coef[k, 1] * x + coef[k, 2] * share)
+        np.testing.assert_allclose(y, wanted, rtol=1e-10)
+    assert number.get_xlabel() == "x"
+    assert number.get_ylabel() == "probability of choice[left] at effect 0"
+    assert [tick.get_text() for tick in labels.get_xticklabels()] == ["a", "b"]
+    # Nothing is drawn of a response that all states share, and nothing in the caller's own axes.
+    same = fit.params | {"coef": np.array([[[-1.0, 0.5, 0.2]], [[-1.0, 0.5, 0.2]]])}
+    assert len(dataclasses.replace(fit, params=same).plot.emissions().axes) == 1
+    own = Figure().subplots()
+    assert fit.plot.emissions(ax=own).axes == [own]
+
+
 def test_counts_are_bars_at_whole_numbers():
     fit = fit_of("counts")
-    (ax,) = fit.plot.emissions().axes
+    ax = fit.plot.emissions().axes[0]
     rate = np.exp(fit.params["coef"][:, 0] @ [1.0, seen_rows(fit)["x"].mean()])
     for k in range(2):
         x, y = lines(ax)[f"state {k}"].get_data()
@@ -157,7 +181,7 @@ def test_a_share_of_zeros_is_told_apart():
 
 def test_effects_of_a_state_widen_its_own_gaussian():
     fit = fit_of("by_state")
-    (ax,) = fit.plot.emissions().axes
+    ax = fit.plot.emissions().axes[0]
     sd = np.sqrt(fit.params["variance"][:, 0] + np.diag(fit.params["effect_covariance"]))
     for k in range(2):
         x, y = lines(ax)[f"state {k}"].get_data()

@@ -239,7 +239,7 @@ def test_the_summary_says_what_was_fitted(fit):
     text = str(fit.summary())
     for words in (
         "Mixed-effects state-space model: y + z ~ 1",
-        "1 latent state, of the subjects' own: transition (full)",
+        "1 latent state, of the subjects' own: transition",
         "noise of the states I, loadings lower triangular, signs by the first loading",
         "16 subjects, 16 sequences, 480 rows, 957 observed values, 3 missing",
         "CONVERGED",

@@ -118,6 +118,8 @@ def test_forecasts_with_covariates():
         np.testing.assert_allclose(got["mean"], want, atol=1e-9)
     with pytest.raises(DataError, match="1 rows for id 's1'"):
         predict(fit, 2, future=future.drop(index=2))
+    with pytest.raises(DataError, match="In future: There is no column 'id'"):
+        predict(fit, 2, future=future.rename(columns={"id": "person"}))
     with pytest.raises(DataError, match="rows after the end"):
         predict(fit, 2, future=future.assign(t=future["t"] - 3))
     with pytest.raises(DataError, match="needs 'x'"):
@@ -126,13 +128,20 @@ def test_forecasts_with_covariates():
         predict(fit, 0)
 
 
-def test_a_lagged_outcome_cannot_be_forecast():
+def test_a_lagged_outcome_is_known_one_step_ahead():
     spec = specification("y1 + y2 ~ lag(y1)", random=())
-    fit, _ = true_fit(specification("y1 + y2 ~ x", random=()), n_subjects=2, n_times=6)
+    fit, frame = true_fit(specification("y1 + y2 ~ x", random=()), n_subjects=2, n_times=6)
     fit = TrueFit(SSMModel.learn(spec, fit.panel), fit.params, *(fit.effects_mean, fit.effects_cov),
                   fit.panel)  # fmt: skip
-    with pytest.raises(ModelError, match=r"lag\(\) of an outcome"):
+    with pytest.raises(ModelError, match=r"lag\(\) of an outcome.*horizon=1"):
         predict(fit, 2)
+    last = frame[frame["t"] == frame["t"].max()]
+    state = states(fit, kind="filtered").loc[last.index, ["state_0", "state_1"]].to_numpy(float)
+    level = state @ fit.params["transition_mean"].T @ fit.params["loading_mean"].T
+    level += fit.params["coef"][:, 0] + np.outer(last["y1"], fit.params["coef"][:, 1])
+    table = predict(fit, 1, effects="fitted")
+    for who, want in zip(last["id"], level, strict=True):
+        np.testing.assert_allclose(table[table["id"] == who]["mean"], want, atol=1e-9)
 
 
 def test_times_go_on_where_steps_are_regular():

@@ -267,9 +267,13 @@ def test_one_subject_has_no_spread_between_subjects():
     frame = pd.DataFrame({"who": [0, 0], "t": [0, 1], "y": [0.0, 1.0]})
     fit = fit_from(hmm, truth, frame, np.zeros((1, 0)))
     assert np.isnan(fit.occupancy()["se"]).all()
+    assert fit.occupancy()["note"].tolist() == ["one subject: no sample to judge by"]
     assert fit.occupancy(by="subject")[["share", "lower", "upper"]].to_numpy().tolist() == [[1] * 3]
     assert fit.stationary(level=None)["share"].tolist() == [1.0]
     assert fit.dwell(level=None)["expected"].tolist() == [np.inf]
+    endless = fit.dwell()  # a chance of 1 has no interval, and says so
+    assert endless[["se", "lower", "upper"]].isna().all(axis=None)
+    assert endless["note"].tolist() == ["at its boundary: no standard error"]
 
 
 def test_few_subjects_have_wide_intervals(three):

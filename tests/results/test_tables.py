@@ -10,6 +10,7 @@ from scipy.special import expit, softmax
 import avem
 from avem.results._predict import average_moves, average_start
 from avem.results._sections import frames
+from avem.results.tables import constant_rows
 from tests.results.kinds import KINDS, fit_of, seen_rows
 
 
@@ -152,12 +153,28 @@ def test_effects_without_variance_have_no_correlation():
     assert list(isotropic.columns) == ["sd"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "there"), [("labels", np.eye(4)), ("gaussian", np.ones((4, 4))), ("moving", None)]
+)
+def test_covariances_that_the_model_has_not_are_constant(kind, there):
+    fit = fit_of(kind)
+    there = fit.params["effect_covariance"] != 0 if there is None else there
+    table = fit.table()
+    constant = constant_rows(fit, table)[table["parameter"] == "effect_covariance"]
+    assert constant.tolist() == (there[np.tril_indices(len(there))] == 0).tolist()
+
+
+def test_the_structure_of_one_effect_is_nothing_to_speak_of():
+    assert ", effects" not in str(fit_of("counts").summary())
+    assert ", effects isotropic" in str(fit_of("labels").summary())
+
+
 def test_the_summary_tells_of_the_chain():
     assert "\ntransitions ~ x + (1 | who), stationary start\n" in str(fit_of("moving").summary())
     assert "\ntransitions ~ x, first state ~ kind\n" in str(fit_of("by_state").summary())
     plain = str(fit_of("movement").summary())
     assert "stationary" not in plain
-    assert plain.splitlines()[1] == "2 states, gamma, von Mises, effects full"
+    assert plain.splitlines()[1] == "2 states, gamma, von Mises"
 
 
 def test_small_probabilities_are_not_zero():

@@ -45,7 +45,7 @@ def test_one_state_has_the_textbook_standard_errors():
     assert table.loc["variance", "lower"] == pytest.approx(variance / ratio, rel=1e-4)
     # What is 1 by definition has no error, and no complaint.
     assert np.isnan(table.loc["transition", "se"])
-    assert table.loc["transition", "note"] == ""
+    assert table.loc["transition", "note"] == "by definition"
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from avem.results._predict import levels_of, places
 from avem.results._sections import describe_family
 from avem.results.diagnosis import Diagnosis
 from avem.results.hmm_fit import HMMFit
+from avem.results.notes import step_words
 from avem.results.ssm_fit import SSMFit
 
 Fit = HMMFit | SSMFit
@@ -77,7 +78,7 @@ def data(fit: Fit) -> str:
     if n_gaps:
         text += (
             f"<p>{count(n_gaps, 'step')} of {code(fit.panel.time)} {'is' if n_gaps == 1 else 'are'}"
-            f" longer than the usual {step}; the model takes rows as steps.</p>"
+            f" longer than the usual {step_words(step)}; the model takes rows as steps.</p>"
         )
     return text + side_by_side([_outcomes(fit, fit.panel), _lengths(fit.panel)])
 

@@ -66,8 +66,11 @@ def emissions(fit: HMMFit) -> str:
         caption += " Gaussian densities are those over all subjects, effects and noise together."
     if not all(isinstance(family, Gaussian | Custom) for family in families):
         caption += " The labels say where other densities and probabilities are drawn."
+    figure = fit.plot.emissions()
+    if len(figure.axes) > len(fit.model.outcomes):
+        caption += " Then, how each state responds to covariates, the others at their averages."
     alt = f"Fitted density of each state for {', '.join(fit.model.outcomes)}."
-    return side_by_side(parts) + figure_html(fit.plot.emissions(), alt, caption)
+    return side_by_side(parts) + figure_html(figure, alt, caption)
 
 
 def spread(fit: HMMFit) -> str:

@@ -209,10 +209,12 @@ class EM:
         """What the method keeps beside the anchors for the next iteration."""
         found = [p.around for p in passes]
         if state.around and self.method.nodes_stay:
-            # Nodes follow the posteriors as long as the parameters travel; then they stay, and the
-            # objective is one and the same function to the end.
+            # Nodes follow the posteriors as long as the parameters travel; then those that still
+            # fit stay, and the objective is one and the same function to the end.
             move = np.abs(pack_theta(theta) - pack_theta(state.theta)).max(initial=0.0)
-            found = found if move > _TRAVELS else state.around
+            if move <= _TRAVELS:
+                pairs = zip(state.around, found, strict=True)
+                found = [old.unless_outgrown(new) for old, new in pairs]
         return tuple(kept.shifted(shift) for kept in found if kept is not None)
 
     def e_step(self, state: State) -> list[Pass]:

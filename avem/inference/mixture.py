@@ -9,10 +9,12 @@ import numpy as np
 from jax import Array
 from scipy.special import gammaln
 
+from avem.inference.passes import still_fits
 from avem.models.lanes import Theta
 from avem.numerics.linalg import cholesky, lower_solve
 
 LOG_2PI = float(np.log(2 * np.pi))
+_LITTLE = 0.1
 LEAST_SHARE = 0.02
 """A centre keeps at least this share of the proposal."""
 
@@ -30,6 +32,13 @@ class Centres(NamedTuple):
     def shifted(self, shift: Array) -> Centres:
         """The same when `shift` moves from the effects into the coefficients."""
         return self._replace(mean=self.mean - shift[:, None])
+
+    def unless_outgrown(self, found: Centres) -> Centres:
+        """Itself, for subjects whose posterior it still fits; elsewhere what was found since."""
+        stays = still_fits(self.mean, self.covariance, found.mean, found.covariance)
+        # What hardly weighs is hardly known, and does no harm.
+        stays = (stays | (found.log_share < np.log(_LITTLE))).all(0)
+        return Centres(*(np.where(stays, old, new) for old, new in zip(self, found, strict=True)))
 
 
 def prior_centres(theta: Theta, anchor: Array) -> Centres:

@@ -306,7 +306,7 @@ def test_bad_methods_are_refused(options, words):
         hmm.fit(frame, time="time", **options)
 
 
-@pytest.mark.parametrize("seed", [406590133, 3478692713])
+@pytest.mark.parametrize("seed", [406590133, pytest.param(3478692713, marks=pytest.mark.slow)])
 def test_no_likelihood_is_found_between_the_nodes(seed):
     """Panels in which a variance near 0 once seemed to have a likelihood that it does not have."""
     chances = avem.MixedHMM("y ~ 1 + (1 | subject)", 2, "bernoulli")

@@ -304,3 +304,21 @@ def test_bad_methods_are_refused(options, words):
     hmm, _, frame = small_panel()
     with pytest.raises(avem.ModelError, match=words):
         hmm.fit(frame, time="time", **options)
+
+
+@pytest.mark.parametrize("seed", [406590133, pytest.param(3478692713, marks=pytest.mark.slow)])
+def test_no_likelihood_is_found_between_the_nodes(seed):
+    """Panels in which a variance near 0 once seemed to have a likelihood that it does not have."""
+    chances = avem.MixedHMM("y ~ 1 + (1 | subject)", 2, "bernoulli")
+    truth = {
+        "initial": np.full(2, 0.5),
+        "transition": np.array([[0.92, 0.08], [0.08, 0.92]]),
+        "coef": np.array([[[-1.5]], [[1.5]]]),
+        "effect_covariance": np.array([[0.25]]),
+    }
+    frame = chances.simulate(truth, 40, 100, seed=seed).frame
+    fit = chances.fit(frame, time="time", refine="adaptive")
+    assert fit.bound == pytest.approx(float(fit.loglik()), abs=1e-2)
+    # Quadrature with nodes of the prior goes the other way, from a variance that is too large.
+    other = chances.fit(frame, time="time", method="quadrature", n_nodes=20)
+    assert float(fit.loglik()) > other.bound - 1e-2

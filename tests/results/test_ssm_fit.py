@@ -149,6 +149,7 @@ def test_standard_errors_are_those_of_the_numerical_curvature(frame, fit):
     assert ((sandwich / wanted).between(0.3, 3.0)).all()
 
 
+@pytest.mark.slow
 def test_more_draws_come_closer_to_the_curvature_on_a_grid(fit):
     grid = fit._marginal
     few = Adaptive.make(grid.em.kernel.n_effects, n_draws=8)

@@ -9,12 +9,13 @@ import numpy as np
 from jax import Array
 from scipy.special import gammaln
 
-from avem.inference.passes import still_fits
 from avem.models.lanes import Theta
 from avem.numerics.linalg import cholesky, lower_solve
 
 LOG_2PI = float(np.log(2 * np.pi))
-_LITTLE = 0.1
+_OFF, _WIDER, _LITTLE = 0.5, 2.0, 0.1
+"""Nodes may be so many standard deviations off, and so many times as wide (variance); parts of a
+mixture with a smaller share do not matter."""
 LEAST_SHARE = 0.02
 """A centre keeps at least this share of the proposal."""
 
@@ -34,8 +35,17 @@ class Centres(NamedTuple):
         return self._replace(mean=self.mean - shift[:, None])
 
     def unless_outgrown(self, found: Centres) -> Centres:
-        """Itself, for subjects whose posterior it still fits; elsewhere what was found since."""
-        stays = still_fits(self.mean, self.covariance, found.mean, found.covariance)
+        """Itself, for subjects whose posterior it still fits; elsewhere what was found since.
+
+        Where nodes stand much wider apart than the posterior is wide, one of them may count for far
+        more than there is: the likelihood seems to rise as a variance shrinks between the nodes.
+        With several effects there are too few nodes for each to tell, and fits would not settle.
+        """
+        if self.mean.shape[1] != 1:
+            return self
+        old, new = self.covariance[:, 0, 0], found.covariance[:, 0, 0]
+        far = np.abs(found.mean - self.mean)[:, 0] > _OFF * np.sqrt(old)
+        stays = ~(far | (new > _WIDER * old) | (old > _WIDER * new))
         # What hardly weighs is hardly known, and does no harm.
         stays = (stays | (found.log_share < np.log(_LITTLE))).all(0)
         return Centres(*(np.where(stays, old, new) for old, new in zip(self, found, strict=True)))

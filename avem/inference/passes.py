@@ -22,8 +22,6 @@ from avem.models.lanes import Theta
 
 _LANES_AT_ONCE = 1024
 """More at a time do not stay in the cache; fewer do not pay for the way there."""
-_OFF, _WIDER = 0.5, 2.0
-"""How far off, in standard deviations, and how many times as wide (variance) nodes may be."""
 
 
 class Totals(NamedTuple):
@@ -62,22 +60,8 @@ class Centre(NamedTuple):
         return self._replace(mean=self.mean - shift[:, None])
 
     def unless_outgrown(self, found: Centre) -> Centre:
-        """Itself, for subjects whose posterior it still fits; elsewhere what was found since."""
-        stays = still_fits(self.mean, self.covariance, found.mean, found.covariance)
-        return Centre(*(np.where(stays, old, new) for old, new in zip(self, found, strict=True)))
-
-
-def still_fits(mean: np.ndarray, cov: np.ndarray, to: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """(..., subject) whether nodes around (..., d, subject) would do for a posterior like that.
-
-    Where the nodes stand much wider apart than the posterior is wide, one of them may count for far
-    more than there is: the likelihood seems to rise as a variance shrinks between the nodes.
-    """
-    if mean.shape[-2] == 0:
-        return np.ones((*mean.shape[:-2], mean.shape[-1]), bool)
-    old, new = (np.diagonal(each, axis1=-3, axis2=-2) for each in (cov, spread))
-    far = np.abs(np.swapaxes(to - mean, -1, -2)) > _OFF * np.sqrt(old)
-    return ~(far | (new > _WIDER * old) | (old > _WIDER * new)).any(-1)
+        """Itself, whatever was found since: one Gaussian fits few posteriors well."""
+        return self
 
 
 class Kept(Protocol):

@@ -62,7 +62,7 @@ class Watch:
         self._max_iter = max_iter
         self._offset = offset  # from the bound of standardised data to that of the user's
         self._began = time.perf_counter()
-        self._stage, self._at_start = "starts", True
+        self._stage, self._at_start, self._told = "starts", True, 0
         self._callback, self._params_out = callback, params_out
         self._bar: Progress | None = None
         self._logged = -float("inf")
@@ -97,13 +97,14 @@ class Watch:
 
     def stage(self, name: str, at_start: bool = False) -> None:
         """Name what is going on now; `at_start`: on the way to where the fit begins."""
-        self._stage, self._at_start = name, at_start
+        self._stage, self._at_start, self._told = name, at_start, 0
 
     def __call__(self, iteration: int, bound: float, change: float, theta: Params) -> bool:
         """One more iteration is done; whether the user has asked to stop."""
         if self._callback is not None and not self._at_start:
+            self._told += 1  # a stage may be several runs, each of which counts from 1
             bound_of_user, params = bound + self._offset, self._params_out(theta)
-            told = Iteration(iteration, self._stage, bound_of_user, change, params)
+            told = Iteration(self._told, self._stage, bound_of_user, change, params)
             self.interrupted |= bool(self._callback(told))
         if self._show and time.perf_counter() - self._began >= QUIET_SECONDS:
             draw = self._draw if somebody_looks() else self._log

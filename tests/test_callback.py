@@ -77,3 +77,9 @@ def test_state_space_models_have_it_too():
         model.fit(pd.DataFrame(rows), time="time", refine=None, max_iter=4, callback=told.append)
     assert [each.number for each in told] == list(range(1, 5))
     assert set(told[-1].params) >= {"transition_mean", "loading_mean"}
+
+
+def test_what_cannot_be_called_is_said(made):
+    model, frame = made
+    with pytest.raises(avem.ModelError, match="callback is 3; a function"):
+        model.fit(frame, time="time", callback=3)

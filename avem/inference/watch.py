@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from avem.errors import ModelError
 from avem.models.param_info import Params
 
 QUIET_SECONDS = 2.0
@@ -58,6 +59,8 @@ class Watch:
         callback: Callback | None = None,
         params_out: Callable[[Params], Params] = dict,
     ) -> None:
+        if callback is not None and not callable(callback):
+            raise ModelError(f"callback is {callback!r}; a function of one argument is wanted.")
         self._show = somebody_looks() if show is None else show
         self._max_iter = max_iter
         self._offset = offset  # from the bound of standardised data to that of the user's

@@ -88,7 +88,10 @@ class Adaptive:
         """Local passes at all nodes, weighed by the posterior."""
         if around is None:
             around = prior_centres(theta, anchor)
-        run = importance_pass if self.by_draws else _pass
+        if self.by_draws:  # these look for their places themselves
+            run = importance_pass
+        else:
+            run, around = _pass, around.under(np.asarray(theta["effect_covariance"]))
         return run(kernel, theta, around, self.points, self.log_weights, chunk, form)
 
 
@@ -104,7 +107,7 @@ def _pass(
 ) -> Pass:
     n = centres.mean.shape[-1]
     low = factors(centres)
-    at = around_centres(centres, low, points)
+    at = around_centres(centres.mean, low, points)
     local = local_at_nodes(kernel, theta, at, chunk, form)
     parts = log_parts(centres, low, at, np.inf)
     mixture = logsumexp(parts, axis=0)
@@ -147,4 +150,5 @@ def _following(
         log_share - logsumexp(log_share, axis=0),
         jnp.where(used[:, None], mean, centres.mean),
         jnp.where(used[:, None, None], cov, centres.covariance),
+        centres.prior,
     )

@@ -96,7 +96,12 @@ def find_centres(em: EM, state: State, rng: np.random.Generator) -> State:
         for slot in range(1, slots)
     ]
     around = [
-        Centres(log_share, at, np.stack([width[c], *(w[c] for w in by_slot)][: len(at)]))
+        Centres(
+            log_share,
+            at,
+            np.stack([width[c], *(w[c] for w in by_slot)][: len(at)]),
+            theta["effect_covariance"],
+        )
         for c, (log_share, at) in enumerate(chosen)
     ]
     state = replace(state, around=tuple(around))

@@ -50,8 +50,9 @@ IMPOSSIBLE = (
 )
 NOISE_FLOOR, EFFECT_FLOOR = 1e-6, 1e-8
 """Smallest variance of a state and of an effect, in units of the outcome's overall variance."""
-_TRAVELS = 0.02
-"""A change of theta, on the scale of the fit, after which nodes are put in new places."""
+_TRAVELS, _SHRINKS = 0.05, 1.25
+"""Nodes are put in new places once theta has changed by so much, on the scale of the fit, or the
+effects' variance in some direction by this factor, since they were put where they are."""
 Q_UPDATES = ("laplace", "quadrature")
 ANCHORS = ("mean", "optimal", "fixed")
 
@@ -84,6 +85,8 @@ class State:
     anchors: tuple[np.ndarray, ...]
     around: tuple[Any, ...] = ()
     """What the method keeps of each chunk beside the anchors; empty: nothing yet."""
+    placed: dict[str, np.ndarray] | None = None
+    """The parameters for which `around` was found, where it may stay as it is."""
 
 
 @dataclass(frozen=True)
@@ -189,10 +192,10 @@ class EM:
             anchors = tuple(self.guard(theta, anchor) for anchor in anchors)
         if self.anchor == "optimal":
             anchors = best_anchors(self, theta, anchors, passes)
-        around = self._around(state, theta, passes, shift)
+        around, placed = self._around(state, theta, passes, shift)
         return Step(
             before=state,
-            state=State(theta, anchors, around),
+            state=State(theta, anchors, around, placed),
             bound=float(sum(np.sum(p.bound) for p in passes)),
             loglik=float(sum(np.sum(p.loglik) for p in passes)),
             passes=tuple(passes),
@@ -205,17 +208,12 @@ class EM:
         theta: dict[str, np.ndarray],
         passes: Sequence[Pass],
         shift: np.ndarray,
-    ) -> tuple[Any, ...]:
-        """What the method keeps beside the anchors for the next iteration."""
-        found = [p.around for p in passes]
-        if state.around and self.method.nodes_stay:
-            # Nodes follow the posteriors as long as the parameters travel; then those that still
-            # fit stay, and the objective is one and the same function to the end.
-            move = np.abs(pack_theta(theta) - pack_theta(state.theta)).max(initial=0.0)
-            if move <= _TRAVELS:
-                pairs = zip(state.around, found, strict=True)
-                found = [old.unless_outgrown(new) for old, new in pairs]
-        return tuple(kept.shifted(shift) for kept in found if kept is not None)
+    ) -> tuple[tuple[Any, ...], dict[str, np.ndarray]]:
+        """What the method keeps beside the anchors for the next iteration, and since when."""
+        if self.method.nodes_stay and state.placed is not None and _near(state.placed, theta):
+            # The objective is one and the same function to the end.
+            return state.around, state.placed
+        return tuple(p.around.shifted(shift) for p in passes if p.around is not None), theta
 
     def e_step(self, state: State) -> list[Pass]:
         """Forward-backward at the anchors and the new q_i, chunk by chunk."""
@@ -365,6 +363,19 @@ class EM:
         there = step.state.anchors if self.anchor == "optimal" else [p.mean for p in step.passes]
         pairs = zip(step.before.anchors, there, strict=True)
         return float(np.sqrt(np.mean(self.everyone([new - old for old, new in pairs]) ** 2)))
+
+
+def _near(placed: dict[str, np.ndarray], theta: dict[str, np.ndarray]) -> bool:
+    """Nodes for the one parameters serve for the other.
+
+    Where nodes stand much wider apart than the posterior is wide, one of them may count for far
+    more than there is: the likelihood seems to rise as a variance shrinks between the nodes.
+    """
+    if np.abs(pack_theta(theta) - pack_theta(placed)).max(initial=0.0) > _TRAVELS:
+        return False
+    half = np.linalg.inv(np.linalg.cholesky(placed["effect_covariance"]))
+    ratios = np.linalg.eigvalsh(half @ theta["effect_covariance"] @ half.T)
+    return bool(np.all((ratios < _SHRINKS) & (ratios > 1 / _SHRINKS)))
 
 
 def _expressible(mean: np.ndarray, sigma: np.ndarray, matched: np.ndarray) -> np.ndarray:

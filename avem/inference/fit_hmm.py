@@ -31,7 +31,7 @@ from avem.models.params import (
 from avem.numerics.covariance import floor_eigenvalues
 from avem.numerics.precision import in_float64
 
-_START_RULES = Rules(max_iter=60, tol=1e-3, settle=False, lenient=False)
+_START_RULES = Rules(max_iter=60, tol=1e-3, settle=False, lenient=0.0)
 _E_STEPS, _M_STEPS = 4, 1
 """Newton steps within an iteration: the next iteration goes on from there anyway."""
 

@@ -93,10 +93,8 @@ def importance_pass(
     main = n_centres * len(points)
     # The middle, and points at equal weights around it, of the Laplace form.
     cross = np.sqrt(d) * np.concatenate([np.zeros((1, d)), np.eye(d), -np.eye(d)])
-    first = Centres(*(part[:1] for part in centres))
-    at = jnp.concatenate(
-        [around_centres(centres, low, points), around_centres(first, low[:, :, :1], cross)]
-    )
+    middle = around_centres(centres.mean[:1], low[:, :, :1], cross)
+    at = jnp.concatenate([around_centres(centres.mean, low, points), middle])
     local = local_at_nodes(kernel, theta, at, chunk, form)
     joint = local.loglik + log_normal(theta["effect_covariance"], at)
 
@@ -158,7 +156,8 @@ def _laplace(kernel: Kernel, theta: Theta, centres: Centres, chunk: Chunk, form:
     pull = slope[:, 0] - jnp.einsum("ab,cbn->can", prior, centres.mean)
     move = jnp.einsum("cabn,cbn->can", cov, jnp.where(jnp.isfinite(pull), pull, 0.0))
     length = jnp.sqrt((move * move / jnp.einsum("caan->can", cov)).sum(1, keepdims=True))
-    return centres._replace(mean=centres.mean + move / jnp.maximum(1.0, length), covariance=cov)
+    mean = centres.mean + move / jnp.maximum(1.0, length)
+    return Centres(centres.log_share, mean, cov, theta["effect_covariance"])
 
 
 def _inverses(precision: Array, instead: Array) -> Array:

@@ -73,12 +73,15 @@ class Rules:
     """Where states overlap, the solution lies this far below the highest bound on the way to it."""
     flat: float = 0.0
     """Converged, too, when the last iterations changed the bound by no more than this."""
-    lenient: bool = True
-    """Near the end, let a leap lower the bound a little: the solution may lie there."""
+    lenient: float = np.inf
+    """How much leaps may lower the bound in all, little by little: the solution may lie there."""
 
-    def slack(self, change: float) -> float:
-        """How much a leap may lower the bound, when the last step changed theta by `change`."""
-        return 0.02 if self.lenient and change < 3e-3 else 1e-6
+    def slack(self, change: float, fallen: float) -> float:
+        """How much a leap may lower the bound, when the last step changed theta by `change`.
+
+        `fallen` is how much leaps have lowered it before.
+        """
+        return 0.02 if fallen < self.lenient and change < 3e-3 else 1e-6
 
 
 Watcher = Callable[[int, float, float, Params], bool]
@@ -128,7 +131,7 @@ def _fast(
 ) -> Run:
     anderson = Anderson()
     record, moved, searches = _Record(), 0, 0
-    best, level, since_best, change = None, -np.inf, 0, np.inf
+    best, level, since_best, change, fallen = None, -np.inf, 0, np.inf, 0.0
     trial, fallback = start, start
     # While subjects still change modes, there is no point in following every one to the end.
     tol = max(rules.tol, _LOOSE) if rules.max_searches else rules.tol
@@ -141,10 +144,12 @@ def _fast(
         still = max(_CATCH_UP * change, rules.tol) if rules.settle else np.inf
         step = em.step(trial, still) if trial is fallback else em.leap(trial, still)
         # A leap that lowers the bound is taken back: the plain step from the last point stands.
-        if step is None or (trial is not fallback and step.bound < level - rules.slack(change)):
+        fall = -np.inf if step is None or trial is fallback else level - step.bound
+        if step is None or fall > rules.slack(change, fallen):
             anderson.forget()
             trial = fallback
             continue
+        fallen += max(fall, 0.0)
         record.add(step)
         level, since_best = step.bound, since_best + 1
         if best is None or step.bound > best.bound - rules.harmless:

@@ -13,9 +13,8 @@ from avem.models.lanes import Theta
 from avem.numerics.linalg import cholesky, lower_solve
 
 LOG_2PI = float(np.log(2 * np.pi))
-_OFF, _WIDER, _LITTLE = 0.5, 2.0, 0.1
-"""Nodes may be so many standard deviations off, and so many times as wide (variance); parts of a
-mixture with a smaller share do not matter."""
+_LEAST = -0.5
+"""Information in a likelihood, over that in the prior: a posterior at most twice as wide."""
 LEAST_SHARE = 0.02
 """A centre keeps at least this share of the proposal."""
 
@@ -29,33 +28,43 @@ class Centres(NamedTuple):
     """(centre, d, subject)."""
     covariance: Any
     """(centre, d, d, subject)."""
+    prior: Any
+    """(d, d) the effects' covariance for which they were found."""
+
+    def under(self, sigma: np.ndarray) -> Centres:
+        """The same with another covariance of the effects; exact where likelihoods are Gaussian.
+
+        Nodes that stood much wider apart than a posterior is wide, because the prior has become
+        narrow, would find a likelihood that is not there.
+        """
+        if not sigma.size or np.array_equal(sigma, self.prior):
+            return self
+        low = np.linalg.cholesky(sigma)
+        precision = np.linalg.inv(np.moveaxis(self.covariance, -1, 1))  # (centre, subject, d, d)
+        known = low.T @ (precision - np.linalg.inv(self.prior)) @ low
+        values, vectors = np.linalg.eigh(known)
+        spread = low @ vectors
+        covariance = (spread / (1.0 + np.maximum(values, _LEAST))[..., None, :]) @ np.swapaxes(
+            spread, -1, -2
+        )
+        mean = covariance @ precision @ np.moveaxis(self.mean, -1, 1)[..., None]
+        return Centres(
+            self.log_share,
+            np.moveaxis(mean[..., 0], 1, -1),
+            np.moveaxis(covariance, 1, -1),
+            sigma,
+        )
 
     def shifted(self, shift: Array) -> Centres:
         """The same when `shift` moves from the effects into the coefficients."""
         return self._replace(mean=self.mean - shift[:, None])
-
-    def unless_outgrown(self, found: Centres) -> Centres:
-        """Itself, for subjects whose posterior it still fits; elsewhere what was found since.
-
-        Where nodes stand much wider apart than the posterior is wide, one of them may count for far
-        more than there is: the likelihood seems to rise as a variance shrinks between the nodes.
-        With several effects there are too few nodes for each to tell, and fits would not settle.
-        """
-        if self.mean.shape[1] != 1:
-            return self
-        old, new = self.covariance[:, 0, 0], found.covariance[:, 0, 0]
-        far = np.abs(found.mean - self.mean)[:, 0] > _OFF * np.sqrt(old)
-        stays = ~(far | (new > _WIDER * old) | (old > _WIDER * new))
-        # What hardly weighs is hardly known, and does no harm.
-        stays = (stays | (found.log_share < np.log(_LITTLE))).all(0)
-        return Centres(*(np.where(stays, old, new) for old, new in zip(self, found, strict=True)))
 
 
 def prior_centres(theta: Theta, anchor: Array) -> Centres:
     """One centre per subject: its anchor, as wide as the prior."""
     d, n = anchor.shape
     wide = np.broadcast_to(np.asarray(theta["effect_covariance"])[:, :, None], (d, d, n))
-    return Centres(np.zeros((1, n)), np.asarray(anchor)[None], wide[None])
+    return Centres(np.zeros((1, n)), np.asarray(anchor)[None], wide[None], wide[:, :, 0])
 
 
 def factors(centres: Centres) -> Array:
@@ -65,10 +74,10 @@ def factors(centres: Centres) -> Array:
     return cholesky(batch).reshape(d, d, n_centres, n) if d else batch.reshape(0, 0, n_centres, n)
 
 
-def around_centres(centres: Centres, low: Array, points: Array) -> Array:
+def around_centres(mean: Array, low: Array, points: Array) -> Array:
     """(centre x point, d, subject) the points of a standard distribution around every centre."""
-    n_centres, d, n = centres.mean.shape
-    at = centres.mean[:, None] + jnp.einsum("abcn,jb->cjan", low, points)
+    n_centres, d, n = mean.shape
+    at = mean[:, None] + jnp.einsum("abcn,jb->cjan", low, points)
     return at.reshape(n_centres * len(points), d, n)
 
 

@@ -59,10 +59,6 @@ class Centre(NamedTuple):
         """The same when `shift` moves from the effects into the coefficients."""
         return self._replace(mean=self.mean - shift[:, None])
 
-    def unless_outgrown(self, found: Centre) -> Centre:
-        """Itself, whatever was found since: one Gaussian fits few posteriors well."""
-        return self
-
 
 class Kept(Protocol):
     """What an E-step keeps on the device for the M-step by Newton."""

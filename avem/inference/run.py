@@ -22,6 +22,7 @@ from avem.models.param_info import Params
 
 _NEAR = 1e-3
 """How near its solution AVEM comes before another method takes over."""
+_LENIENT = 0.05
 _TOL_OF_DRAWS, _FLAT_WITH_DRAWS = 2e-4, 0.03
 
 
@@ -103,7 +104,8 @@ def _refined(
 def _adapted(em: EM, state: State, rules: Rules, rng: np.random.Generator, watch: Watch) -> Run:
     """The adaptive tier from an anchored solution."""
     assert isinstance(em.method, Adaptive)
-    rules = replace(rules, max_searches=1)
+    # EM climbs this likelihood: leaps that lower it again and again lead away.
+    rules = replace(rules, max_searches=1, lenient=_LENIENT)
     if em.method.by_draws:
         # Other draws would be another objective, neither better nor worse, and no digit beyond the
         # error of the draws is worth an iteration.

@@ -322,3 +322,22 @@ def test_no_likelihood_is_found_between_the_nodes(seed):
     # Quadrature with nodes of the prior goes the other way, from a variance that is too large.
     other = chances.fit(frame, time="time", method="quadrature", n_nodes=20)
     assert float(fit.loglik()) > other.bound - 1e-2
+
+
+def test_no_likelihood_is_found_between_the_nodes_of_two_effects():
+    """A panel in which the log likelihood once seemed to be 46 higher than it is."""
+    chances = avem.MixedHMM("y ~ x + (x | subject)", 2, "bernoulli")
+    truth = {
+        "initial": np.full(2, 0.5),
+        "transition": np.array([[0.92, 0.08], [0.08, 0.92]]),
+        "coef": np.array([[[-1.5, 0.5]], [[1.5, 0.5]]]),
+        "effect_covariance": np.diag([0.1, 0.05]),
+    }
+    n, n_times, seed = 40, 60, 6
+    x = np.random.default_rng(seed).normal(size=n * n_times)
+    who, when = np.repeat(np.arange(n), n_times), np.tile(np.arange(n_times), n)
+    frame = pd.DataFrame({"subject": who, "time": when, "x": x})
+    frame = chances.simulate(truth, data=frame, time="time", seed=seed).frame
+    fit = chances.fit(frame, time="time", refine="adaptive")
+    assert fit.bound == pytest.approx(float(fit.loglik()), abs=0.05)
+    assert fit.stop is avem.Stop.CONVERGED

@@ -8,10 +8,10 @@ centre, f_cj = mean_c + L_c x_j, and with the mixture's density m(f) the margina
 
 for Gauss-Hermite nodes x_j and weights v_j. While the parameters travel, the centres take the
 moments of what each E-step found, so they follow the posterior. Then they stay, but for one thing:
-what a centre says of the likelihood is kept, and joined with the prior of the moment. So nodes never
-stand wide apart in a prior that has become narrow, and an iteration is one smooth function of the
-parameters, which acceleration needs. With many effects the x_j are quasi-random draws from a Student
-t: importance sampling, which has a file of its own.
+what a centre says of the likelihood is kept, and joined with the prior of the moment. So nodes
+never stand wide apart in a prior that has become narrow, and an iteration is one smooth function of
+the parameters, which acceleration needs. With many effects the x_j are quasi-random draws from a
+Student t: importance sampling, which has a file of its own.
 """
 
 from __future__ import annotations

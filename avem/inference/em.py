@@ -208,12 +208,13 @@ class EM:
         theta: dict[str, np.ndarray],
         passes: Sequence[Pass],
         shift: np.ndarray,
-    ) -> tuple[tuple[Any, ...], dict[str, np.ndarray]]:
+    ) -> tuple[tuple[Any, ...], dict[str, np.ndarray] | None]:
         """What the method keeps beside the anchors for the next iteration, and since when."""
-        if self.method.nodes_stay and state.placed is not None and _near(state.placed, theta):
+        if state.placed is not None and _near(state.placed, theta):
             # The objective is one and the same function to the end.
             return state.around, state.placed
-        return tuple(p.around.shifted(shift) for p in passes if p.around is not None), theta
+        found = tuple(p.around.shifted(shift) for p in passes if p.around is not None)
+        return found, theta if self.method.nodes_stay else None
 
     def e_step(self, state: State) -> list[Pass]:
         """Forward-backward at the anchors and the new q_i, chunk by chunk."""

@@ -152,9 +152,11 @@ def _fast(
         fallen += max(fall, 0.0)
         record.add(step)
         level, since_best = step.bound, since_best + 1
-        if best is None or step.bound > best.bound - rules.harmless:
+        if best is None or step.before.placed is not best.before.placed:
+            best, since_best = step, 0  # what other nodes saw is not to be compared
+        if step.bound > best.bound - rules.harmless:
             since_best = 0
-        if best is None or step.bound > best.bound:
+        if step.bound > best.bound:
             best = step
         change = max(em.change(step), _ANCHOR_SHARE * em.anchor_change(step))
         if watch(number, step.bound, change, step.state.theta):

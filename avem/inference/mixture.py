@@ -55,6 +55,11 @@ class Centres(NamedTuple):
             sigma,
         )
 
+    @classmethod
+    def single(cls, mean: Any, covariance: Any, prior: Any) -> Centres:
+        """One centre for every subject; (d, subject) and (d, d, subject)."""
+        return cls(np.zeros((1, mean.shape[1])), mean[None], covariance[None], prior)
+
     def shifted(self, shift: Array) -> Centres:
         """The same when `shift` moves from the effects into the coefficients."""
         return self._replace(mean=self.mean - shift[:, None])
@@ -64,7 +69,7 @@ def prior_centres(theta: Theta, anchor: Array) -> Centres:
     """One centre per subject: its anchor, as wide as the prior."""
     d, n = anchor.shape
     wide = np.broadcast_to(np.asarray(theta["effect_covariance"])[:, :, None], (d, d, n))
-    return Centres(np.zeros((1, n)), np.asarray(anchor)[None], wide[None], wide[:, :, 0])
+    return Centres.single(np.asarray(anchor), wide, wide[:, :, 0])
 
 
 def factors(centres: Centres) -> Array:

@@ -22,8 +22,8 @@ from avem.data._layout import Chunk
 from avem.effects.posterior import GaussianQ, update_by_newton, update_from_quadratic
 from avem.effects.quadratic import EffectTerms, Quadratic
 from avem.inference.anchored import TO_THE_END
+from avem.inference.mixture import Centres
 from avem.inference.passes import (
-    Centre,
     Nodes,
     Pass,
     local_at_nodes,
@@ -57,11 +57,14 @@ class Partial:
 
     def e_step(self, kernel, theta, anchor, around, chunk, form) -> Pass:
         """Local passes at the anchor and all nodes, and the new q_i of the anchored effects."""
+        centre = None
+        if around is not None and self.follow:
+            centre = around.under(np.asarray(theta["effect_covariance"]))
         return _pass(
             kernel,
             theta,
             anchor,
-            around if self.follow else None,
+            centre,
             self.points,
             self.log_weights,
             chunk,
@@ -77,7 +80,7 @@ def _pass(
     kernel: Kernel,
     theta: Theta,
     anchor: Array,
-    centre: Centre | None,
+    centre: Centres | None,
     points: Array,
     log_weights: Array,
     chunk: Chunk,
@@ -122,7 +125,7 @@ class _Split:
         return np.array(self.b, int)
 
     def nodes(
-        self, prior: Array, anchor: Array, centre: Centre | None, points: Array
+        self, prior: Array, anchor: Array, centre: Centres | None, points: Array
     ) -> tuple[Array, Array]:
         """(node, b, subject) nodes, and log p(b | a0) less their own log density."""
         of_b = prior[np.ix_(self.b_at, self.b_at)]
@@ -130,8 +133,8 @@ class _Split:
             low = jnp.linalg.cholesky(jnp.linalg.inv(of_b))
             at = self.prior_mean(prior, anchor)[None] + (points @ low.T)[:, :, None]
             return at, jnp.zeros((len(points), anchor.shape[1]))
-        low = cholesky(centre.covariance[self.b_at[:, None], self.b_at])
-        at = centre.mean[self.b_at][None] + jnp.einsum("abn,jb->jan", low, points)
+        low = cholesky(centre.covariance[0][self.b_at[:, None], self.b_at])
+        at = centre.mean[0][self.b_at][None] + jnp.einsum("abn,jb->jan", low, points)
         away = at - self.prior_mean(prior, anchor)
         square = jnp.einsum("jan,ab,jbn->jn", away, of_b, away)
         volume = jnp.log(jnp.diagonal(low)).sum(-1) + 0.5 * jnp.linalg.slogdet(of_b)[1]
@@ -201,10 +204,11 @@ class _Averaged:
         there = self._sum(self.kernel.value, q.mean, q.covariance, quadratic)
         return q, there - self._sum(self.kernel.value, anchor[a], None, quadratic)
 
-    def centre(self, prior: Array, mean_a: Array, found: Pass) -> Centre:
+    def centre(self, prior: Array, mean_a: Array, found: Pass) -> Centres:
         """Of the next nodes: the posterior's, and never as narrow as with the states known."""
+        sigma = self.theta["effect_covariance"]
         if not self.split.b:
-            return Centre(found.mean, found.covariance)
+            return Centres.single(found.mean, found.covariance, sigma)
         b = self.split.b_at
         quadratic = jax.vmap(lambda part: self.kernel.quadratic(self.theta, part))(self.weighed)
         own = self._sum(self.kernel.effect_terms, mean_a, None, quadratic)
@@ -212,7 +216,8 @@ class _Averaged:
             prior[np.ix_(b, b)][:, :, None] + own.majorant[b[:, None], b]
         )
         extra = jnp.where(jnp.isfinite(logdet), _NARROW * complete, 0.0)
-        return Centre(found.mean, found.covariance.at[b[:, None], b].add(extra))
+        wider = found.covariance.at[b[:, None], b].add(extra)
+        return Centres.single(found.mean, wider, sigma)
 
     def _sum(self, function, mean: Array, cov: Array | None, quadratic):
         whole = None if cov is None else self.split.embedded(cov)

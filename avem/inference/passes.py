@@ -49,17 +49,6 @@ def spread_of(theta: Theta, anchor: Array, around: Spread | None) -> Array:
     return jnp.broadcast_to(cov, (*cov.shape[:2], anchor.shape[1]))
 
 
-class Centre(NamedTuple):
-    """A Gaussian around which nodes are put; unlike a `Spread`, no part of q_i."""
-
-    mean: Array
-    covariance: Array
-
-    def shifted(self, shift: Array) -> Centre:
-        """The same when `shift` moves from the effects into the coefficients."""
-        return self._replace(mean=self.mean - shift[:, None])
-
-
 class Kept(Protocol):
     """What an E-step keeps on the device for the M-step by Newton."""
 

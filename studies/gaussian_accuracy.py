@@ -91,7 +91,7 @@ STUDY = Study(
     CELLS,
     {"paper": paper, "converged": converged},
     tables,
-    reps={"paper": 100, "converged": 20},
+    reps={"paper": 100, "converged": 10},
     quick_cells=(0, 40),
     quick_reps=5,
     times=times,

@@ -22,7 +22,7 @@ from avem.models.param_info import Params
 
 _NEAR = 1e-3
 """How near its solution AVEM comes before another method takes over."""
-_LENIENT = 0.05
+_LENIENT = 0.05  # in log units, over the whole run
 _TOL_OF_DRAWS, _FLAT_WITH_DRAWS = 2e-4, 0.03
 
 

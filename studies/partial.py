@@ -165,6 +165,7 @@ STUDY = Study(
     CELLS,
     {"paper": paper, "converged": converged},
     tables,
+    reps={"paper": 100, "converged": 30},
     quick_reps=2,
     figures={
         "figure": lambda frame: _figure(frame, "paper"),

@@ -22,8 +22,8 @@ from avem.inference.passes import effect_terms
 from avem.models.kernel import Kernel
 from avem.models.lanes import Theta
 
-_CLIMB = 4
-"""Passes that bring a candidate near its mode."""
+_CLIMB, _GLANCE = 4, 2
+"""Passes that bring a candidate near its mode: to put nodes there, and to see whether it counts."""
 _APART = 2.0
 """Modes closer than this, in standard deviations, are one."""
 _NEGLIGIBLE = 7.0
@@ -78,7 +78,7 @@ def find_centres(em: EM, state: State, rng: np.random.Generator) -> State:
     if em.kernel.n_effects == 0:
         return state
     theta, anchored = state.theta, replace(em, method=Anchored("laplace", _CLIMB))
-    found = _candidates(anchored, state, rng)
+    found = _candidates(anchored, state, rng, _CLIMB)
     best = [c.height.argmax(0) for c in found]
     at_best = [c.at[b, :, np.arange(len(b))].T for c, b in zip(found, best, strict=True)]
     width = _widths(anchored, theta, at_best)
@@ -111,6 +111,22 @@ def find_centres(em: EM, state: State, rng: np.random.Generator) -> State:
     return state
 
 
+def between_modes(
+    em: EM, state: State, widths: Sequence[np.ndarray], rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Per chunk (d, subject): the variance between the modes of a subject's posterior.
+
+    `em` is the anchored iteration, and `widths` (d, d, subject) the covariances at the anchors.
+    """
+    out = []
+    found = _candidates(em, state, rng, _GLANCE)
+    for candidates, width, real in zip(found, widths, em.real, strict=True):
+        log_share, at = _choose(candidates, width, real, 1, _MOST)
+        share = np.exp(log_share)[:, None]
+        out.append((share * (at - (share * at).sum(0)) ** 2).sum(0))
+    return out
+
+
 def _at_least(em: EM, chunk: Chunk) -> int:
     """Centres per subject: where they are cheap, always as many, so that one shape is compiled."""
     assert isinstance(em.method, Adaptive)
@@ -128,14 +144,14 @@ class _Candidates(NamedTuple):
     """(candidate, subject) log p(D_i, f)."""
 
 
-def _candidates(em: EM, state: State, rng: np.random.Generator) -> list[_Candidates]:
+def _candidates(em: EM, state: State, rng: np.random.Generator, n_passes: int) -> list[_Candidates]:
     """Where a few climbing steps lead from all the places worth trying."""
     known = _known(state)
     sigma = state.theta["effect_covariance"]
     found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in em.chunks]
     elsewhere = moves(em, state.theta, em.everyone(known[0]), rng)
     for at in [*known, *(tuple(move(anchor) for anchor in known[0]) for move in elsewhere)]:
-        for _ in range(_CLIMB):
+        for _ in range(n_passes):
             passes = em.try_e_step(State(state.theta, at))
             last, at = at, tuple(np.where(np.isfinite(p.mean), p.mean, 0.0) for p in passes)
         for c, p in enumerate(passes):
@@ -187,9 +203,15 @@ def _choose(
 def _widths(em: EM, theta: dict[str, np.ndarray], at: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Per chunk (d, d, subject): the inverse curvature of log p(D_i, f), bounded by the prior's."""
     sigma = theta["effect_covariance"]
+    step = _APPROACH * np.sqrt(np.diagonal(sigma))
+    return widths(information(em, theta, tuple(at), step), sigma)
+
+
+def widths(infos: Sequence[np.ndarray], sigma: np.ndarray) -> list[np.ndarray]:
+    """The same from the information in the data."""
     prior = np.linalg.inv(sigma)
     out = []
-    for info in information(em, theta, tuple(at), _APPROACH * np.sqrt(np.diagonal(sigma))):
+    for info in infos:
         precision = np.moveaxis(info, -1, 0) + prior
         values, vectors = np.linalg.eigh(np.where(np.isfinite(precision), precision, prior))
         values = np.maximum(values, 0.25 * np.linalg.eigvalsh(prior)[0])

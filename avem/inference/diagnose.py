@@ -19,7 +19,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from avem.inference.adaptive import MOST_BY_QUADRATURE, Adaptive
-from avem.inference.centres import find_centres, information, score_pass
+from avem.inference.centres import (
+    between_modes,
+    find_centres,
+    information,
+    score_pass,
+    widths,
+)
 from avem.inference.em import EM, State
 from avem.inference.passes import Pass, Spread
 from avem.inference.structured import Structured
@@ -64,10 +70,27 @@ def effect_information(em: EM, state: State) -> Information:
     return Information([np.asarray(part) for part in complete], observed)
 
 
-def lost_information(em: EM, state: State) -> np.ndarray:
-    """(d,) the share of information lost by not seeing the states."""
+def lost_information(em: EM, state: State, rng: np.random.Generator) -> np.ndarray:
+    """(d,) the share of information lost by not seeing the states.
+
+    Near the anchors, first. If that is little, there may yet be several modes, in which the states
+    have other names: then what lies between them is lost, too.
+    """
     found = effect_information(em, state)
-    return _lacking(em, found.observed, found.complete)
+    lost = _lacking(em, found.observed, found.complete)
+    if anchoring_fails(lost.tolist()):
+        return lost
+    return 1.0 - (1.0 - lost) * within_modes(em, state, found, rng)
+
+
+def within_modes(em: EM, state: State, found: Information, rng: np.random.Generator) -> np.ndarray:
+    """(d,) the share of the posteriors' variance that does not lie between modes."""
+    if not em.kernel.has_twins:
+        return np.ones(em.kernel.n_effects)
+    near = widths(found.observed, state.theta["effect_covariance"])
+    apart = em.everyone(between_modes(em, state, near, rng)).sum(-1)
+    within = np.diagonal(em.everyone(near).sum(-1))
+    return within / (within + apart)
 
 
 def _lacking(em: EM, parts: Sequence[Any], whole: Sequence[Any]) -> np.ndarray:

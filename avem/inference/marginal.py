@@ -11,7 +11,7 @@ from avem.data._layout import Layout
 from avem.errors import ModelError
 from avem.inference.adaptive import Adaptive
 from avem.inference.centres import find_centres
-from avem.inference.diagnose import effect_information, gaps
+from avem.inference.diagnose import effect_information, gaps, within_modes
 from avem.inference.em import EM, State
 from avem.inference.score import Curvature, curvature
 from avem.models.free_parts import Free
@@ -58,6 +58,8 @@ class Anchoring:
     """(d, subjects) information on each effect if the states were seen."""
     observed: np.ndarray
     """(d, subjects) information that there is."""
+    within: np.ndarray
+    """(d,) share of the posteriors' variance that does not lie between modes."""
 
 
 @in_float64
@@ -144,9 +146,10 @@ def anchoring(
     start = State(theta, tuple(layout.split(effects)))
     if not em.kernel.n_effects:
         bound = join([p.bound for p in em.e_step(start)])
-        return Anchoring(bound, bound, bound, np.ones(len(bound)), effects, effects)
+        return Anchoring(bound, bound, bound, np.ones(len(bound)), effects, effects, np.ones(0))
     state, _ = em.settled_e_step(start, 1e-9)
-    found = gaps(em, state, np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    found = gaps(em, state, rng)
     info = effect_information(em, state)
 
     def diagonals(parts: list[np.ndarray]) -> np.ndarray:
@@ -159,4 +162,5 @@ def anchoring(
         quality=join([p.quality for p in found.marginal]),
         complete=diagonals(info.complete),
         observed=diagonals(info.observed),
+        within=within_modes(em, state, info, rng),
     )

@@ -77,7 +77,7 @@ def run_method(
     if not n_effects or run.stop is Stop.INTERRUPTED:
         return chosen, run, how
     if anchored:
-        how = replace(how, lost=tuple(lost_information(em, run.state).tolist()))
+        how = replace(how, lost=tuple(lost_information(em, run.state, rng).tolist()))
     if options.refine == "adaptive" or (options.refine == "auto" and anchoring_fails(how.lost)):
         chosen, finer = _refined(em, how, run.state, rules, rng, watch)
         return chosen, replace(finer, moved=run.moved), replace(how, refined=True)

@@ -35,7 +35,9 @@ class Diagnosis:
         gap is lost by running the local pass at one value of the effect; the Gaussian gap by
         taking the effect's posterior to be Gaussian. Neither is negative but for numerical error.
     effects
-        Per effect: the share of information lost by not seeing the states, which q_i ignores.
+        Per effect: the share of information lost by not seeing the states, which q_i ignores; and
+        of the effect's posterior variance, what lies between modes (the states have other names
+        there), which counts as lost, too.
     advice
         What follows, in a sentence or two.
     """
@@ -76,12 +78,13 @@ def diagnose(fit: _Fit, found: Anchoring, sd: np.ndarray, why: str) -> Diagnosis
     for name, lost in zip(names, of_subject, strict=True):
         table[f"lost: {name}"] = lost
     complete, observed = found.complete.sum(1), found.observed.sum(1)
-    lost = 1.0 - observed / np.maximum(complete, 1e-300)
+    lost = 1.0 - found.within * observed / np.maximum(complete, 1e-300)
     effects = pd.DataFrame(
         {
             "effect": names,
             "information_complete": complete,
             "information_observed": observed,
+            "between_modes": 1.0 - found.within,
             "lost": lost,
             "sd": sd,
         }

@@ -341,3 +341,27 @@ def test_no_likelihood_is_found_between_the_nodes_of_two_effects():
     fit = chances.fit(frame, time="time", refine="adaptive")
     assert fit.bound == pytest.approx(float(fit.loglik()), abs=0.05)
     assert fit.stop is avem.Stop.CONVERGED
+
+
+def test_several_modes_count_as_information_lost():
+    """Short sequences: near the anchors all is well, but the states may have other names."""
+    three = avem.MixedHMM("y1 + y2 ~ 1 + (1 | subject)", 3, "gaussian")
+    truth = {
+        "initial": np.full(3, 1 / 3),
+        "transition": np.full((3, 3), 0.03) + 0.91 * np.eye(3),
+        "coef": np.tile(np.array([-1.5, 0.0, 1.5])[:, None, None], (1, 2, 1)),
+        "variance": np.full((3, 2), 0.3),
+        "effect_covariance": 2.0 * np.eye(2),
+    }
+    frame = three.simulate(truth, 30, 12, seed=1).frame
+    fit = three.fit(frame, time="time")
+    assert min(fit.info.lost) > 0.3
+    assert fit.info.refined
+    anchored = three.fit(frame, time="time", refine=None)
+    assert float(fit.loglik()) > float(anchored.loglik()) + 0.5
+    effects = anchored.diagnose().effects
+    # Without the modes it would look as if anchoring held.
+    near = 1 - effects["information_observed"] / effects["information_complete"]
+    assert near.max() < 0.1
+    assert (effects["between_modes"] > 0.3).all()
+    assert (effects["lost"] > near).all()

@@ -13,11 +13,11 @@ def made():
     params = {
         "initial": np.full(2, 0.5),
         "transition": np.array([[0.9, 0.1], [0.1, 0.9]]),
-        "coef": np.array([[[-1.0]], [[1.0]]]),
-        "variance": np.full((2, 1), 0.5),
+        "coef": np.array([[[-1.5]], [[1.5]]]),
+        "variance": np.full((2, 1), 0.3),
         "effect_covariance": np.array([[0.3]]),
     }
-    return model, model.simulate(params, 8, 30, seed=1).frame
+    return model, model.simulate(params, 8, 60, seed=1).frame
 
 
 def test_every_iteration_is_told(made):

@@ -59,6 +59,10 @@ def lines_by_panel(
             _logarithmic(axes[r, 0])
         else:
             axes[r, 0].set_ylim(bottom=0)
+    for protocol in frame["protocol"].unique() if across != "protocol" else ():
+        axes[0, 0].plot([], [], _STYLE[protocol], color="grey", label=f"{protocol} protocol")
+    if theirs is not None:
+        axes[0, 0].plot([], [], "x", color="grey", ms=5, label="the authors")
     _legend(figure, axes[0, 0])
     return figure
 

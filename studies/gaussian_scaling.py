@@ -91,13 +91,17 @@ def _start_words(tables: Tables) -> str:
     means = tables["converged_means"]
     default = means[means["method"] == "default"]
     both = tables["paper_protocol_means"].merge(default, on=KEYS, suffixes=("", " default"))
-    words = []
+    words, below = [], []
     for K, own in both.groupby("K"):
         paper, ours = own["state_acc"].mean(), own["state_acc default"].mean()
         words.append(f"{K}: {paper:.2f} and {ours:.2f}")
+        below.append(f"{K}: {own['below_exact'].mean():.2f}")
     return (
         "Share of states found, by number of states, from the authors' start by their rule and by "
-        "the default from the data: " + "; ".join(words) + "."
+        f"the default from the data: {'; '.join(words)}. How far the default's log likelihood is "
+        f"below that of the best fit known, which may be one from the truth: {'; '.join(below)}. "
+        "The more states share the range, the more solutions there are, and four agreeing starts "
+        "need not have found the highest."
     )
 
 

@@ -15,6 +15,8 @@ from avem.numerics.linalg import cholesky, lower_solve
 LOG_2PI = float(np.log(2 * np.pi))
 _LEAST = -0.5
 """Information in a likelihood, over that in the prior: a posterior at most twice as wide."""
+_NEXT_TO_NOTHING = 1e-12
+"""Of the prior's covariance, added to others so that they can be inverted."""
 LEAST_SHARE = 0.02
 """A centre keeps at least this share of the proposal."""
 
@@ -37,10 +39,12 @@ class Centres(NamedTuple):
         Nodes that stood much wider apart than a posterior is wide, because the prior has become
         narrow, would find a likelihood that is not there.
         """
-        if not sigma.size or np.array_equal(sigma, self.prior):
+        finite = np.isfinite(self.covariance).all() and np.isfinite(self.mean).all()
+        if not finite or not sigma.size or np.array_equal(sigma, self.prior):
             return self
         low = np.linalg.cholesky(sigma)
-        precision = np.linalg.inv(np.moveaxis(self.covariance, -1, 1))  # (centre, subject, d, d)
+        wide = self.covariance + _NEXT_TO_NOTHING * self.prior[:, :, None]
+        precision = np.linalg.inv(np.moveaxis(wide, -1, 1))  # (centre, subject, d, d)
         known = low.T @ (precision - np.linalg.inv(self.prior)) @ low
         values, vectors = np.linalg.eigh(known)
         spread = low @ vectors

@@ -29,7 +29,7 @@ def setting(name):
     d, theta = model.n_effects, params_in(model, params)
     if name == "bernoulli":
         theta["effect_covariance"] = np.array([[0.8, 0.1], [0.1, 0.4]])
-    adaptive = replace(em, method=Adaptive.make(d, 15))
+    adaptive = replace(em, method=Adaptive.make(d, 12))
     state = State(theta, tuple(encoded.layout.split(np.zeros((d, N)))))
     state = find_centres(adaptive, state, np.random.default_rng(0))
     free = find_free(model, theta, (), encoded.spread, effect_scale(model, encoded))

@@ -112,15 +112,15 @@ def find_centres(em: EM, state: State, rng: np.random.Generator) -> State:
 
 
 def between_modes(
-    em: EM, state: State, widths: Sequence[np.ndarray], rng: np.random.Generator
+    em: EM, state: State, near: Sequence[np.ndarray], rng: np.random.Generator
 ) -> list[np.ndarray]:
     """Per chunk (d, subject): the variance between the modes of a subject's posterior.
 
-    `em` is the anchored iteration, and `widths` (d, d, subject) the covariances at the anchors.
+    `em` is the anchored iteration, and `near` has the `widths` at the anchors.
     """
     out = []
     found = _candidates(em, state, rng, _GLANCE)
-    for candidates, width, real in zip(found, widths, em.real, strict=True):
+    for candidates, width, real in zip(found, near, em.real, strict=True):
         log_share, at = _choose(candidates, width, real, 1, _MOST)
         share = np.exp(log_share)[:, None]
         out.append((share * (at - (share * at).sum(0)) ** 2).sum(0))
@@ -208,7 +208,7 @@ def _widths(em: EM, theta: dict[str, np.ndarray], at: Sequence[np.ndarray]) -> l
 
 
 def widths(infos: Sequence[np.ndarray], sigma: np.ndarray) -> list[np.ndarray]:
-    """The same from the information in the data."""
+    """Per chunk (d, d, subject): a posterior's covariance, from the information in the data."""
     prior = np.linalg.inv(sigma)
     out = []
     for info in infos:

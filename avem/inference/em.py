@@ -367,7 +367,7 @@ class EM:
 
 
 def _near(placed: dict[str, np.ndarray], theta: dict[str, np.ndarray]) -> bool:
-    """Nodes for the one parameters serve for the other.
+    """Nodes that were placed for the first parameters serve for the second.
 
     Where nodes stand much wider apart than the posterior is wide, one of them may count for far
     more than there is: the likelihood seems to rise as a variance shrinks between the nodes.

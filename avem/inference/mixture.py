@@ -72,8 +72,9 @@ class Centres(NamedTuple):
 def prior_centres(theta: Theta, anchor: Array) -> Centres:
     """One centre per subject: its anchor, as wide as the prior."""
     d, n = anchor.shape
-    wide = np.broadcast_to(np.asarray(theta["effect_covariance"])[:, :, None], (d, d, n))
-    return Centres.single(np.asarray(anchor), wide, wide[:, :, 0])
+    sigma = np.asarray(theta["effect_covariance"])
+    wide = np.broadcast_to(sigma[:, :, None], (d, d, n))
+    return Centres.single(np.asarray(anchor), wide, sigma)
 
 
 def factors(centres: Centres) -> Array:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from avem.components.outcome import outcome
     from avem.data.examples import load_affect
     from avem.data.panel import Panel
     from avem.errors import AvemError, AvemWarning, DataError, FileError, ModelError
@@ -30,19 +31,18 @@ if TYPE_CHECKING:
         ZeroInflatedNegativeBinomial,
         ZeroInflatedPoisson,
     )
+    from avem.fits.hmm_fit import HMMFit
+    from avem.fits.io.saving import load
+    from avem.fits.ssm_fit import SSMFit
+    from avem.inference.progress import Iteration
     from avem.inference.stop import Stop
-    from avem.inference.watch import Iteration
     from avem.mixed_hmm import MixedHMM
     from avem.mixed_ssm import MixedSSM
-    from avem.models.outcome import outcome
-    from avem.models.simulate import Simulation
-    from avem.resampling.bootstrap import bootstrap
-    from avem.results.bootstrap_table import Bootstrap
-    from avem.results.comparison import likelihood_ratio_test
-    from avem.results.hmm_fit import HMMFit
-    from avem.results.saving import load
-    from avem.results.ssm_fit import SSMFit
-    from avem.selection import cross_validate, select
+    from avem.models.hmm_simulate import Simulation
+    from avem.workflows import cross_validate, select
+    from avem.workflows.bootstrap import bootstrap
+    from avem.workflows.bootstrap_table import Bootstrap
+    from avem.workflows.comparison import likelihood_ratio_test
 
 __version__ = "0.1.0"
 
@@ -111,18 +111,18 @@ _HOMES = {
         "ZeroInflatedPoisson",
     ),
     "avem.inference.stop": ("Stop",),
-    "avem.inference.watch": ("Iteration",),
+    "avem.inference.progress": ("Iteration",),
     "avem.mixed_hmm": ("MixedHMM",),
     "avem.mixed_ssm": ("MixedSSM",),
-    "avem.models.outcome": ("outcome",),
-    "avem.models.simulate": ("Simulation",),
-    "avem.resampling.bootstrap": ("bootstrap",),
-    "avem.results.bootstrap_table": ("Bootstrap",),
-    "avem.results.comparison": ("likelihood_ratio_test",),
-    "avem.results.hmm_fit": ("HMMFit",),
-    "avem.results.saving": ("load",),
-    "avem.results.ssm_fit": ("SSMFit",),
-    "avem.selection": ("cross_validate", "select"),
+    "avem.components.outcome": ("outcome",),
+    "avem.models.hmm_simulate": ("Simulation",),
+    "avem.workflows.bootstrap": ("bootstrap",),
+    "avem.workflows.bootstrap_table": ("Bootstrap",),
+    "avem.workflows.comparison": ("likelihood_ratio_test",),
+    "avem.fits.hmm_fit": ("HMMFit",),
+    "avem.fits.io.saving": ("load",),
+    "avem.fits.ssm_fit": ("SSMFit",),
+    "avem.workflows": ("cross_validate", "select"),
 }
 
 

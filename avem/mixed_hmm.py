@@ -13,26 +13,26 @@ from typing import Any
 
 import numpy as np
 
+from avem.components.outcome import Outcome, outcome
+from avem.components.param_info import check_count, check_seed
 from avem.data import Panel, parse_formula
 from avem.data.formula import Formula
 from avem.data.grouping import blank_frame, group_of, read_panel, subject_column
 from avem.effects.prior import STRUCTURES, project_covariance
 from avem.errors import ModelError
 from avem.families import Bernoulli
-from avem.inference.asked import Asked
+from avem.fits.hmm_fit import HMMFit
+from avem.fits.making import make_fit, start_from
+from avem.fits.notes import alarms, remarks
 from avem.inference.check_options import TOL
 from avem.inference.fit_hmm import fit_hmm
 from avem.inference.minibatch import lanes_per_batch
-from avem.inference.watch import Callback, Watch
-from avem.models.checks import check_data
-from avem.models.hmm_model import HMMData, HMMModel, Specification
-from avem.models.outcome import Outcome, outcome
-from avem.models.param_info import check_count, check_seed
-from avem.models.params import check_params, param_info, params_out
-from avem.models.simulate import Simulation, simulate
-from avem.results._making import make_fit, start_from
-from avem.results.hmm_fit import HMMFit
-from avem.results.notes import alarms, remarks
+from avem.inference.options import Asked
+from avem.inference.progress import Callback, Watch
+from avem.models.hmm import HMMData, HMMModel, Specification
+from avem.models.hmm_checks import check_data
+from avem.models.hmm_params import check_params, param_info, params_out
+from avem.models.hmm_simulate import Simulation, simulate
 
 
 class MixedHMM:

@@ -14,29 +14,22 @@ from typing import Any
 
 import numpy as np
 
+from avem.components.param_info import check_count, check_seed
 from avem.data import Panel, parse_formula
 from avem.data.design import has_intercept
 from avem.data.formula import Formula
 from avem.data.grouping import blank_frame, group_of, read_panel, subject_column
 from avem.errors import ModelError
-from avem.inference.asked import Asked
+from avem.fits.making import make_fit, start_from
+from avem.fits.ssm_fit import SSMFit
+from avem.fits.ssm_notes import ssm_alarms, ssm_remarks
 from avem.inference.fit_ssm import fit_ssm
-from avem.inference.watch import Callback, Watch
-from avem.models.param_info import check_count, check_seed
+from avem.inference.options import Asked
+from avem.inference.progress import Callback, Watch
+from avem.models.ssm import BLOCKS, RANDOM, STRUCTURES, SSMData, SSMModel, SSMSpecification
 from avem.models.ssm_checks import check_ssm_data
-from avem.models.ssm_model import (
-    BLOCKS,
-    RANDOM,
-    STRUCTURES,
-    SSMData,
-    SSMModel,
-    SSMSpecification,
-)
 from avem.models.ssm_params import check_ssm_params, ssm_param_info, ssm_params_out
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
-from avem.results._making import make_fit, start_from
-from avem.results.ssm_fit import SSMFit
-from avem.results.ssm_notes import ssm_alarms, ssm_remarks
 
 _TOL = 1e-5
 _RANDOM_WORDS = {"both": RANDOM, "transition": RANDOM[:1], "loading": RANDOM[1:], "none": ()}

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 import avem
-from avem.inference.anchored import anchored_pass
 from avem.inference.em import State
 from avem.inference.fit_hmm import make_em
+from avem.inference.methods.anchored import anchored_pass
 from avem.numerics.precision import in_float64
 
 

@@ -10,9 +10,9 @@ from avem.data import Panel
 from avem.families import Gaussian
 from avem.inference.em import State
 from avem.inference.fit_hmm import Options, make_em
-from avem.inference.methods import Integration
-from avem.models.hmm_model import HMMModel
-from avem.models.params import params_in
+from avem.inference.methods.names import Integration
+from avem.models.hmm import HMMModel
+from avem.models.hmm_params import params_in
 
 
 def awkward_frame(seed=0, n_outcomes=2):

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from avem.data import Panel, parse_formula
-from avem.models.ssm_model import SSMModel, SSMSpecification
+from avem.fits.common import positions
+from avem.models.ssm import SSMModel, SSMSpecification
 from avem.models.ssm_params import ssm_effects_in, ssm_params_in
 from avem.models.ssm_subjects import subject_matrices
-from avem.results._common import positions
 
 
 def specification(formula="y1 + y2 + y3 ~ 1", n_latent=2, state="~ 0", random=("transition",)):

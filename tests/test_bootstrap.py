@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 import avem
-from avem.inference.replicates import ReplicateProgress
+from avem.inference.progress_of_replicates import ReplicateProgress
 from avem.mixed_hmm import MixedHMM
-from avem.resampling.recipe import Recipe
-from avem.results.bootstrap_table import Replicate
+from avem.workflows.bootstrap_table import Replicate
+from avem.workflows.recipe import Recipe
 
 HMM = MixedHMM("y ~ x + (1 | who)", 2)
 PARAMS = {

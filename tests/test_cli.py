@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import avem
 from avem.cli import app
 from avem.cli._outcomes import Defaults, read_outcomes
-from avem.native.folder import cache_folder
+from avem.kernels.cpp.folder import cache_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 FORMULA = "y ~ 1 + (1 | who)"
@@ -80,7 +80,7 @@ def test_fit_writes_everything(fitted, data):
     out, result = fitted
     assert result.exit_code == 0, result.output
     assert sorted(path.name for path in out.iterdir()) == sorted(FILES + PLOTS)
-    fit = avem.results.saving.load(out / "fit.avem")
+    fit = avem.fits.io.saving.load(out / "fit.avem")
     text = (out / "summary.txt").read_text(encoding="utf-8")
     assert text == f"{fit.summary()}\n"
     assert text in result.stdout

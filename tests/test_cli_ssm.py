@@ -7,8 +7,10 @@ from typer.testing import CliRunner
 import avem
 from avem.cli import app
 from avem.data import Panel
-from avem.results import _ssm_residuals, _ssm_tables, report
-from avem.results._ssm_plots import SSMPlots
+from avem.fits import report
+from avem.fits.plots.ssm_plots import SSMPlots
+from avem.fits.predict import ssm as _ssm_tables
+from avem.fits.questions import ssm_residuals as _ssm_residuals
 from tests.ssm_truth import TrueFit, specification, true_fit
 
 TABLES = ["effects", "forecast", "parameters", "residuals", "states", "whiteness"]

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import avem
-from avem.models.params import param_info
+from avem.models.hmm_params import param_info
 
 N = 25
 INITIAL, TRANSITION = [0.5, 0.5], [[0.95, 0.05], [0.08, 0.92]]

@@ -13,20 +13,22 @@ PACKAGE = ROOT / "avem"
 # Bottom to top. Modules in one row are siblings: neither imports the other.
 LAYERS = [
     ("errors",),
-    ("native",),
     ("numerics",),
+    ("kernels",),
     ("data",),
-    ("families", "local"),
+    ("families",),
     ("effects",),
+    ("components",),
     ("models",),
     ("inference",),
-    ("results",),
+    ("fits",),
     ("mixed_hmm", "mixed_ssm"),  # what the user types: calls every layer
-    ("selection", "resampling", "sklearn"),  # many fits of one model; models for other tools
+    ("workflows", "integrations"),  # many fits of one model; models for other tools
+    ("sklearn",),  # the public name of an integration
     ("cli", "__main__"),
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-NUMPY_ONLY = {"data", "results"}
+NUMPY_ONLY = {"data", "fits"}
 MAY_IMPORT_THE_PACKAGE = {"cli", "__main__"}
 
 
@@ -109,14 +111,14 @@ def write(folder, path, source):
         ("errors.py", "from .numerics import nodes"),
         ("effects/prior.py", "def f():\n    from ..models import hmm"),
         ("effects/prior.py", "if TYPE_CHECKING:\n    from avem.models import MixedHMM"),
-        ("local/hmm.py", "from ..families import gaussian"),
-        ("families/gaussian.py", "from ..local import hmm"),
-        ("inference/loop.py", "from ..results import fit"),
-        ("results/fit.py", "from ..cli import app"),
-        ("results/fit.py", "import avem"),
-        ("results/fit.py", "from avem import MixedHMM"),
-        ("results/fit.py", "from .. import MixedHMM"),
-        ("results/fit.py", "import jax.numpy as jnp"),
+        ("kernels/kalman.py", "from ..families import gaussian"),
+        ("families/gaussian.py", "from ..components import emissions"),
+        ("inference/loop.py", "from ..fits import fit"),
+        ("fits/fit.py", "from ..cli import app"),
+        ("fits/fit.py", "import avem"),
+        ("fits/fit.py", "from avem import MixedHMM"),
+        ("fits/fit.py", "from .. import MixedHMM"),
+        ("fits/fit.py", "import jax.numpy as jnp"),
         ("data/panel.py", "from jax import numpy"),
         ("helpers/misc.py", ""),
     ],
@@ -129,12 +131,12 @@ def test_a_wrong_import_is_found(tmp_path, path, source):
     ("path", "source"),
     [
         ("__init__.py", "from avem.models import MixedHMM"),
-        ("cli.py", "import avem\nfrom avem import MixedHMM\nfrom .results import fit"),
+        ("cli.py", "import avem\nfrom avem import MixedHMM\nfrom .fits import fit"),
         ("__main__.py", "from avem.cli import app"),
         ("numerics/nodes.py", "import jax\nfrom . import logs\nfrom .logs import f"),
-        ("local/hmm.py", "from avem.errors import AvemError\nfrom ..numerics import logs"),
-        ("results/fit.py", "import jaxtyping\nimport numpy\nfrom ..inference import loop"),
-        ("results/deep/fit.py", "from ...models import hmm\nfrom ..plots import draw"),
+        ("kernels/kalman.py", "from avem.errors import AvemError\nfrom ..numerics import logs"),
+        ("fits/fit.py", "import jaxtyping\nimport numpy\nfrom ..inference import loop"),
+        ("fits/deep/fit.py", "from ...models import hmm\nfrom ..plots import draw"),
     ],
 )
 def test_a_right_import_is_left_alone(tmp_path, path, source):

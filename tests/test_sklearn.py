@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import avem
-from avem.sklearn import HMMEstimator, SSMEstimator
+from avem.integrations.sklearn import HMMEstimator, SSMEstimator
 from tests.ssm_panels import ONE, one
 
 pytest.importorskip("sklearn")
@@ -133,7 +133,7 @@ def test_state_space_models_transform_and_score():
 def test_without_scikit_learn_it_says_what_to_install():
     code = (
         "import sys; sys.modules['sklearn'] = sys.modules['sklearn.base'] = None\n"
-        "import avem; from avem.sklearn import HMMEstimator\n"
+        "import avem; from avem.integrations.sklearn import HMMEstimator\n"
         "try: HMMEstimator('y ~ 1')\n"
         "except avem.AvemError as error: print(error)"
     )

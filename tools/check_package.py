@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 IN_THE_WHEEL = (
     "avem/py.typed",
     "avem/data/bundled/affect.csv",
-    "avem/results/report/assets/report.css",
+    "avem/fits/report/assets/report.css",
 )
 IN_THE_SDIST = ("README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "avem/py.typed")
 

@@ -65,7 +65,7 @@ def said(program: Path | str, *words: str, cwd: Path | None = None) -> str:
 
 def extras(folder: Path) -> None:
     """What needs an extra that is not here says which."""
-    from avem.sklearn import HMMEstimator
+    from avem.integrations.sklearn import HMMEstimator
 
     fit = avem.load(folder / "fit.avem")
     (folder / "table.parquet").write_bytes(b"PAR1")

@@ -346,7 +346,7 @@ def decode(
 
     refuse_existing([out], force)
     set_up_jax(no_cache)
-    from avem.results.saving import load
+    from avem.fits.io.saving import load
 
     fitted = load(fit_file)
     data = read_like(fitted, file, missing_code or ())
@@ -388,7 +388,7 @@ def simulate(
     refuse_existing([out], force)
     if (data is None) == (subjects is None and times is None):
         raise DataError("simulate needs either --data FILE, or --subjects N and --times T.")
-    from avem.results.saving import load
+    from avem.fits.io.saving import load
 
     fitted = load(fit_file)
     if data is not None:
@@ -411,7 +411,7 @@ def simulate(
 @app.command()
 def summary(fit_file: FitFile) -> None:
     """Print the summary of a saved fit."""
-    from avem.results.saving import load
+    from avem.fits.io.saving import load
 
     typer.echo(str(load(fit_file).summary()))
 
@@ -450,8 +450,8 @@ def report(
         raise DataError("The data are there twice: as DATA and as --data.")
     refuse_existing([out], force)
     set_up_jax(no_cache)
-    from avem.results.report import write_report
-    from avem.results.saving import load
+    from avem.fits.io.saving import load
+    from avem.fits.report import write_report
 
     fitted = load(fit_file)
     rows = data if file is None else file

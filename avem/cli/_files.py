@@ -14,8 +14,8 @@ from avem.errors import DataError, FileError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from avem.results.hmm_fit import HMMFit
-    from avem.results.ssm_fit import SSMFit
+    from avem.fits.hmm_fit import HMMFit
+    from avem.fits.ssm_fit import SSMFit
 
 NOT_CONVERGED = 3
 PLOTS = ("states", "effects", "bound", "emissions")
@@ -29,7 +29,7 @@ def finish(
     fitted: HMMFit, data: pd.DataFrame, out: Path, plots: bool, standard_errors: bool = False
 ) -> None:
     """Write all files, print the summary, and end with the fit's exit code."""
-    from avem.results.report import write_report
+    from avem.fits.report import write_report
 
     written = start_folder(fitted, out)
     table = fitted.standard_errors() if standard_errors else fitted.table()
@@ -114,7 +114,7 @@ def refuse_existing(paths: Iterable[Path], force: bool) -> None:
 
 def states_of(fitted: HMMFit | SSMFit, data: pd.DataFrame) -> pd.DataFrame:
     """The states behind every row: decoded, with their probabilities, or smoothed, with bands."""
-    from avem.results.hmm_fit import HMMFit
+    from avem.fits.hmm_fit import HMMFit
 
     if isinstance(fitted, HMMFit):
         return with_keys(fitted, data, fitted.decode(data), fitted.state_probabilities(data))

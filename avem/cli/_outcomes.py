@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from avem.errors import ModelError
 
 if TYPE_CHECKING:
-    from avem.models.outcome import Outcome
+    from avem.components.outcome import Outcome
 
 _HEAD = re.compile(r"\s*(\w+)\s*(?=[:(])")
 _FORMULA = re.compile(r"(\w+)\s*(~.*)", re.DOTALL)
@@ -89,7 +89,7 @@ def _parts(inside: str) -> Iterator[str]:
 
 
 def _outcome(word: str, inside: str, formula: str, defaults: Defaults) -> Outcome:
-    from avem.models.outcome import outcome
+    from avem.components.outcome import outcome
 
     parameters: dict[str, str] = {}
     options: dict[str, str] = {}

@@ -34,7 +34,7 @@ def predict(
 ) -> None:
     """Predict what follows the rows of a table, with a saved fit of any model."""
     from avem.data.files import write_table
-    from avem.results.saving import load
+    from avem.fits.io.saving import load
 
     refuse_existing([out], force)
     set_up_jax(no_cache)

@@ -105,7 +105,7 @@ def fit_ssm(
 
 def _finish(fitted: Any, data: Any, out: Path, horizon: int, future: Any, plots: bool) -> None:
     """Write all files, print the summary, and end with the fit's exit code."""
-    from avem.results.report import write_report
+    from avem.fits.report import write_report
 
     written = start_folder(fitted, out)
     tables = {

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float
 
-from avem import native
 from avem.effects.quadratic import Quadratic
-from avem.numerics.linalg import UNROLL, inverse_and_logdet
+from avem.kernels import cpp as native
+from avem.kernels.inverse import UNROLL, inverse_and_logdet
 
 
 class GaussianQ(NamedTuple):

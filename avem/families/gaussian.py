@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-from avem.data._layout import Chunk
+from avem.data.layout import Chunk
 from avem.errors import ModelError
 from avem.numerics.covariance import floor_eigenvalues
 

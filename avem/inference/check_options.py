@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from avem.components.param_info import check_count, check_seed
 from avem.errors import ModelError
 from avem.inference.em import ANCHORS, Q_UPDATES
-from avem.inference.methods import METHODS
-from avem.models.param_info import check_count, check_seed
+from avem.inference.methods.names import METHODS
 
 TOL, PLAIN_TOL = 1e-6, 1e-4
 """Defaults: of the last change of any parameter, and of the paper's relative change."""

@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from avem.components.param_info import Params
 from avem.families import Custom, Gaussian
-from avem.inference.anchored import TO_THE_END, Anchored
 from avem.inference.em import EM, NOISE_FLOOR, State
-from avem.inference.initialise import Rows, make_start
+from avem.inference.hmm_starts import Rows, make_start
 from avem.inference.loop import Rules, Run
-from avem.inference.methods import Integration
-from avem.inference.modes import search_modes
-from avem.inference.run import Guess, Options, of_subjects, run_method
+from avem.inference.methods.anchored import TO_THE_END, Anchored
+from avem.inference.methods.names import Integration
+from avem.inference.mode_search import search_modes
+from avem.inference.progress import Watch
+from avem.inference.stages import Guess, Options, of_subjects, run_method
 from avem.inference.starts import after, best_start
 from avem.inference.theta import find_matches, reorder
-from avem.inference.watch import Watch
-from avem.models.hmm_model import Encoded, HMMModel
-from avem.models.param_info import Params
-from avem.models.params import (
+from avem.models.hmm import Encoded, HMMModel
+from avem.models.hmm_params import (
     CHAIN_PARAMS,
     coef_limits,
     free_coefs,

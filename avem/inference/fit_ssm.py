@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from avem.inference.anchored import Anchored
+from avem.components.param_info import Params
 from avem.inference.em import EM, NOISE_FLOOR, State
 from avem.inference.loop import Rules, Run, iterate
-from avem.inference.methods import Integration
-from avem.inference.refine import variance_hint
-from avem.inference.run import Guess, Options, of_subjects, run_method
-from avem.inference.ssm_start import make_ssm_start
+from avem.inference.methods.adaptive.begin import variance_hint
+from avem.inference.methods.anchored import Anchored
+from avem.inference.methods.names import Integration
+from avem.inference.progress import Watch
+from avem.inference.ssm_starts import make_ssm_start
+from avem.inference.stages import Guess, Options, of_subjects, run_method
 from avem.inference.theta import Match
-from avem.inference.watch import Watch
-from avem.models.param_info import Params
-from avem.models.ssm_model import SSMEncoded, SSMModel
+from avem.models.ssm import SSMEncoded, SSMModel
 from avem.models.ssm_params import OF_THETA, free_matrices, ssm_override
 from avem.models.ssm_subjects import stable_effects
 from avem.numerics.precision import in_float64

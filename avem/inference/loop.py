@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from avem.components.param_info import Params
 from avem.inference.accelerate import Anderson
-from avem.inference.adaptive import Adaptive
 from avem.inference.em import EM, State, Step
-from avem.inference.modes import Search, search_modes
-from avem.inference.prior_nodes import PriorNodes
-from avem.inference.refine import renew
+from avem.inference.methods.adaptive.begin import renew
+from avem.inference.methods.adaptive.method import Adaptive
+from avem.inference.methods.prior_nodes import PriorNodes
+from avem.inference.mode_search import Search, search_modes
 from avem.inference.stop import Stop
-from avem.models.param_info import Params
 
 _NEGLIGIBLE = 1e-7
 """Rise of log p(D, f) by better modes, relative to the bound, that changes no parameter."""

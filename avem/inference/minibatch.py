@@ -18,12 +18,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from avem.components.linear import CoefTerms
 from avem.inference.em import EM, State, add_up, shifted_second
 from avem.inference.loop import Rules, Run, Watcher, iterate
 from avem.inference.newton import newton_step
 from avem.inference.passes import Pass, Totals
 from avem.inference.theta import pack_theta
-from avem.models.general import CoefTerms
 
 _STILL = 0.05
 """How far, root mean square, the anchors of a batch may be from their modes when it is used."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from avem.models.general import CoefTerms
+from avem.components.linear import CoefTerms
 
 _LONGEST = 4.0
 """No coefficient moves further than this in one step: e^4 on the scale of a log link."""

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from avem.data._layout import Chunk
+from avem.components.lanes import Theta
+from avem.components.linear import CoefTerms
+from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms
-from avem.models.general import CoefTerms
 from avem.models.kernel import Kernel, Local
-from avem.models.lanes import Theta
 
 _LANES_AT_ONCE = 1024
 """More at a time do not stay in the cache; fewer do not pay for the way there."""

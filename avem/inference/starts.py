@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from avem.components.param_info import Params
 from avem.errors import AvemError
 from avem.inference.em import EM, State, Step
 from avem.inference.loop import Rules, Run, iterate, joined
+from avem.inference.progress import Watch
 from avem.inference.theta import pack_theta, reorder
-from avem.inference.watch import Watch
-from avem.models.hmm_model import HMMModel
-from avem.models.param_info import Params
+from avem.models.hmm import HMMModel
 
 _START_CELLS = 100_000
 """Starts are compared on about this many cells; more would not change which one wins."""

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from avem.components.structure import moves_as_matrix, moves_by_distance
 from avem.families import Custom, Gaussian
-from avem.models.hmm_model import HMMModel
-from avem.models.structure import moves_as_matrix, moves_by_distance
+from avem.models.hmm import HMMModel
 
 Theta = dict[str, np.ndarray]
 _CHANCES = ("initial", "transition")

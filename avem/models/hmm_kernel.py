@@ -16,15 +16,15 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from avem.data._layout import Chunk
+from avem.components.chain import Chain
+from avem.components.emissions import Block, GaussianBlock
+from avem.components.lanes import Theta, by_subject
+from avem.components.linear import CoefTerms
+from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms, Quadratic
-from avem.local import hmm
+from avem.kernels import forward_backward as hmm
 from avem.models import hmm_sums
-from avem.models.chain import Chain
-from avem.models.emissions import Block, GaussianBlock
-from avem.models.general import CoefTerms
-from avem.models.lanes import Theta, by_subject
-from avem.models.twins import Move, label_shifts
+from avem.models.relabelling import Move, label_shifts
 
 
 class Local(NamedTuple):

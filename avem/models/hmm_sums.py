@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jax import Array
 
+from avem.components.emissions import GaussianBlock
 from avem.families.gaussian import Sums
-from avem.models.emissions import GaussianBlock
 
 if TYPE_CHECKING:
     from avem.models.hmm_kernel import HMMKernel, Local

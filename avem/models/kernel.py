@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 from jax import Array
 
-from avem.data._layout import Chunk
+from avem.components.lanes import Theta
+from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms, Quadratic
-from avem.models.lanes import Theta
-from avem.models.twins import Move
+from avem.models.relabelling import Move
 
 
 class Local(Protocol):

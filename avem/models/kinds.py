@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from avem.models import params as hmm
+from avem.components.param_info import ParamInfo, Params
+from avem.models import hmm_params as hmm
 from avem.models import ssm_params as ssm
-from avem.models.hmm_model import HMMModel
-from avem.models.param_info import ParamInfo, Params
-from avem.models.ssm_model import SSMModel
+from avem.models.hmm import HMMModel
+from avem.models.ssm import SSMModel
 
 
 class Kind(NamedTuple):

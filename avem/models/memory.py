@@ -5,8 +5,8 @@ from __future__ import annotations
 from avem.data.expressions import compile_side
 from avem.errors import ModelError
 from avem.families import Custom
-from avem.models.hmm_model import Specification
-from avem.models.ssm_model import SSMSpecification
+from avem.models.hmm import Specification
+from avem.models.ssm import SSMSpecification
 
 
 def all_outcomes(spec: Specification | SSMSpecification) -> set[str]:

@@ -6,14 +6,14 @@ import numpy as np
 
 from avem.data import Panel
 from avem.errors import ModelError
-from avem.models.checks import (
+from avem.models.hmm_checks import (
     check_effects,
     check_outcome,
     check_subjects,
     check_terms,
     check_times,
 )
-from avem.models.ssm_model import SSMData, SSMModel
+from avem.models.ssm import SSMData, SSMModel
 
 _CONSTANT = "a constant"
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from avem.models.free_parts import Free, Part, Plain, covariance_parts
-from avem.models.param_info import Params
-from avem.models.ssm_model import SSMModel
+from avem.components.free import Free, Part, Plain, covariance_parts
+from avem.components.param_info import Params
+from avem.models.ssm import SSMModel
 from avem.models.ssm_params import OF_THETA, free_matrices
 
 

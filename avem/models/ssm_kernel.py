@@ -22,13 +22,13 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from avem.data._layout import Chunk
+from avem.components.lanes import Theta, all_by_subject, by_subject, to_lanes
+from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms, Quadratic
-from avem.local import kalman
+from avem.kernels import kalman
+from avem.kernels.kalman_moments import moments
 from avem.models import ssm_sums
-from avem.models.lanes import Theta, all_by_subject, by_subject, to_lanes
-from avem.models.ssm_moments import moments
-from avem.models.twins import Move, sign_flips
+from avem.models.relabelling import Move, sign_flips
 
 _LEAST_CURVATURE = 1e-11
 """Relative to the largest of the same subject."""

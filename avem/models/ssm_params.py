@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from avem.components.param_info import ParamInfo, Params, check_arrays
 from avem.errors import ModelError
-from avem.models.param_info import ParamInfo, Params, check_arrays
-from avem.models.ssm_model import BLOCKS, SSMModel
+from avem.models.ssm import BLOCKS, SSMModel
 
 OF_THETA = {
     "initial_mean": "start_mean",

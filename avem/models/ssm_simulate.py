@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from avem.components.param_info import Params
 from avem.data import Panel
 from avem.errors import ModelError
-from avem.models.param_info import Params
-from avem.models.simulate import draw_effects
-from avem.models.ssm_model import SSMModel
+from avem.models.hmm_simulate import draw_effects
+from avem.models.ssm import SSMModel
 from avem.models.ssm_params import ssm_params_in
 from avem.models.ssm_subjects import stable_effects, subject_matrices
 

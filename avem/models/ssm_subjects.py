@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from avem.models.param_info import Params
-from avem.models.ssm_model import SSMModel
+from avem.components.param_info import Params
+from avem.models.ssm import SSMModel
 
 
 class Matrices(NamedTuple):

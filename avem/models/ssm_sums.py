@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from avem.data._layout import Chunk
-from avem.models.lanes import by_subject
+from avem.components.lanes import by_subject
+from avem.data.layout import Chunk
 from avem.numerics.covariance import floor_eigenvalues
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from avem.data import Panel
-from avem.data._layout import build_layout
+from avem.data.layout import build_layout
 
 
 def panel(lengths_of_subjects):
@@ -59,7 +59,7 @@ def test_each_lane_is_one_sequence_of_its_owner(name):
 
 @pytest.mark.parametrize(("name", "most"), [("long tail", 2.5), ("one very long", 2.0)])
 def test_padding_stays_small(name, most, monkeypatch):
-    monkeypatch.setattr("avem.data._layout._BUCKET_PRICE", 100)
+    monkeypatch.setattr("avem.data.layout._BUCKET_PRICE", 100)
     data = panel(PANELS[name])
     layout = build_layout(data, 1024)
     cells = sum(slot.shape[0] * slot.shape[1] for slot in layout.slots)

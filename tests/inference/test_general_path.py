@@ -8,9 +8,9 @@ from scipy.stats import norm
 
 import avem
 from avem.families import Normal
-from avem.inference.anchored import anchored_pass
+from avem.inference.methods.anchored import anchored_pass
 from avem.inference.passes import coef_pass
-from avem.models.params import params_in
+from avem.models.hmm_params import params_in
 from avem.numerics.precision import in_float64
 from tests.panels import awkward_frame, prepare_model, start_state
 
@@ -191,7 +191,7 @@ def test_gathered_rows_give_the_same_pass_as_single_rows(monkeypatch):
     """Cells of equal rows are only bookkeeping."""
     _, model, encoded, em, state = bernoulli_setup("laplace")
     assert em.kernel.blocks[0].pattern == 0
-    import avem.models.hmm_model as home
+    import avem.models.hmm as home
 
     monkeypatch.setattr(home, "_alike", lambda values: None)
     single = model.encode(encoded.panel)
@@ -366,7 +366,7 @@ def check_coef_score(em, state):
 
 @pytest.mark.slow
 def test_params_survive_the_way_in_and_out():
-    from avem.models.params import params_out
+    from avem.models.hmm_params import params_out
 
     hmm = avem.MixedHMM(
         [

@@ -10,14 +10,14 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 import avem
-from avem.inference.adaptive import Adaptive
-from avem.inference.anchored import MeanField
-from avem.inference.centres import find_centres, information, score_pass
-from avem.inference.diagnose import gaps
+from avem.inference.after.diagnose import gaps
 from avem.inference.em import State
-from avem.inference.methods import Integration, make_method
-from avem.inference.structured import Structured
-from avem.models.params import params_in
+from avem.inference.methods.adaptive.centres import find_centres, information, score_pass
+from avem.inference.methods.adaptive.method import Adaptive
+from avem.inference.methods.anchored import MeanField
+from avem.inference.methods.names import Integration, make_method
+from avem.inference.methods.structured import Structured
+from avem.models.hmm_params import params_in
 from avem.numerics.precision import in_float64
 from tests.brute import forward, integrate
 from tests.panels import prepare_model

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import avem
-from avem.inference.anchored import anchored_pass
+from avem.inference.methods.anchored import anchored_pass
 from tests.panels import random_params
 
 K3 = {
@@ -137,7 +137,7 @@ def test_splitting_into_many_chunks_changes_nothing(frame, monkeypatch):
     options = {"time": "t", "init": start, "max_iter": 5, "plain": True}
     with pytest.warns(avem.AvemWarning, match="iteration limit"):
         one = model.fit(frame, **options)
-    monkeypatch.setattr("avem.models.hmm_model._LANES_ON_CPU", 3)
+    monkeypatch.setattr("avem.models.hmm._LANES_ON_CPU", 3)
     with pytest.warns(avem.AvemWarning, match="iteration limit"):
         many = model.fit(frame, **options)
     assert len(many._own_data.chunks) == 4
@@ -172,12 +172,12 @@ def test_padding_changes_nothing(frame, monkeypatch, kind, exact):
     with pytest.warns(avem.AvemWarning, match="iteration limit"):
         one = model.fit(frame, **options)
     shape = one._own_data.chunks[0].y.shape
-    usual = avem.data._layout._round_up
+    usual = avem.data.layout._round_up
 
     def more(size, smallest):
         return usual(size, smallest) + (24 if smallest == kind else 0)
 
-    monkeypatch.setattr("avem.data._layout._round_up", more)
+    monkeypatch.setattr("avem.data.layout._round_up", more)
     with pytest.warns(avem.AvemWarning, match="iteration limit"):
         padded = model.fit(frame, **options)
     assert padded._own_data.chunks[0].y.shape != shape

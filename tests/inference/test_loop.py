@@ -10,7 +10,7 @@ import pytest
 import avem
 from avem.inference.accelerate import Anderson
 from avem.inference.em import EM
-from avem.inference.watch import Watch
+from avem.inference.progress import Watch
 
 PARAMS = {
     "initial": [0.5, 0.5],
@@ -108,7 +108,7 @@ def test_progress_is_shown_on_request_and_only_on_long_fits(capsys, monkeypatch)
     with Watch(True, 10) as watch:
         watch(1, -1234.5, 0.1, {})
     assert capsys.readouterr().err == ""  # not two seconds yet
-    monkeypatch.setattr("avem.inference.watch.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("avem.inference.progress.QUIET_SECONDS", 0.0)
     with Watch(True, 10) as watch:
         watch.stage("start 2/8")
         watch(3, -1234.5, 0.1, {})
@@ -133,7 +133,7 @@ def test_starts_are_reported(frame):
 
 
 def test_large_panels_compare_starts_on_a_part_of_the_data(frame, monkeypatch):
-    monkeypatch.setattr("avem.models.hmm_model._LANES_ON_CPU", 8)
+    monkeypatch.setattr("avem.models.hmm._LANES_ON_CPU", 8)
     monkeypatch.setattr("avem.inference.starts._START_CELLS", 200)
     part = MODEL.fit(frame, time="time")
     whole = MODEL.fit(frame, time="time", init=part)

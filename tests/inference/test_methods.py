@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm
 
 import avem
-from avem.inference.methods import METHODS
+from avem.inference.methods.names import METHODS
 from tests.inference.test_reference_fits import FOLDER, load, model, start
 
 # Origin: the authors' quadrature EM (9 and 25 nodes per dimension; 20 and 60 for the binary data)

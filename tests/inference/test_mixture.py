@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from avem.inference.mixture import Centres
+from avem.inference.methods.adaptive.mixture import Centres
 
 
 def _spd(rng, d):

@@ -6,9 +6,9 @@ import pytest
 import avem
 from avem.inference.em import State
 from avem.inference.fit_hmm import make_em
-from avem.inference.modes import search_modes
-from avem.models.params import effects_in
-from avem.models.twins import label_shifts
+from avem.inference.mode_search import search_modes
+from avem.models.hmm_params import effects_in
+from avem.models.relabelling import label_shifts
 from avem.numerics.precision import in_float64
 
 K, N, T = 3, 60, 60

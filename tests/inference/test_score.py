@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from avem.inference.adaptive import Adaptive
-from avem.inference.centres import find_centres
+from avem.inference.after.curvature import curvature, subject_slopes, total_slope
 from avem.inference.em import State
 from avem.inference.fit_hmm import effect_scale
-from avem.inference.score import curvature, subject_slopes, total_slope
-from avem.models.free import count_free, find_free
-from avem.models.params import params_in
+from avem.inference.methods.adaptive.centres import find_centres
+from avem.inference.methods.adaptive.method import Adaptive
+from avem.models.hmm_free import count_free, find_free
+from avem.models.hmm_params import params_in
 from avem.numerics.precision import in_float64
 from tests.inference.test_identities import EACH, MODELS, N, prepared
 

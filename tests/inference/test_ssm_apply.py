@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from avem.inference.ssm_apply import moments, noise_of, residuals
+from avem.inference.after.ssm_states import moments, noise_of, residuals
 from avem.models.ssm_params import ssm_effects_out
 from tests.ssm_truth import specification, true_fit
 

@@ -15,9 +15,9 @@ from avem.data import Panel, parse_formula
 from avem.effects.posterior import divergence
 from avem.inference.em import State
 from avem.inference.fit_ssm import make_ssm_em
-from avem.models.ssm_model import SSMModel, SSMSpecification
+from avem.kernels.inverse import inverse_and_logdet
+from avem.models.ssm import SSMModel, SSMSpecification
 from avem.models.ssm_params import ssm_params_in, ssm_params_out
-from avem.numerics.linalg import inverse_and_logdet
 from avem.numerics.precision import in_float64
 
 FOLDER = Path(__file__).parents[1] / "reference"

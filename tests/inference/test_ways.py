@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 import avem
+from avem.inference.catch_up import best_anchors, settle
 from avem.inference.em import State
-from avem.inference.settle import best_anchors, settle
-from avem.models.params import params_in
+from avem.models.hmm_params import params_in
 from avem.numerics.precision import in_float64
 from tests.panels import prepare_model
 
@@ -38,7 +38,7 @@ def test_the_optimal_anchor_raises_the_bound_at_the_same_q(frame):
     assert np.abs(best[0] - means[0]).max() > 1e-3  # it is another place
 
     def height(anchors):
-        from avem.inference.anchored import bound_at
+        from avem.inference.methods.anchored import bound_at
 
         p = passes[0]
         return np.asarray(

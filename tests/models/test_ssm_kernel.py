@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 from avem.data import Panel, parse_formula
-from avem.inference.adaptive import Adaptive
-from avem.inference.anchored import MeanField
-from avem.inference.centres import find_centres
 from avem.inference.em import State
 from avem.inference.fit_ssm import make_ssm_em
-from avem.inference.structured import Structured
-from avem.models.ssm_model import SSMModel, SSMSpecification
+from avem.inference.methods.adaptive.centres import find_centres
+from avem.inference.methods.adaptive.method import Adaptive
+from avem.inference.methods.anchored import MeanField
+from avem.inference.methods.structured import Structured
+from avem.models.ssm import SSMModel, SSMSpecification
 from avem.numerics.precision import in_float64
 
 FORMULAS = {

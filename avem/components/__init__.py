@@ -1,0 +1,1 @@
+"""The parts a model is made of: each knows everything about itself, one file each."""

@@ -1,0 +1,53 @@
+"""Between the subjects of a chunk and their lanes (one lane is one sequence)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Float
+
+from avem.data.layout import Chunk
+
+Theta = dict[str, Array]
+
+
+def by_subject(values: Float[Array, "... lane"], chunk: Chunk) -> Float[Array, "... subject"]:
+    """Sums over the lanes of each subject."""
+    n = chunk.real.shape[0]
+
+    def added(values: Array) -> Array:
+        return jnp.zeros((*values.shape[:-1], n), values.dtype).at[..., chunk.owner].add(values)
+
+    if values.shape[-1] != n:
+        return added(values)
+    # Where everyone has one sequence there is nothing to add, and adding is slow.
+    return lax.cond((chunk.owner == jnp.arange(n)).all(), lambda same: same, added, values)
+
+
+def all_by_subject(parts: Sequence[Float[Array, "... lane"]], chunk: Chunk) -> list[Array]:
+    """The same for several arrays at once, which is faster."""
+    n = chunk.valid.shape[-1]
+    rows = by_subject(jnp.concatenate([part.reshape(-1, n) for part in parts]), chunk)
+    ends = np.cumsum([part.size // n for part in parts])
+    pairs = zip(parts, jnp.split(rows, ends[:-1]), strict=True)
+    return [found.reshape(*part.shape[:-1], rows.shape[-1]) for part, found in pairs]
+
+
+def to_lanes(values: Array, chunk: Chunk) -> Array:
+    """Values of each subject on its lanes."""
+    return values[..., chunk.owner]
+
+
+def q_on_lanes(mean: Array, cov: Array | None, chunk: Chunk) -> tuple[Array, Array | None]:
+    """q of each subject on its lanes."""
+    return to_lanes(mean, chunk), None if cov is None else to_lanes(cov, chunk)
+
+
+def sum_lanes(terms: Any, chunk: Chunk) -> Any:
+    """Every array of per-lane terms summed over the lanes of each subject."""
+    return jax.tree.map(lambda part: by_subject(part, chunk), terms)

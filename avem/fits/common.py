@@ -1,0 +1,189 @@
+"""What the fits of all models do alike with subjects, effects and data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+
+from avem.components.param_info import check_level
+from avem.components.scaling import Scaling
+from avem.data import Panel
+from avem.errors import DataError, ModelError
+from avem.fits.info import FitInfo
+from avem.inference.after.marginal import Marginal, marginal
+from avem.inference.after.new_subjects import infer_effects
+from avem.inference.em import EM
+from avem.inference.methods.names import MARGINAL
+
+POSTERIORS = ("fit", "adaptive")
+
+
+class HasSubjects(Protocol):
+    """A fit, as far as it is about subjects."""
+
+    @property
+    def subjects(self) -> np.ndarray: ...
+
+    @property
+    def columns(self) -> Mapping[str, str | None]: ...
+
+    @property
+    def panel(self) -> Panel | None: ...
+
+    @property
+    def info(self) -> FitInfo: ...
+
+
+def bound_name(info: FitInfo) -> str:
+    """What `bound` is: a variational bound, or the log likelihood by integration."""
+    return "log likelihood" if info.refined or info.method in MARGINAL else "bound"
+
+
+def effects_table(
+    subject: str | None,
+    subjects: np.ndarray,
+    names: Sequence[str],
+    mean: np.ndarray,
+    cov: np.ndarray,
+    level: float,
+) -> pd.DataFrame:
+    """A row per subject and effect, from means (n, d) and covariances (n, d, d)."""
+    check_level(level)
+    n, d = mean.shape
+    centre = mean.ravel()
+    sd = np.sqrt(np.diagonal(cov, axis1=1, axis2=2)).ravel()
+    half = ndtri(0.5 + level / 2) * sd
+    return pd.DataFrame(
+        {
+            subject: np.repeat(subjects, d),
+            "effect": np.tile(np.array(names, dtype=object), n),
+            "mean": centre,
+            "sd": sd,
+            "lower": centre - half,
+            "upper": centre + half,
+        }
+    )
+
+
+def check_posterior(posterior: str) -> None:
+    """Raise unless it is one that `effects` knows."""
+    if posterior not in POSTERIORS:
+        raise ModelError(f"posterior is {posterior!r}; choose 'fit' or 'adaptive'.")
+
+
+def panel_for(fit: HasSubjects, data: Any) -> Panel:
+    """The panel of a user's data, by the columns of the fit; without data, that of the fit."""
+    if isinstance(data, Panel):
+        return data
+    if isinstance(data, int | np.integer):
+        raise DataError(
+            f"The data are the number {data}; a frame or a Panel is wanted. Steps ahead go by "
+            f"name: predict(horizon={data})."
+        )
+    if data is not None:
+        names = fit.columns
+        return Panel.from_frame(
+            data, str(names["subject"]), time=names["time"], sequence=names["sequence"]
+        )
+    if fit.panel is None:
+        raise DataError(
+            "This fit was loaded from a file, which holds no data. Pass the data, or put them "
+            "back for all that follows: fit = fit.with_data(frame)."
+        )
+    return fit.panel
+
+
+def own_panel(fit: HasSubjects, data: Any) -> Panel:
+    """The panel of data that must be those of the fit."""
+    panel, info = panel_for(fit, data), fit.info
+    same = (panel.n_rows, panel.n_lanes) == (info.n_rows, info.n_sequences)
+    if not same or not np.array_equal(panel.subjects, fit.subjects):
+        raise DataError(
+            f"These are not the data of the fit: {panel.n_rows:,} rows of "
+            f"{panel.n_subjects:,} subjects in {panel.n_lanes:,} sequences; the fit had "
+            f"{info.n_rows:,}, {len(fit.subjects):,} and {info.n_sequences:,}, its first "
+            f"subject being {fit.subjects.tolist()[0]!r}."
+        )
+    return panel
+
+
+def positions(fit: HasSubjects, panel: Panel) -> np.ndarray:
+    """(panel subjects,) place of each in the fit's `subjects`, or -1."""
+    places = pd.Index(fit.subjects).get_indexer(pd.Index(panel.subjects))
+    if (places < 0).all():
+        known = {str(label) for label in fit.subjects.tolist()}
+        if any(str(label) in known for label in panel.subjects.tolist()):
+            raise DataError(
+                f"Subjects such as {panel.subjects.tolist()[0]!r} are in the fit, but as "
+                f"{type(fit.subjects.tolist()[0]).__name__}. Convert the column "
+                f"{panel.subject!r}, or choose other labels for new subjects."
+            )
+    return places
+
+
+def effects_to_start_with(fit: HasSubjects, effects: np.ndarray, panel: Panel) -> np.ndarray:
+    """(panel subjects, d) the effects of the fit's subjects, 0 for those it does not know."""
+    places = pd.Index(fit.subjects).get_indexer(pd.Index(panel.subjects))
+    return np.where(places[:, None] < 0, 0.0, effects[places])
+
+
+def effects_to_draw_with(
+    fit: HasSubjects, panel: Panel, effects: str, mean: np.ndarray
+) -> np.ndarray | None:
+    """The fitted effects of a panel's subjects, or None where new ones are to be drawn."""
+    if effects not in ("new", "fitted"):
+        raise ModelError(f"effects is {effects!r}; choose 'new' or 'fitted'.")
+    if effects == "new":
+        return None
+    known = positions(fit, panel)
+    if (known < 0).any():
+        unknown = panel.subjects[known < 0][:5].tolist()
+        raise DataError(f"No fitted effects for subjects {unknown}; use effects='new'.")
+    return mean[known]
+
+
+class Infers(HasSubjects, Protocol):
+    """A fit, as far as it finds the effects of new subjects."""
+
+    @property
+    def model(self) -> Any: ...
+
+    @property
+    def theta(self) -> Any: ...
+
+    @property
+    def bound_name(self) -> str: ...
+
+    def _em(self, data: Any) -> EM: ...
+
+
+def marginal_of_new(fit: Infers, data: Any) -> Marginal:
+    """The likelihood of encoded data with the effects integrated, every subject taken as new."""
+    em = fit._em(data)
+    start, _ = infer_effects(em, data.layout, fit.theta)
+    return marginal(em, data.layout, fit.theta, start)
+
+
+def inferred_effects(fit: Infers, data: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (d, subjects) and covariance of the effects, by the fit's own kind of posterior."""
+    if fit.bound_name == "bound" or not fit.model.n_effects:
+        return infer_effects(fit._em(data), data.layout, fit.theta)
+    found = marginal_of_new(fit, data)
+    return found.mean, found.cov
+
+
+def known_or_inferred(fit: Infers, data: Any, known: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+    """(d, panel subjects) effects: the fitted ones where known (not -1), inferred elsewhere."""
+    if (known >= 0).all() or not fit.model.n_effects:
+        return fitted
+    return np.where(known < 0, inferred_effects(fit, data)[0], fitted)
+
+
+def jacobian(scaling: Scaling, panel: Panel, y: np.ndarray) -> np.ndarray:
+    """(subjects,) from log densities on the scale of the fit to those of the user's units."""
+    of_row = scaling.log_jacobian(~np.isnan(y))
+    return np.bincount(panel.row_subject, of_row, minlength=panel.n_subjects)

@@ -1,0 +1,146 @@
+"""A fit for ArviZ and xarray. Needs the extra ``avem[arviz]``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from avem.components.structure import Piece
+from avem.errors import AvemError, ModelError
+from avem.families import Custom
+from avem.fits.predict.at import levels_of, places
+from avem.fits.sections import emission_names
+from avem.models.hmm import HMMModel
+from avem.models.hmm_params import by_spec, param_info
+from avem.models.ssm import BLOCKS, SSMModel
+from avem.models.ssm_params import effects_of
+
+if TYPE_CHECKING:
+    from avem.fits.hmm_fit import HMMFit
+    from avem.fits.ssm_fit import SSMFit
+
+_NOTE = (
+    "Effects are draws from the Gaussian q_i of each subject at the fitted parameters, which are "
+    "point estimates: their own uncertainty is not in these draws."
+)
+
+
+def to_arviz(fit: HMMFit | SSMFit, n_draws: int = 500, seed: int = 0) -> Any:
+    """The fit as ArviZ's InferenceData (a DataTree from ArviZ 1.0 on).
+
+    Groups: ``posterior`` holds draws of the subjects' effects, the only thing that has a posterior
+    here; the fitted parameters are in ``constant_data``; the outcomes, where the fit still has its
+    data, are in ``observed_data``, rows in the order of the data. Levels are numbered 0, 1, ...;
+    the attribute ``levels`` names them.
+    """
+    if isinstance(n_draws, bool) or not isinstance(n_draws, int | np.integer) or n_draws < 1:
+        raise ModelError(f"n_draws is {n_draws!r}; a whole number of at least 1 is wanted.")
+    try:
+        import arviz
+    except ImportError:
+        raise AvemError("to_arviz needs ArviZ: pip install 'avem[arviz]'.") from None
+    groups: dict[str, dict[str, np.ndarray]] = {"constant_data": dict(fit.params)}
+    if fit.model.n_effects:
+        draws = _draw_effects(fit, n_draws, np.random.default_rng(seed))
+        groups["posterior"] = {"effects": draws[None]}
+    axes = _axes(fit)
+    if fit.panel is not None:
+        observed = fit.model.read(fit.panel).Y[:, fit.model.outcome_columns]
+        groups["observed_data"] = {"outcomes": observed}
+        axes["outcomes"] = {"row": np.arange(fit.panel.n_rows), "outcome": list(fit.model.outcomes)}
+    options: dict[str, Any] = {
+        "coords": {dim: labels for own in axes.values() for dim, labels in own.items()},
+        "dims": {name: list(own) for name, own in axes.items()},
+    }
+    if int(arviz.__version__.partition(".")[0]) >= 1:
+        made = arviz.from_dict(groups, **options)
+    else:
+        made = arviz.from_dict(**groups, **options)
+    for name in groups:
+        made[name].attrs.update(inference_library="avem", note=_NOTE)
+    if fit.panel is not None and (levels := _levels(fit)):
+        made["observed_data"].attrs["levels"] = levels
+    return made
+
+
+def _draw_effects(fit: HMMFit | SSMFit, n_draws: int, rng: np.random.Generator) -> np.ndarray:
+    """(draws, subjects, d)."""
+    values, vectors = np.linalg.eigh(fit.effects_cov)  # works for a singular covariance too
+    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    noise = rng.standard_normal((n_draws, *fit.effects_mean.shape))
+    return fit.effects_mean + np.einsum("nij,snj->sni", root, noise)
+
+
+def _levels(fit: HMMFit | SSMFit) -> str:
+    """ "choice: left, right" for each outcome that has levels."""
+    found = []
+    for place in () if isinstance(fit.model, SSMModel) else places(fit.model):
+        levels = levels_of(place.piece)
+        found += [f"{place.name}: {', '.join(map(str, levels))}"] if levels is not None else []
+    return "; ".join(found)
+
+
+def _axes(fit: HMMFit | SSMFit) -> dict[str, dict[str, Any]]:
+    """Names and labels of the axes of every variable; those that several share have one name."""
+    own = _ssm_axes(fit.model) if isinstance(fit.model, SSMModel) else _hmm_axes(fit.model)
+    found = {name: axes for name, axes in own.items() if name in fit.params}
+    return found | {"effects": {"subject": fit.subjects, "effect": fit.model.effect_names}}
+
+
+def _ssm_axes(model: SSMModel) -> dict[str, dict[str, Any]]:
+    states = {"state": np.arange(model.n_latent)}
+    outcomes = {"outcome": list(model.outcomes)}
+    found: dict[str, dict[str, Any]] = {
+        "initial_mean": states,
+        "initial_covariance": states | {"other_state": states["state"]},
+        "transition_mean": {"to_state": states["state"]} | states,
+        "state_coef": states | {"state_term": list(model.state_terms)},
+        "loading_mean": outcomes | states,
+        "coef": outcomes | {"term": list(model.terms)},
+        "noise": outcomes,
+    }
+    for kind in BLOCKS:
+        names = [model.effect_names[e] for e in effects_of(model, kind)]
+        axes = {f"{kind}_effect": names, f"other_{kind}_effect": names}
+        found[f"{kind}_covariance"] = axes
+    return found
+
+
+def _hmm_axes(model: HMMModel) -> dict[str, dict[str, Any]]:
+    """Axes of one formula among several are prefixed like its parameters: ``step.term``."""
+    structure = model.structure
+    states, effects = np.arange(model.n_states), model.effect_names
+    found: dict[str, dict[str, Any]] = {
+        "effect_covariance": {"effect": effects, "other_effect": effects},
+        "initial": {"state": states},
+        "transition": {"state": states, "to_state": states},
+    }
+    if structure.start:
+        found["initial_coef"] = {"state": states, "initial_term": list(structure.start[0].terms)}
+    if "transition_coef" in (info := param_info(model)):
+        terms = list(structure.moves[0].terms)
+        found["transition_coef"] = {"state": states, "to_state": states, "transition_term": terms}
+    for pieces in by_spec(model):
+        for name in emission_names(pieces):
+            full = pieces[0].prefix + name
+            found[full] = {"state": states} | _emission_axes(pieces, name, len(info[full].shape))
+    return found
+
+
+def _emission_axes(pieces: list[Piece], name: str, ndim: int) -> dict[str, Any]:
+    """The axes after the states of a parameter of the outcomes of one formula."""
+    prefix, outcomes = pieces[0].prefix, [name for piece in pieces for name in piece.outcomes]
+    if ndim == 1 or isinstance(pieces[0].family, Custom):
+        return {}
+    if name == "covariance":
+        return {f"{prefix}outcome": outcomes, f"{prefix}other_outcome": outcomes}
+    if ndim == 2:
+        return {f"{prefix}outcome": outcomes}
+    parameter = "" if name == "coef" else name.removesuffix("_coef")
+    lines = [line for piece in pieces for line in piece.lines if line.parameter == parameter]
+    terms = {f"{prefix}{parameter}_term" if parameter else f"{prefix}term": list(lines[0].terms)}
+    labels = [line.label for line in lines]
+    # A categorical outcome has a row for every level but the first.
+    rows = "outcome" if labels == outcomes else "level"
+    return {f"{prefix}{rows}": labels} | terms

@@ -1,0 +1,229 @@
+"""A model as JSON: what was asked for, and what was learned from the data for it.
+
+The JSON may come from a stranger: formulas are read by `avem.data`, which knows only its own few
+functions, families are looked up in a list, and sizes are checked before anything is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from avem.components.outcome import AnyFamily, Outcome, outcome
+from avem.components.scaling import Scaling
+from avem.data import Design, parse_formula
+from avem.data.designs import Designs
+from avem.data.formula import Formula
+from avem.effects.prior import STRUCTURES
+from avem.errors import FileError
+from avem.families import FAMILIES, Custom, Normal
+from avem.fits.io.archive import typed
+from avem.models.hmm import HMMModel, Specification
+
+_KINDS = {**FAMILIES, Normal.name: Normal}
+MAX_SIZE = 1 << 24
+"""Of states x states x columns: no model comes near, and it can be built in a moment."""
+
+
+@dataclass(frozen=True)
+class _Model:
+    n_states: int
+    outcomes: list
+    transition: str
+    initial: str | None
+    """None: stationary."""
+    effect_covariance: str
+    learned: list
+    """For every formula, levels and moments of its covariates."""
+    scaling: dict
+    averages: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    formula: str
+    family: dict
+    levels: list
+    """For each outcome of the formula; null where the family has none."""
+    parameters: dict
+    effects_by_state: bool
+
+
+@dataclass(frozen=True)
+class _Units:
+    """The JSON of a `Scaling`."""
+
+    centre: tuple[float, ...]
+    scale: tuple[float, ...]
+    column_centre: tuple[float, ...]
+    column_scale: tuple[float, ...]
+    constant: int
+
+
+# --- out ----------------------------------------------------------------------------------------
+
+
+def model_out(model: HMMModel) -> dict[str, Any]:
+    """The model as JSON."""
+    spec = model.spec
+    _check_size(spec.n_states, model.families, model.designs)
+    record = _Model(
+        n_states=spec.n_states,
+        outcomes=[
+            asdict(_outcome_out(item, families))
+            for item, families in zip(spec.outcomes, model.families, strict=True)
+        ],
+        transition=spec.transition.text,
+        initial=None if spec.initial is None else spec.initial.text,
+        effect_covariance=spec.effect_covariance,
+        learned=designs_out(model.designs),
+        scaling=model.scaling.to_json(),
+        averages=tuple(model.averages.tolist()),
+    )
+    return asdict(record)
+
+
+def designs_out(designs: Designs) -> list[dict[str, Any]]:
+    """For every formula, levels and moments of its covariates."""
+    return [{name: part.state[name] for name in ("levels", "moments")} for part in designs.parts]
+
+
+def _outcome_out(item: Outcome, families: tuple[AnyFamily, ...]) -> _Outcome:
+    if isinstance(item.family, Custom):
+        raise FileError(
+            f"{item.family!r} is made of Python functions, which a file of avem does not hold. "
+            "Keep the script that fits the model and save the numbers: "
+            "np.savez('params.npz', **fit.params). fit(data, init=params) starts from them."
+        )
+    family: Any = item.family
+    (word,) = [word for word, kind in _KINDS.items() if type(family) is kind]
+    values = {field.name: getattr(family, field.name) for field in fields(family)}
+    levels = [getattr(family, "levels", None) for family in families]
+    return _Outcome(
+        formula=item.formula.text,
+        family={"name": word} | {name: _plain(value) for name, value in values.items()},
+        levels=[None if found is None else _plain(found) for found in levels],
+        parameters={name: formula.text for name, formula in item.parameters},
+        effects_by_state=item.effects_by_state,
+    )
+
+
+def _plain(field: Any) -> Any:
+    """A field of a family, or its levels, as JSON keeps them."""
+    return [_level(part) for part in field] if isinstance(field, tuple) else _level(field)
+
+
+def _level(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    if type(value) not in (str, int, float, bool):
+        raise FileError(
+            f"The level {value!r} is a {type(value).__name__}, which cannot be saved; text, "
+            "numbers and booleans can. Turn the outcome into text and fit again."
+        )
+    return value
+
+
+# --- in -----------------------------------------------------------------------------------------
+
+
+def model_in(found: dict[str, Any]) -> HMMModel:
+    """The model that `model_out` described."""
+    record = typed(_Model, found, "model")
+    if record.n_states < 1:
+        raise FileError("its model has no states.")
+    if record.effect_covariance not in STRUCTURES:
+        raise FileError(f"its effect_covariance is {record.effect_covariance!r}.")
+    outcomes = [typed(_Outcome, item, "outcome") for item in record.outcomes]
+    spec = Specification(
+        record.n_states,
+        tuple(_outcome_in(item) for item in outcomes),
+        one_sided(record.transition),
+        None if record.initial is None else one_sided(record.initial),
+        record.effect_covariance,
+    )
+    _check_spec(spec)
+    pairs = zip(spec.outcomes, outcomes, strict=True)
+    families = tuple(_learned_families(item, saved.levels) for item, saved in pairs)
+    designs = designs_in(spec.formulas, record.learned)
+    _check_size(record.n_states, families, designs)
+    nothing = Scaling.none(0, 0, 0)
+    model = HMMModel(spec, families, designs, nothing, np.array(record.averages, float))
+    n_columns = len(model.designs.keys)
+    if len(model.averages) != n_columns or not np.isfinite(model.averages).all():
+        raise FileError("its scaling does not belong to its formulas.")
+    return replace(model, scaling=scaling_in(record.scaling, designs, model.y_cols[-1][-1] + 1))
+
+
+def designs_in(formulas: Sequence[Formula], learned: list) -> Designs:
+    """The designs of these formulas, with what `designs_out` kept of them."""
+    if len(learned) != len(formulas):
+        raise FileError(f"it has {len(learned)} designs for {len(formulas)} formulas.")
+    pairs = zip(formulas, learned, strict=True)
+    return Designs(tuple(Design.from_state({**own, "formula": f.text}) for f, own in pairs))
+
+
+def _outcome_in(saved: _Outcome) -> Outcome:
+    name = saved.family.get("name")
+    if name not in _KINDS:
+        raise FileError(f"its family is {name!r}; this avem knows {', '.join(_KINDS)}.")
+    family = typed(_KINDS[name], saved.family, "family")
+    return outcome(
+        saved.formula, family, effects_by_state=saved.effects_by_state, **saved.parameters
+    )
+
+
+def _learned_families(item: Outcome, levels: list) -> tuple[AnyFamily, ...]:
+    found = []
+    for name, own in zip(item.formula.outcomes, levels, strict=True):
+        family: Any = item.family
+        if getattr(family, "takes_levels", False):
+            family = typed(type(family), {"levels": own}, f"outcome {name!r}")
+            n = len(family.levels)
+            if len(set(family.levels)) != n or n < 2 or (family.name == "bernoulli" and n > 2):
+                raise FileError(f"its outcome {name!r} has the levels {str(own)[:40]}.")
+        found.append(family)
+    return tuple(found)
+
+
+def one_sided(text: str) -> Formula:
+    """The formula, which must not have an outcome."""
+    formula = parse_formula(text)
+    if formula.outcomes:
+        raise FileError(f"its formula {text!r} of the states has an outcome.")
+    return formula
+
+
+def _check_spec(spec: Specification) -> None:
+    names = [name for item in spec.outcomes for name in item.formula.outcomes]
+    if not names or len(set(names)) < len(names):
+        raise FileError("its model has no outcomes, or one of them twice.")
+    if spec.initial is not None and spec.initial.groups:
+        raise FileError("its formula of the first state has effects.")
+
+
+def _check_size(n_states: int, families: Any, designs: Designs) -> None:
+    levels = [getattr(family, "levels", ()) for of_spec in families for family in of_spec]
+    columns = len(levels) + sum(map(len, levels)) + sum(len(part.keys) for part in designs.parts)
+    if n_states**2 * columns > MAX_SIZE:
+        raise FileError(
+            f"{n_states:,} states with {columns:,} levels and columns are more than avem saves."
+        )
+
+
+def scaling_in(found: dict[str, Any], designs: Designs, n_outcomes: int) -> Scaling:
+    """The scaling of these designs and so many outcome columns."""
+    units = typed(_Units, found, "scaling")
+    n_columns = len(designs.keys)
+    sizes = np.array([*units.scale, *units.column_scale])
+    places = np.array([*units.centre, *units.column_centre])
+    parts = (units.centre, units.scale, units.column_centre, units.column_scale)
+    if (
+        tuple(map(len, parts)) != (n_outcomes, n_outcomes, n_columns, n_columns)
+        or units.constant != designs.names.index("Intercept")
+        or not (np.isfinite(sizes).all() and np.isfinite(places).all() and (sizes > 0).all())
+    ):
+        raise FileError("its scaling does not belong to its formulas.")
+    return Scaling.from_json(asdict(units))

@@ -1,0 +1,250 @@
+"""A fit in one file, without the data: ``fit.save("mood.avem")`` and ``avem.load("mood.avem")``.
+
+The file is a zip with ``fit.json`` and one ``.npy`` member per array. It may come from a stranger,
+so nothing in it is executed; see `_archive` and `_model_json`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import uuid
+import zipfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+import pandas as pd
+
+from avem.errors import AvemError, FileError
+from avem.fits.hmm_fit import HMMFit
+from avem.fits.info import FitInfo
+from avem.fits.io.archive import array, member, npy, numbers, typed, write_archive
+from avem.fits.io.hmm_json import model_in, model_out
+from avem.fits.io.labels import label_in, label_out
+from avem.fits.io.ssm_json import ssm_model_in, ssm_model_out
+from avem.fits.ssm_fit import SSMFit
+from avem.inference.stop import Stop
+from avem.models.kinds import kind_of
+
+FORMAT, VERSION = "avem fit", 3
+_JSON, _LABELS = "fit.json", "subjects.npy"
+_MAX_JSON = 1 << 28
+_LABEL_DTYPES = "biufMmU"  # labels of other dtypes are Python objects and go into the JSON
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What ``fit.json`` holds beside the format, its version and the version of avem."""
+
+    model: dict
+    columns: dict
+    n_subjects: int
+    subjects: list | None
+    """(kind, value) of each label; None when they are an array member."""
+    info: dict
+    stop: str
+    n_iter: int
+    bound: float
+    kind: str = "hmm"
+    """Of the model; files of before there were several say nothing."""
+
+
+class _Kind(NamedTuple):
+    """How one kind of fit is written and read."""
+
+    fit: type
+    model_out: Callable[[Any], dict]
+    model_in: Callable[[dict], Any]
+
+
+_KINDS = {
+    "hmm": _Kind(HMMFit, model_out, model_in),
+    "ssm": _Kind(SSMFit, ssm_model_out, ssm_model_in),
+}
+
+
+@dataclass(frozen=True)
+class _Columns:
+    subject: str
+    time: str | None
+    sequence: str | None
+
+
+# --- saving ------------------------------------------------------------------------------------
+
+
+def save(fit: HMMFit | SSMFit, path: str | os.PathLike[str]) -> None:
+    """Write the fit to `path`, by convention ``something.avem``; `load` reads it.
+
+    An existing file is replaced only once the new one is complete.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise FileError(f"{str(path)!r} is a folder; the name of a file is wanted.")
+    if not path.parent.is_dir():
+        raise FileError(
+            f"There is no folder {str(path.parent)!r} to save the fit in. Make it first."
+        )
+    members = {_JSON: _json(fit)} | {name: npy(values) for name, values in _arrays(fit).items()}
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            write_archive(file, members, {_JSON: _MAX_JSON, _LABELS: _MAX_JSON})
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise FileError(f"Cannot write {str(path)!r}: {error.strerror}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _json(fit: HMMFit | SSMFit) -> bytes:
+    (kind,) = [word for word, kind in _KINDS.items() if isinstance(fit, kind.fit)]
+    record = _Record(
+        model=_KINDS[kind].model_out(fit.model),
+        columns=dict(fit.columns),
+        n_subjects=len(fit.subjects),
+        subjects=None if _is_array(fit.subjects) else [label_out(x) for x in fit.subjects],
+        info=asdict(fit.info),
+        stop=fit.stop.name,
+        n_iter=fit.n_iter,
+        bound=fit.bound,
+        kind=kind,
+    )
+    own = getattr(sys.modules["avem"], "__version__", "unknown")
+    head = {"format": FORMAT, "version": VERSION, "avem": own}
+    return json.dumps(head | asdict(record), indent=1).encode("ascii")
+
+
+def _arrays(fit: HMMFit | SSMFit) -> dict[str, np.ndarray]:
+    found = {
+        **{_param(name): value for name, value in fit.params.items()},
+        "effects_mean.npy": fit.effects_mean,
+        "effects_cov.npy": fit.effects_cov,
+        "bound_history.npy": fit.bound_history,
+        "loglik_history.npy": fit.loglik_history,
+    }
+    arrays = {name: np.asarray(value, dtype="<f8") for name, value in found.items()}
+    return arrays | ({_LABELS: fit.subjects} if _is_array(fit.subjects) else {})
+
+
+def _param(name: str) -> str:
+    """The member of a parameter; names of outcomes are the user's, and may be anything."""
+    return f"params/{quote(name, safe='')}.npy"
+
+
+# --- loading -----------------------------------------------------------------------------------
+
+
+def load(path: str | os.PathLike[str]) -> HMMFit | SSMFit:
+    """The fit that `fit.save` wrote. It holds no data: pass them, or see `fit.with_data`."""
+    path = Path(path)
+    try:
+        _check_kind(path)
+        with zipfile.ZipFile(path) as archive:
+            return _fit(archive)
+    except FileNotFoundError:
+        raise FileError(f"There is no file {str(path)!r}.") from None
+    except OSError as error:
+        raise FileError(f"Cannot read {str(path)!r}: {error.strerror or error}.") from error
+    except AvemError as error:
+        raise FileError(f"Cannot load {str(path)!r}: {error}") from error
+    except Exception as error:  # zipfile, zlib, json and NumPy have dozens of ways to say "damaged"
+        reason = f"{type(error).__name__}: {error}"
+        raise FileError(f"{str(path)!r} is damaged or was cut short ({reason}).") from error
+
+
+def _check_kind(path: Path) -> None:
+    with open(path, "rb") as file:
+        start = file.read(4)
+    if not start:
+        raise FileError("it is empty; a file written by fit.save() is wanted.")
+    if start != b"PK\3\4":
+        raise FileError(
+            f"it is not a saved fit (it begins with {start!r}); a file written by fit.save() is "
+            "wanted."
+        )
+
+
+def _fit(archive: zipfile.ZipFile) -> HMMFit | SSMFit:
+    record = _record(archive)
+    if record.n_subjects < 1 or record.n_iter < 0:
+        raise FileError("it has no subjects or a negative number of iterations.")
+    if record.kind not in _KINDS:
+        raise FileError(f"it is a fit of the kind {record.kind!r}; update avem.")
+    kind = _KINDS[record.kind]
+    model = kind.model_in(record.model)
+    columns = asdict(typed(_Columns, record.columns, "columns"))
+    for group in {group for formula in model.spec.formulas for _, group in formula.groups}:
+        if group != columns["subject"]:
+            raise FileError(f"its formula groups by {group!r}, its data by {columns['subject']!r}.")
+    shapes = {name: info.shape for name, info in kind_of(model).param_info(model).items()}
+    n, d = record.n_subjects, model.n_effects
+    return kind.fit(
+        model=model,
+        params={name: numbers(archive, _param(name), shape) for name, shape in shapes.items()},
+        effects_mean=numbers(archive, "effects_mean.npy", (n, d)),
+        effects_cov=numbers(archive, "effects_cov.npy", (n, d, d)),
+        subjects=_subjects(archive, record),
+        bound=float(record.bound),
+        bound_history=numbers(archive, "bound_history.npy", (record.n_iter,), finite=False),
+        loglik_history=numbers(archive, "loglik_history.npy", (record.n_iter,), finite=False),
+        n_iter=record.n_iter,
+        stop=_stop(record.stop),
+        info=typed(FitInfo, record.info, "info"),
+        columns=columns,
+    )
+
+
+def _record(archive: zipfile.ZipFile) -> _Record:
+    if _JSON not in archive.namelist():
+        some = ", ".join(archive.namelist()[:3]) or "nothing"
+        raise FileError(f"it is a zip archive (of {some}) without {_JSON}, so not a saved fit.")
+    found = json.loads(member(archive, _JSON, _MAX_JSON))
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise FileError(f"its {_JSON} does not say that it is of the format {FORMAT!r}.")
+    version = found.get("version")
+    if type(version) is not int or version < 1:
+        raise FileError(f"its format version is {version!r}; a whole number is wanted.")
+    if version > VERSION:
+        raise FileError(
+            f"it has format version {version}, written by avem {found.get('avem')}; this avem "
+            f"reads version {VERSION}. Update avem."
+        )
+    if version < VERSION:
+        raise FileError(
+            f"it has format version {version}, written by avem {found.get('avem')}; this avem "
+            f"reads version {VERSION}. Fit the model again, or load it with that avem."
+        )
+    return typed(_Record, found, _JSON)
+
+
+def _stop(name: str) -> Stop:
+    if name not in Stop.__members__:
+        raise FileError(f"its stop is {name!r}; one of {', '.join(Stop.__members__)} is wanted.")
+    return Stop[name]
+
+
+def _is_array(labels: np.ndarray) -> bool:
+    return labels.dtype.kind in _LABEL_DTYPES
+
+
+def _subjects(archive: zipfile.ZipFile, record: _Record) -> np.ndarray:
+    n = record.n_subjects
+    if record.subjects is None:
+        labels = array(member(archive, _LABELS, _MAX_JSON), _LABELS, (n,), _LABEL_DTYPES)
+    elif len(record.subjects) == n:
+        labels = np.empty(n, dtype=object)
+        labels[:] = [label_in(*label) for label in record.subjects]
+    else:
+        raise FileError(f"it has {len(record.subjects)} labels for {n} subjects.")
+    if not pd.Index(labels).is_unique:
+        raise FileError("two of its subjects have the same label.")
+    labels.flags.writeable = False
+    return labels

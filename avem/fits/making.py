@@ -1,0 +1,117 @@
+"""From what a user asked for to where a fit starts, and from its outcome to the record of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from avem.components.param_info import Params
+from avem.data import Panel
+from avem.errors import AvemWarning, ModelError
+from avem.fits.common import effects_to_start_with
+from avem.fits.hmm_fit import HMMFit
+from avem.fits.info import make_info
+from avem.fits.ssm_fit import SSMFit
+from avem.inference.options import Asked
+from avem.inference.stages import Guess
+from avem.models.hmm import HMMModel
+from avem.models.kinds import kind_of
+from avem.models.ssm import SSMModel
+
+Fit = TypeVar("Fit", HMMFit, SSMFit)
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where a fit begins."""
+
+    guess: Guess
+    held: Params
+    """The parameters that stay where they are."""
+    given: tuple[str, ...]
+    """The parameters that `init` has."""
+    refined: bool
+    """`init` is a fit at the maximum of the likelihood."""
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """Names of the parameters that are held."""
+        return frozenset(self.held)
+
+
+def start_from(
+    kind: type[HMMFit] | type[SSMFit],
+    model: HMMModel | SSMModel,
+    panel: Panel,
+    init: Any,
+    fixed: Any,
+) -> Start:
+    """Where `init` and `fixed` say, both checked; an `init` of this kind is an earlier fit."""
+    known = kind_of(model)
+    held = known.check_params({} if fixed is None else fixed, model, "fixed")
+    params: Params = {}
+    effects = None
+    if isinstance(init, kind):
+        if known.param_info(init.model) != known.param_info(model):
+            raise ModelError(
+                f"init is a fit of {init.model.spec.text!r}, which has other parameters "
+                f"than {model.spec.text!r}. Give a dict of the parameters to take over."
+            )
+        params = known.check_params(init.params, model, "init")
+        own = effects_to_start_with(init, init.effects_mean, panel)
+        effects = known.effects_in(model, own)
+    elif init is not None:
+        params = known.check_params(init, model, "init")
+    refined = isinstance(init, kind) and init.info.refined
+    return Start(Guess({**params, **held}, effects), held, tuple(sorted(params)), refined)
+
+
+def make_fit(
+    kind: type[Fit],
+    model: Any,
+    data: Any,
+    fitted: Any,
+    start: Start,
+    asked: Asked,
+    tol: float,
+    doubts: Sequence[str],
+    notes: Sequence[str],
+    **more: Any,
+) -> Fit:
+    """The record of a fit, in the user's units; warns of the doubts."""
+    known, run, panel, observed = kind_of(model), fitted.run, data.panel, ~np.isnan(data.y)
+    effects_mean, effects_cov = known.effects_out(model, fitted.effects_mean, fitted.effects_cov)
+    jacobian = float(model.scaling.log_jacobian(observed).sum())
+    if doubts:
+        warnings.warn(" ".join(doubts), AvemWarning, stacklevel=3)
+    info = make_info(
+        fitted,
+        panel,
+        observed[:, model.outcome_columns],
+        model.effect_names,
+        (*doubts, *notes),
+        **asked.record(),
+        tol=float(tol),
+        fixed=tuple(sorted(start.held)),
+        init=start.given,
+        **more,
+    )
+    return kind(
+        model=model,
+        params=known.params_out(model, fitted.theta),
+        effects_mean=effects_mean,
+        effects_cov=effects_cov,
+        subjects=panel.subjects,
+        bound=float(fitted.subject_bound.sum()) + jacobian,
+        bound_history=run.bounds + jacobian,
+        loglik_history=run.logliks + jacobian,
+        n_iter=len(run.bounds),
+        stop=run.stop,
+        info=info,
+        columns={"subject": panel.subject, "time": panel.time, "sequence": panel.sequence},
+        panel=panel,
+    )

@@ -1,0 +1,1 @@
+"""Pictures of a fit, one file each."""

@@ -1,0 +1,107 @@
+"""How long states last, and their shares in the long run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from avem.fits.plots.figures import DARK, GREY, Size, panels, state_colors, whole_ticks
+from avem.fits.predict.at import at_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from avem.fits.hmm_fit import HMMFit
+
+_REST = 0.01
+"""Lengths are drawn until no more than this share of stays is longer."""
+_ENOUGH = 5
+"""Or until fewer stays than this are left to judge by."""
+
+
+def dwell_figure(fit: HMMFit, level: float | None, figsize: Size | None) -> Figure:
+    """A panel per state: how many stays last longer than so long, decoded and implied."""
+    table, lengths = fit.dwell(level=level), fit.dwell(by="length")
+    n = fit.model.n_states
+    figure, axes = panels(n, None, figsize, (3.6, 3.0), 4)
+    for k, (ax, color) in enumerate(zip(axes, state_colors(n), strict=True)):
+        row = table[table["state"] == k].iloc[0]
+        _draw_lengths(ax, lengths[lengths["state"] == k], color)
+        words = f"state {k}: {_number(row['expected'])} rows expected"
+        if level is not None and not np.isnan(row["lower"]):
+            words += f"\n{level:.0%} interval {_number(row['lower'])} to {_number(row['upper'])}"
+        ax.set_title(words, fontsize="medium", color=color)
+        ax.set_xlabel("rows in the state")
+    axes[0].set_ylabel("share of stays that are longer")
+    _legend(figure)
+    return figure
+
+
+def _number(rows: Any) -> str:
+    return "∞" if np.isinf(rows) else f"{rows:.3g}" if rows < 100 else f"{rows:,.0f}"
+
+
+def _draw_lengths(ax: Axes, table: Any, color: str) -> None:
+    if not len(table):
+        ax.text(0.5, 0.5, "No stay was seen to begin.", ha="center", transform=ax.transAxes)
+        return
+    known = table["at_risk"].to_numpy() >= _ENOUGH
+    longer = {name: 1 - np.cumsum(table[name].to_numpy(float)) for name in ("decoded", "implied")}
+    gone = np.flatnonzero(np.maximum(*longer.values()) < _REST)
+    last = max(1, min(int(known.sum()), int(gone[0]) + 1 if len(gone) else len(table)))
+    length = np.arange(last + 1)
+    decoded, implied = (np.concatenate([[1.0], values[:last]]) for values in longer.values())
+    ax.fill_between(length, decoded, step="post", color=color, alpha=0.2, lw=0)
+    ax.plot(length, decoded, color=color, lw=1.8, drawstyle="steps-post", gid="decoded")
+    marker = {"marker": "o", "ms": 3.5} if last <= 30 else {}
+    ax.plot(length, implied, color=DARK, lw=1.4, gid="implied", **marker)
+    ax.set_ylim(0, 1.03)
+    ax.set_xlim(0, None)
+    whole_ticks(ax)
+
+
+def _legend(figure: Figure) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=GREY, lw=1.8, label="decoded (ends of sequences allowed for)"),
+        Line2D([], [], color=DARK, marker="o", ms=3.5, label="implied by the transitions"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize="small")
+
+
+def stationary_figure(
+    fit: HMMFit, level: float | None, ax: Axes | None, figsize: Size | None
+) -> Figure:
+    """Every state's share: the group's with its interval, and the subjects' where they differ."""
+    n, table = fit.model.n_states, fit.stationary(level=level)
+    figure, (panel,) = panels(1, ax, figsize, (max(4.2, 1.8 + 0.9 * n), 3.4), 1)
+    share = table["share"].to_numpy()
+    moves = fit.model.structure.moves
+    differ = bool(moves) and (bool(moves[0].z_cols) or len(moves[0].terms) > 1)
+    rng = np.random.default_rng(0)
+    for k, color in enumerate(state_colors(n)):
+        if differ and fit.panel is not None:
+            if k == 0:
+                every = fit.stationary(by="subject", level=None)
+            own = every.loc[every["state"] == k, "share"].to_numpy()
+            x = k + rng.uniform(-0.28, 0.28, len(own))
+            size = float(np.clip(60 / np.sqrt(len(own)), 2, 5))
+            panel.plot(x, own, "o", ms=size, color=color, alpha=0.35, mec="none", gid="subjects")
+        if level is not None:
+            low, high = (table[name].to_numpy()[k] for name in ("lower", "upper"))
+            panel.plot([k, k], [low, high], color=DARK, lw=2, zorder=4)
+        panel.plot(k, share[k], "D", color=color, mec=DARK, ms=8, zorder=5, gid=f"state {k}")
+    panel.set_xticks(range(n), [f"state {k}" for k in range(n)])
+    for tick, color in zip(panel.get_xticklabels(), state_colors(n), strict=True):
+        tick.set(color=color, fontweight="bold")
+    panel.set(xlim=(-0.6, n - 0.4), ylim=(0, 1), ylabel="share of time")
+    where = at_words(moves).strip()
+    title = "Shares in the long run"
+    if differ and fit.panel is not None:
+        title += " (dots: subjects)"
+    title += f",\n{where}" if where else ""
+    panel.set_title(title, fontsize="medium")
+    return figure

@@ -1,0 +1,167 @@
+"""The end of some sequences of an HMM, and what is to come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from avem.fits.plots.figures import (
+    DARK,
+    GREY,
+    Size,
+    first_outcomes,
+    new_figure,
+    plain,
+    state_colors,
+    whole_ticks,
+)
+from avem.fits.plots.states import label_levels
+from avem.fits.plots.timeline import choose_subjects, make_stretches
+from avem.fits.predict import hmm as later
+from avem.fits.predict.at import Place, levels_of, places
+from avem.fits.predict.mixture import Drawn, Mixture
+from avem.inference.after.hmm_states import state_probabilities
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from avem.fits.hmm_fit import HMMFit
+
+LEVELS = (0.5, 0.8, 0.95)
+_FAN = "#6a6a6a"
+
+
+class _End(NamedTuple):
+    """The last rows of one sequence."""
+
+    label: object
+    rows: np.ndarray
+    before: np.ndarray
+    """Steps from the last row: ..., -1, 0."""
+    at: np.ndarray
+    """Its rows among those ahead."""
+
+
+def ahead_figure(
+    fit: HMMFit,
+    subjects: Any,
+    horizon: int,
+    outcomes: list[int],
+    max_subjects: int,
+    future: Any,
+    effects: str,
+    max_rows: int | None,
+    figsize: Size | None,
+) -> Figure:
+    """Outcomes of the past by decoded state, then fans of intervals; beneath, the states."""
+    encoded = fit._encode(None)
+    panel, model = encoded.panel, fit.model
+    shown = choose_subjects(panel, subjects, max_subjects)
+    stretches, _, _ = make_stretches(panel, shown, panel.n_rows)
+    lanes = np.array([panel.row_lane[along.rows[-1]] for along in stretches])
+    _, found = later.predictive(fit, encoded, horizon, future, effects, lanes=lanes)
+    kept = max(20, 3 * horizon) if max_rows is None else max(1, max_rows)
+    ends = []
+    of_lane = np.repeat(np.sort(lanes), horizon)
+    for along, lane in zip(stretches, lanes, strict=True):
+        rows = along.rows[panel.row_lane[along.rows] == lane][-kept:]
+        before = np.arange(1 - len(rows), 1)
+        ends.append(_End(along.label, rows, before, np.flatnonzero(of_lane == lane)))
+    every = places(model)
+    y = encoded.in_user_units(model.scaling)[0][:, [place.column for place in every]]
+    state = np.asarray(fit.decode())
+    past = state_probabilities(model, encoded, fit.theta, fit._effects_for(encoded))
+    n, colors = len(ends), state_colors(model.n_states)
+    figure = new_figure(figsize or (max(6.4, 3.9 * n), 1.5 + 2.0 * len(outcomes) + 1.2))
+    heights = [*[2.0] * len(outcomes), 1.2]
+    grid = figure.subplots(
+        len(heights), n, squeeze=False, sharex="all", sharey="row", height_ratios=heights
+    )
+    mixtures = {place.name: (mixture, known) for _, place, mixture, known in found.each()}
+    for column, end in zip(grid.T, ends, strict=True):
+        column[0].set_title(plain(end.label), fontsize="medium", fontweight="bold")
+        column[-1].set_xlabel("steps from the last row")
+        for ax, j in zip(column, outcomes, strict=False):
+            family = every[j].piece.family
+            numbers = levels_of(every[j].piece) is None and not getattr(family, "angular", False)
+            if numbers:
+                ax.plot(end.before, y[end.rows, j], color=GREY, lw=0.6, zorder=2)
+            _draw_past(ax, end.before, y[end.rows, j], state[end.rows], colors)
+            _draw_fan(ax, every[j], *mixtures[every[j].name], end.at)
+            label_levels(ax, levels_of(every[j].piece))
+        _draw_chances(column[-1], end.before, past[end.rows], colors)
+        _draw_chances(column[-1], np.arange(1, horizon + 1), found.chance[end.at], colors)
+        for ax in column:
+            ax.axvline(0.5, color=DARK, lw=0.9, zorder=5)
+            ax.margins(x=0.01)
+            whole_ticks(ax)
+    for row, name in zip(grid, [*(every[j].name for j in outcomes), "p(state)"], strict=True):
+        row[0].set_ylabel(plain(name))
+    grid[-1, 0].set(ylim=(0, 1), yticks=[0, 0.5, 1])
+    title = f"Predictions for {n:,} of {panel.n_subjects:,} subject{'s'[: panel.n_subjects != 1]}"
+    title += first_outcomes(len(outcomes), len(every))
+    figure.suptitle(title)
+    _legend(figure, colors, 4 if n == 1 else 8)
+    return figure
+
+
+def _draw_past(ax: Axes, x: np.ndarray, y: np.ndarray, state: np.ndarray, colors: list[str]):
+    size = float(np.clip(50 / np.sqrt(max(len(x), 1)), 2.2, 4.5))
+    for k, color in enumerate(colors):
+        here = state == k
+        ax.plot(x[here], y[here], "o", ms=size, color=color, mec="none", zorder=4, gid=f"state {k}")
+
+
+def _draw_fan(
+    ax: Axes, place: Place, mixture: Mixture | Drawn, known: np.ndarray, rows: np.ndarray
+) -> None:
+    """Intervals that widen, one inside the other; for labels, dots as large as their chances."""
+    steps = np.arange(1, len(rows) + 1)[known[rows]]
+    if len(steps) < len(rows):
+        words = "lag() looks back\nat a missing value"
+        how: Any = {"ha": "right", "va": "center", "fontsize": "small", "color": DARK}
+        ax.text(0.98, 0.5, words, transform=ax.transAxes, **how)
+    rows = rows[known[rows]]
+    own = mixture.some(rows)
+    levels = levels_of(place.piece)
+    if levels is not None:
+        assert isinstance(own, Mixture)
+        chance = own.chances(len(levels))
+        x, code = np.broadcast_arrays(steps[:, None], np.arange(len(levels)))
+        ax.scatter(x, code, 90 * chance, color=_FAN, lw=0, zorder=3, gid="fan")
+        return
+    for level in LEVELS[::-1]:
+        low, high = own.interval(level)
+        bars: dict[str, Any] = {"color": _FAN, "alpha": 0.22, "lw": 0, "width": 0.9, "zorder": 1}
+        wraps = high < low  # an arc across half a turn
+        ax.bar(steps[~wraps], (high - low)[~wraps], bottom=low[~wraps], **bars)
+        ax.bar(steps[wraps], np.pi - low[wraps], bottom=low[wraps], **bars)
+        ax.bar(steps[wraps], high[wraps] + np.pi, bottom=-np.pi, **bars)
+    for x, middle in zip(steps, own.mean, strict=True):
+        ax.plot([x - 0.45, x + 0.45], [middle] * 2, color=DARK, lw=1.4, zorder=3, gid="mean")
+
+
+def _draw_chances(ax: Axes, x: np.ndarray, chance: np.ndarray, colors: list[str]) -> None:
+    base = np.zeros(len(x))
+    for k, color in enumerate(colors):
+        ax.bar(x, chance[:, k], bottom=base, width=1.0, color=color, alpha=0.75, lw=0)
+        base = base + chance[:, k]
+
+
+def _legend(figure: Figure, colors: list[str], columns: int) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [
+        Line2D([], [], color=color, marker="o", ls="", label=f"state {k}")
+        for k, color in enumerate(colors)
+    ]
+    handles.append(Line2D([], [], color=DARK, lw=1.4, label="expected"))
+    shades = (0.22 * 3, 0.22 * 2, 0.22)
+    handles += [
+        Patch(color=_FAN, alpha=shade, lw=0, label=f"{level:.0%}")
+        for level, shade in zip(LEVELS, shades, strict=True)
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), columns))

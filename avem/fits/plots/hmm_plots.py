@@ -1,0 +1,284 @@
+"""Pictures of a fit. Each is a matplotlib Figure: a notebook shows it, `.savefig(path)` writes it.
+
+Nothing here touches pyplot, so no window opens and no figure stays in memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from avem.errors import ModelError
+from avem.fits.plots.bound import bound_figure
+from avem.fits.plots.contrast import contrast_figure
+from avem.fits.plots.covariate import covariate_figure
+from avem.fits.plots.curves import draw_curve, find_curves
+from avem.fits.plots.dwell import dwell_figure, stationary_figure
+from avem.fits.plots.effects import effects_figure
+from avem.fits.plots.emissions import Emissions
+from avem.fits.plots.figures import (
+    DARK,
+    Size,
+    first_outcomes,
+    new_figure,
+    one_of,
+    panels,
+    plain,
+    state_colors,
+    state_legend,
+    write_dates,
+)
+from avem.fits.plots.forecast import ahead_figure
+from avem.fits.plots.gap import gap_figure
+from avem.fits.plots.occupancy import occupancy_figure
+from avem.fits.plots.residuals import residuals_figure
+from avem.fits.plots.states import draw_track, label_levels, make_tracks
+from avem.fits.plots.timeline import choose_subjects, share_time
+from avem.fits.predict.at import at_words, average_moves, levels_of, places
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from avem.fits.hmm_fit import HMMFit
+
+_MAX_OUTCOMES = 4
+"""Columns of `states` when no outcome is chosen."""
+
+
+class Plots:
+    """The pictures of one fit: `fit.plot.states()`, `.effects()`, `.bound()`, ..."""
+
+    def __init__(self, fit: HMMFit) -> None:
+        self._fit = fit
+
+    def states(
+        self,
+        subjects: Any = None,
+        outcome: str | None = None,
+        max_subjects: int = 6,
+        *,
+        max_rows: int = 300,
+        figsize: Size | None = None,
+    ) -> Figure:
+        """Outcomes over time, coloured by decoded state, with each state's mean for the subject.
+
+        Parameters
+        ----------
+        subjects
+            A label or a list of labels; by default `max_subjects` from the shortest to the longest.
+        outcome
+            By default all, up to four.
+        max_rows
+            Only so many rows are drawn of each subject, from its first.
+        """
+        fit, panel = self._fit, self._fit._panel(None)
+        every = places(fit.model)
+        outcomes = self._outcomes(outcome)[:_MAX_OUTCOMES]
+        shown = choose_subjects(panel, subjects, max_subjects)
+        tracks, time_label, are_dates = make_tracks(fit, panel, shown, max_rows)
+        together = share_time([track.along for track in tracks])
+        width = 10.0 if len(outcomes) < 3 else 4.0 * len(outcomes)
+        figure = new_figure(figsize or (width, 1.2 + 1.55 * len(shown)))
+        grid = figure.subplots(
+            len(shown), len(outcomes), squeeze=False, sharey="col", sharex=together
+        )
+        colors = state_colors(fit.model.n_states)
+        for row, track in zip(grid, tracks, strict=True):
+            name = {"rotation": 0, "ha": "right", "va": "center", "fontweight": "bold"}
+            row[0].set_ylabel(plain(track.along.label), **name)
+            for ax, j in zip(row, outcomes, strict=True):
+                draw_track(ax, track, j, colors)
+                label_levels(ax, levels_of(every[j].piece))
+                if are_dates:
+                    write_dates(ax)
+        for j, top, bottom in zip(outcomes, grid[0], grid[-1], strict=True):
+            levels, name = levels_of(every[j].piece), plain(every[j].name, 60)
+            if levels is not None and len(levels) == 2:
+                name += f" (line: probability of {plain(levels[1])})"
+            top.set_title(name, fontsize="medium")
+            bottom.set_xlabel(plain(time_label, 60))
+        title = f"States of {len(tracks):,} of {panel.n_subjects:,} subjects"
+        title += first_outcomes(len(outcomes), len(every))
+        if any(track.along.n_rows > max_rows for track in tracks):
+            title += f", first {max_rows:,} rows of each"
+        figure.suptitle(title)
+        with_mean = any(not np.isnan(track.mean[:, outcomes]).all() for track in tracks)
+        state_legend(figure, colors, with_mean)
+        return figure
+
+    def forecast(
+        self,
+        subjects: Any = None,
+        horizon: int = 10,
+        outcome: str | None = None,
+        max_subjects: int = 3,
+        *,
+        future: Any = None,
+        effects: str = "integrated",
+        max_rows: int | None = None,
+        figsize: Size | None = None,
+    ) -> Figure:
+        """The end of each subject's last sequence by decoded state, and what is to come.
+
+        Shades hold 50, 80 and 95% of the predictive distribution; of labels, dots are as large as
+        their probability. Beneath, the probabilities of the states. `horizon`, `future` and
+        `effects` are those of `fit.predict`; `max_rows` of the past are drawn, by default three
+        times the horizon.
+        """
+        outcomes = self._outcomes(outcome)[:_MAX_OUTCOMES]
+        chosen = (subjects, horizon, outcomes, max_subjects)
+        return ahead_figure(self._fit, *chosen, future, effects, max_rows, figsize)
+
+    def residuals(
+        self,
+        outcome: str | None = None,
+        lags: int = 10,
+        *,
+        kind: str = "forecast",
+        effects: str = "drawn",
+        seed: int = 0,
+        figsize: Size | None = None,
+    ) -> Figure:
+        """Pseudo-residuals: quantiles against normal ones, autocorrelations, and a histogram.
+
+        The first two with the band that 95% keep to if the model holds (autocorrelations only of
+        ``kind="forecast"``); `fit.whiteness` tests it. Colours in the histogram say which states
+        the rows decode to.
+        """
+        fit, every = self._fit, places(self._fit.model)
+        found = fit.residuals(kind=kind, effects=effects, seed=seed)
+        names = [every[j].name for j in self._outcomes(outcome)[: 2 * _MAX_OUTCOMES]]
+        values = {name: np.asarray(found[name], float) for name in names}
+        title = f"{kind.capitalize()} pseudo-residuals"
+        title += first_outcomes(len(names), len(every))
+        state = np.asarray(fit.decode())
+        return residuals_figure(fit._panel(None), values, title, lags, figsize, state)
+
+    def effects(
+        self, effect: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None
+    ) -> Figure:
+        """Every subject's effect with its 95% interval, sorted; one panel per effect."""
+        return effects_figure(self._fit, effect, ax, figsize)
+
+    def bound(self, *, ax: Axes | None = None, figsize: Size | None = None) -> Figure:
+        """The bound at each iteration; beside it, on a log scale, what was still to gain.
+
+        With `ax`, only the first.
+        """
+        return bound_figure(self._fit, ax, figsize)
+
+    def gap(self, *, figsize: Size | None = None) -> Figure:
+        """Does anchoring hold? Every subject's gap, and the information lost on each effect."""
+        if not self._fit.model.effect_names:
+            raise ModelError("No gap to draw: without effects nothing is anchored.")
+        return gap_figure(self._fit.diagnose(), figsize)
+
+    def emissions(
+        self, outcome: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None
+    ) -> Figure:
+        """What each state emits: densities or probabilities weighted by the states' occupancy.
+
+        The bars are the data. For Gaussian outcomes the spread is that of the noise plus that of
+        the effects, and with covariates both are at average covariates: each value less what its
+        own add to the mean. For other families the bars are the data as they are, and the states
+        are drawn at effect 0 and average covariates, as the labels say.
+
+        Where states respond differently to covariates, panels with these responses follow, at
+        effect 0: up to six, and none in an `ax` of your own (`fit.plot.covariate` has bands).
+        """
+        outcomes = self._outcomes(outcome)
+        curves = find_curves(self._fit, outcomes) if ax is None else []
+        n = len(outcomes) + len(curves)
+        figure, axes = panels(n, ax, figsize, (6.4 if n == 1 else 4.8, 3.6), 2 if n == 4 else 3)
+        every, emissions = places(self._fit.model), Emissions(self._fit)
+        for panel, curve in zip(axes[len(outcomes) :], curves, strict=True):
+            draw_curve(panel, curve, self._fit)
+        found: dict[str, Any] = {}
+        for panel, j in zip(axes, outcomes, strict=False):
+            emissions.draw(panel, every[j])
+            handles, labels = panel.get_legend_handles_labels()
+            found |= dict(zip(labels, handles, strict=True))
+        order = {"data": 0, "state": 1, "all": 2}
+        handles = [found[name] for name in sorted(found, key=lambda name: order[name.split()[0]])]
+        if handles and ax is not None:
+            ax.legend(handles=handles, fontsize="small")
+        elif handles:
+            columns = min(len(handles), 3 * min(len(axes), 2))
+            figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+        return figure
+
+    def transitions(self, *, ax: Axes | None = None, figsize: Size | None = None) -> Figure:
+        """The transition matrix, from row to column; at effect 0 and average covariates."""
+        matrix = average_moves(self._fit)
+        n = len(matrix)
+        figure, (panel,) = panels(1, ax, figsize, (2.2 + 0.7 * n, 1.6 + 0.6 * n), 1)
+        panel.imshow(matrix, cmap="Blues", vmin=0, vmax=1.15)
+        for k, m in np.ndindex(matrix.shape):
+            ink = "white" if matrix[k, m] > 0.6 else DARK
+            panel.text(m, k, _probability(float(matrix[k, m])), ha="center", va="center", color=ink)
+        panel.set_xticks(range(n), [str(k) for k in range(n)])
+        panel.set_yticks(range(n), [f"state {k}" for k in range(n)])
+        where = at_words(self._fit.model.structure.moves)
+        title = "Transition probabilities" + (f"\n{where.strip()}" if where else "")
+        panel.set(xlabel="to state", ylabel="from")
+        panel.set_title(title, fontsize="medium" if where else None)
+        for ticks in (panel.get_xticklabels(), panel.get_yticklabels()):
+            for tick, color in zip(ticks, state_colors(n), strict=True):
+                tick.set(color=color, fontweight="bold")
+        return figure
+
+    # --- questions: each is the picture of the method of the fit with its name ------------------
+
+    def occupancy(
+        self,
+        by: Any = None,
+        level: float = 0.95,
+        *,
+        ax: Axes | None = None,
+        figsize: Size | None = None,
+    ) -> Figure:
+        """Every subject's share of time in each state; or, `by` a column, the shares along it."""
+        return occupancy_figure(self._fit, by, level, ax, figsize)
+
+    def stationary(
+        self, level: float | None = 0.95, *, ax: Axes | None = None, figsize: Size | None = None
+    ) -> Figure:
+        """Shares of time in the long run: the group's with intervals, and the subjects' as dots."""
+        return stationary_figure(self._fit, level, ax, figsize)
+
+    def dwell(self, level: float | None = 0.95, *, figsize: Size | None = None) -> Figure:
+        """How many stays in each state last longer than so long: decoded, and implied."""
+        return dwell_figure(self._fit, level, figsize)
+
+    def covariate(
+        self, name: str, on: str | None = None, *, figsize: Size | None = None, **options: Any
+    ) -> Figure:
+        """What a covariate does, with bands; `options` are those of `fit.covariate`."""
+        return covariate_figure(self._fit, name, on, figsize, options)
+
+    def contrast(
+        self, groups: Any = None, *, figsize: Size | None = None, **options: Any
+    ) -> Figure:
+        """Differences with their intervals; `options` are those of `fit.contrast`."""
+        table = self._fit.contrast(groups, **options)
+        return contrast_figure(table, options.get("level", 0.95), figsize)
+
+    def check(
+        self, statistic: Any = None, n: int = 200, *, figsize: Size | None = None, **options: Any
+    ) -> Figure:
+        """Statistics of the data among those of simulated data; `options` are `fit.check`'s."""
+        return self._fit.check(statistic, n, **options).plot(figsize=figsize)
+
+    def _outcomes(self, outcome: str | None) -> list[int]:
+        names = list(self._fit.model.outcomes)
+        if outcome is None:
+            return list(range(len(names)))
+        return [names.index(one_of(outcome, names, "outcome"))]
+
+
+def _probability(p: float) -> str:
+    if 0 < p < 0.0005:
+        return "<0.001"
+    return ">0.999" if 0.9995 <= p < 1 else f"{p:.3f}"

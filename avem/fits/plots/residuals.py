@@ -1,0 +1,75 @@
+"""Residuals against what they should be: normal, and white; and which states they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.stats import norm
+
+from avem.data import Panel
+from avem.errors import DataError
+from avem.fits.plots import drawing
+from avem.fits.plots.figures import DARK, Size, new_figure, state_colors
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_REACH = 4.0
+
+
+def residuals_figure(
+    panel: Panel,
+    residuals: Mapping[str, np.ndarray],
+    title: str,
+    lags: int = 10,
+    figsize: Size | None = None,
+    states: np.ndarray | None = None,
+) -> Figure:
+    """A column per outcome: quantiles against normal ones, autocorrelations, and a histogram.
+
+    The histogram only with `states`, the decoded state of every row.
+    """
+    lags = min(lags, int(panel.lane_length.max()) - 1)
+    if lags < 1:
+        raise DataError("No sequence has two rows, so there are no autocorrelations to draw.")
+    labels = ["residual", "autocorrelation", "density"][: 2 if states is None else 3]
+    width = max(4.0 if states is None else 5.2, 3.0 * len(residuals))
+    figure = new_figure(figsize or (width, 2.75 * len(labels)))
+    grid = figure.subplots(len(labels), len(residuals), squeeze=False, sharey="row")
+    colors = [] if states is None else state_colors(int(states.max(initial=0)) + 1)
+    height = 0.0
+    for column, (name, values) in zip(grid.T, residuals.items(), strict=True):
+        drawing.draw_quantiles(column[0], values, name)
+        height = max(height, drawing.draw_autocorrelation(column[1], panel, values, lags))
+        if states is not None:
+            _draw_by_state(column[2], values, states, colors)
+    grid[1, 0].set_ylim(-height, height)
+    for row, label in zip(grid, labels, strict=True):
+        row[0].set_ylabel(label)
+    figure.suptitle(title)
+    if colors:
+        handles = [
+            *(drawing.dot(f"state {k}", color, "s") for k, color in enumerate(colors)),
+            *drawing.lines({"standard normal": DARK}),
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))
+    return figure
+
+
+def _draw_by_state(ax: Axes, values: np.ndarray, state: np.ndarray, colors: list[str]) -> None:
+    """All residuals as one histogram, each bar made up of the states that its rows decode to."""
+    seen = ~np.isnan(values)
+    n = int(seen.sum())
+    if not n:
+        return
+    edges = np.linspace(-_REACH, _REACH, int(np.clip(2 * n ** (1 / 3), 12, 50)) + 1)
+    inside = np.clip(values, -_REACH + 1e-9, _REACH - 1e-9)
+    parts = [inside[seen & (state == k)] for k in range(len(colors))]
+    share = [np.full(len(part), 1 / (n * (edges[1] - edges[0]))) for part in parts]
+    ax.hist(parts, edges.tolist(), weights=share, stacked=True, color=colors, alpha=0.75, lw=0)
+    x = np.linspace(-_REACH, _REACH, 201)
+    ax.plot(x, norm.pdf(x), color=DARK, lw=1.4, gid="normal")
+    ax.set_xlabel("residual, by decoded state")

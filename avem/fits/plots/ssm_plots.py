@@ -1,0 +1,262 @@
+"""Pictures of a state-space fit; like those of an HMM, each is a matplotlib Figure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from scipy.special import ndtri
+
+from avem.fits.plots import drawing
+from avem.fits.plots.bound import bound_figure
+from avem.fits.plots.contrast import contrast_figure
+from avem.fits.plots.effects import effects_figure
+from avem.fits.plots.figures import (
+    DARK,
+    Size,
+    first_outcomes,
+    new_figure,
+    one_of,
+    plain,
+    state_colors,
+    write_dates,
+)
+from avem.fits.plots.residuals import residuals_figure
+from avem.fits.plots.timeline import choose_subjects, make_stretches, share_time
+from avem.fits.predict.ssm import predict
+from avem.fits.questions.ssm_residuals import residuals
+from avem.inference.after.ssm_states import Moments, moments
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from avem.fits.ssm_fit import SSMFit
+
+_MAX_OUTCOMES = 4
+"""Drawn when no outcome is chosen."""
+_FLAT = 3.0
+"""How much more one subject's outcomes may move than another's on the same scale."""
+
+
+class SSMPlots:
+    """The pictures of one fit: `fit.plot.states()`, `.forecast()`, `.loadings()`, ..."""
+
+    def __init__(self, fit: SSMFit) -> None:
+        self._fit = fit
+
+    def states(
+        self,
+        subjects: Any = None,
+        outcome: str | None = None,
+        max_subjects: int = 3,
+        *,
+        max_rows: int = 300,
+        figsize: Size | None = None,
+    ) -> Figure:
+        """Smoothed states over time with 95% bands; below, the outcomes and their expected values.
+
+        Parameters
+        ----------
+        subjects
+            A label or a list of labels; by default `max_subjects` from the shortest to the longest.
+        outcome
+            By default all, up to four.
+        max_rows
+            Only so many rows are drawn of each subject, from its first.
+        """
+        model, encoded, found = self._smoothed()
+        panel, y = encoded.panel, model.read(encoded.panel).Y
+        outcomes = self._outcomes(outcome, _MAX_OUTCOMES)
+        shown = choose_subjects(panel, subjects, max_subjects)
+        stretches, time_label, are_dates = make_stretches(panel, shown, max_rows)
+        n, n_rows = len(shown), 1 + len(outcomes)
+        figure = new_figure(figsize or (max(6.4, 4.2 * n), 1.2 + 1.9 * n_rows))
+        together = "all" if share_time(stretches) else "col"
+        share = self._share_height(y[:, outcomes], [along.rows for along in stretches])
+        grid = figure.subplots(n_rows, n, squeeze=False, sharey=share, sharex=together)
+        z, colors = ndtri(0.975), state_colors(model.n_latent)
+        for column, along in zip(grid.T, stretches, strict=True):
+            rows = along.rows
+            column[0].set_title(plain(along.label), fontsize="medium", fontweight="bold")
+            for k, color in enumerate(colors):
+                half = z * np.sqrt(np.maximum(found.state_cov[rows, k, k], 0.0))
+                drawing.draw_band(column[0], along, found.state[rows, k], half, color)
+            for ax, j in zip(column[1:], outcomes, strict=True):
+                half = z * np.sqrt(np.maximum(found.level_cov[rows, j, j], 0.0))
+                drawing.draw_band(ax, along, found.level[rows, j], half, drawing.EXPECTED)
+                drawing.draw_points(ax, along.x, y[rows, j])
+            for ax in column:
+                drawing.draw_borders(ax, along)
+                if are_dates:
+                    write_dates(ax)
+            column[-1].set_xlabel(plain(time_label, 60))
+        self._label_rows(grid, ["states", *(model.outcomes[j] for j in outcomes)])
+        title = f"Smoothed states of {n:,} of {panel.n_subjects:,} subjects, 95% bands"
+        if any(along.n_rows > max_rows for along in stretches):
+            title += f", first {max_rows:,} rows of each"
+        figure.suptitle(title + self._of_outcomes(outcomes))
+        handles = [
+            *drawing.lines({f"state {k}": color for k, color in enumerate(colors)}),
+            *drawing.lines({"expected outcome": drawing.EXPECTED}),
+            drawing.dot("outcome"),
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 6))
+        return figure
+
+    def forecast(
+        self,
+        subjects: Any = None,
+        horizon: int = 10,
+        outcome: str | None = None,
+        max_subjects: int = 3,
+        *,
+        future: Any = None,
+        effects: str = "integrated",
+        max_rows: int | None = None,
+        figsize: Size | None = None,
+    ) -> Figure:
+        """The end of each subject's last sequence, and what is to come with 95% intervals.
+
+        `horizon`, `future` and `effects` are those of `fit.predict`; `max_rows` of the past are
+        drawn, by default three times the horizon.
+        """
+        model, encoded, found = self._smoothed()
+        panel, y = encoded.panel, model.read(encoded.panel).Y
+        table = predict(self._fit, horizon, None, future, "outcomes", 0.95, effects)
+        shape = (panel.n_lanes, horizon, len(model.outcomes))
+        mean, sd = (np.asarray(table[name]).reshape(shape) for name in ("mean", "sd"))
+        outcomes = self._outcomes(outcome, _MAX_OUTCOMES)
+        shown = choose_subjects(panel, subjects, max_subjects)
+        stretches, _, _ = make_stretches(panel, shown, panel.n_rows)
+        kept = max(20, 3 * horizon) if max_rows is None else max(1, max_rows)
+        width = max(6.4, 4.2 * len(shown))
+        figure = new_figure(figsize or (width, 1.3 + 2.1 * len(outcomes)))
+        share = self._share_height(y[:, outcomes], [along.rows for along in stretches])
+        grid = figure.subplots(len(outcomes), len(shown), squeeze=False, sharey=share, sharex="all")
+        for column, along in zip(grid.T, stretches, strict=True):
+            lane = panel.row_lane[along.rows[-1]]
+            rows = along.rows[panel.row_lane[along.rows] == lane][-kept:]
+            steps = np.arange(1, horizon + 1)
+            before = np.arange(1 - len(rows), 1)
+            column[0].set_title(plain(along.label), fontsize="medium", fontweight="bold")
+            column[-1].set_xlabel("steps from the last row")
+            for ax, j in zip(column, outcomes, strict=True):
+                half = np.sqrt(np.maximum(found.level_cov[rows, j, j], 0.0))
+                past = (before, y[rows, j], found.level[rows, j], half)
+                drawing.draw_ahead(ax, past, (steps, mean[lane, :, j], sd[lane, :, j]))
+        self._label_rows(grid, [model.outcomes[j] for j in outcomes])
+        title = f"Forecasts for {len(shown):,} of {panel.n_subjects:,} subjects, 95% bands"
+        figure.suptitle(title + self._of_outcomes(outcomes))
+        colors = {"expected outcome": drawing.EXPECTED, "forecast of a new outcome": drawing.AHEAD}
+        handles = [*drawing.lines(colors), drawing.dot("outcome")]
+        figure.legend(handles=handles, loc="outside lower center", ncols=3)
+        return figure
+
+    def loadings(self, *, figsize: Size | None = None) -> Figure:
+        """What each outcome reads off each state: of the population, and of every subject.
+
+        In standard deviations of the outcomes where their units differ much.
+        """
+        fit, model = self._fit, self._fit.model
+        p, q = len(model.outcomes), model.n_latent
+        own, sd = fit.loadings, np.zeros((p, q))
+        if model.shape.loading_effects:
+            rows, columns = np.array(model.shape.loading_effects).T
+            sd[rows, columns] = np.sqrt(np.diagonal(fit.params["loading_covariance"]))
+        scale = model.scaling.scale
+        apart = scale.max() > 5 * scale.min()
+        unit = scale[:, None] if apart else np.ones((p, 1))
+        figure = new_figure(figsize or (2.0 + 3.2 * q, 1.6 + 0.5 * p))
+        axes = figure.subplots(1, q, squeeze=False, sharey=True)[0]
+        rng = np.random.default_rng(0)  # only for where dots are put
+        mean = fit.params["loading_mean"] / unit
+        for k, ax in enumerate(axes):
+            drawing.draw_loadings(ax, mean[:, k], (sd / unit)[:, k], (own / unit)[:, :, k], k, rng)
+            ax.set_title(f"state {k}", fontsize="medium")
+            ax.set_xlabel("loading, in sd of the outcome" if apart else "loading")
+        axes[0].set_yticks(range(p), [plain(name) for name in model.outcomes])
+        handles = [drawing.dot("population", DARK, "D")]
+        if sd.any():
+            handles += drawing.lines({"95% of subjects": DARK})
+            handles.append(drawing.dot("a subject", drawing.SIGNAL))
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+        return figure
+
+    def effects(
+        self, effect: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None
+    ) -> Figure:
+        """Every subject's effect with its 95% interval, sorted; one panel per effect."""
+        return effects_figure(self._fit, effect, ax, figsize)
+
+    def residuals(
+        self,
+        outcome: str | None = None,
+        lags: int = 10,
+        *,
+        effects: str = "drawn",
+        figsize: Size | None = None,
+    ) -> Figure:
+        """One-step residuals: quantiles against normal ones, and autocorrelations.
+
+        Both with the band that 95% keep to if the model holds; `fit.whiteness` tests it.
+        """
+        outcomes = self._outcomes(outcome, 2 * _MAX_OUTCOMES)
+        panel, found = self._fit._panel(None), residuals(self._fit, None, effects)
+        names = [self._fit.model.outcomes[j] for j in outcomes]
+        values = {name: np.asarray(found[name], float) for name in names}
+        title = "Standardised one-step residuals" + self._of_outcomes(outcomes)
+        return residuals_figure(panel, values, title, lags, figsize)
+
+    def bound(self, *, ax: Axes | None = None, figsize: Size | None = None) -> Figure:
+        """The bound at each iteration; beside it, on a log scale, what was still to gain.
+
+        With `ax`, only the first.
+        """
+        return bound_figure(self._fit, ax, figsize)
+
+    def contrast(
+        self, groups: Any = None, *, figsize: Size | None = None, **options: Any
+    ) -> Figure:
+        """Differences with their intervals; `options` are those of `fit.contrast`."""
+        table = self._fit.contrast(groups, **options)
+        return contrast_figure(table, options.get("level", 0.95), figsize)
+
+    def check(
+        self, statistic: Any = None, n: int = 200, *, figsize: Size | None = None, **options: Any
+    ) -> Figure:
+        """Statistics of the data among those of simulated data; `options` are `fit.check`'s."""
+        return self._fit.check(statistic, n, **options).plot(figsize=figsize)
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _smoothed(self) -> tuple[Any, Any, Moments]:
+        fit, encoded = self._fit, self._fit._encode(None)
+        effects = fit._effects_for(encoded)
+        return fit.model, encoded, moments(fit.model, encoded, fit.theta, effects, "smoothed")
+
+    def _outcomes(self, outcome: str | None, most: int) -> list[int]:
+        names = list(self._fit.model.outcomes)
+        if outcome is None:
+            return list(range(len(names)))[:most]
+        return [names.index(one_of(outcome, names, "outcome"))]
+
+    def _of_outcomes(self, outcomes: list[int]) -> str:
+        n = len(self._fit.model.outcomes)
+        return first_outcomes(len(outcomes), n)
+
+    @staticmethod
+    def _share_height(y: np.ndarray, rows: list[np.ndarray]) -> Literal["row", "none"]:
+        """One scale for all subjects, unless one of them would flatten another."""
+        spans = np.array([y[own].max(0, initial=-np.inf, where=~np.isnan(y[own])) for own in rows])
+        spans -= [y[own].min(0, initial=np.inf, where=~np.isnan(y[own])) for own in rows]
+        spans = np.where(np.isfinite(spans) & (spans > 0), spans, np.nan)
+        flat = np.nanmax(spans, axis=0, initial=0) > _FLAT * np.nanmin(
+            spans, axis=0, initial=np.inf
+        )
+        return "none" if flat.any() else "row"
+
+    @staticmethod
+    def _label_rows(grid: np.ndarray, names: list[str]) -> None:
+        for row, name in zip(grid, names, strict=True):
+            row[0].set_ylabel(plain(name))

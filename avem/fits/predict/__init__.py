@@ -1,0 +1,1 @@
+"""What a fit says of values not seen."""

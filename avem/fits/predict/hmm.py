@@ -1,0 +1,250 @@
+"""What a fitted HMM says of values not seen: of rows to come, and of each row before it came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from avem.components.param_info import check_count, check_level, check_seed
+from avem.data import Panel
+from avem.data.ahead import Ahead, look_ahead
+from avem.errors import ModelError
+from avem.fits.predict.at import Place, places, user_theta
+from avem.fits.predict.mixture import Mixture, mixtures, refuse_custom
+from avem.fits.predict.paths import Simulated, must_simulate
+from avem.fits.predict.posterior import check_effects, in_user_units, nodes_for
+from avem.inference.after.hmm_states import states_given
+from avem.models.hmm import Encoded, HMMModel
+from avem.models.hmm_paths import check_draws
+
+if TYPE_CHECKING:
+    from avem.fits.hmm_fit import HMMFit
+
+OF = ("outcomes", "states")
+
+
+def predict(
+    fit: HMMFit,
+    horizon: int,
+    data: Any = None,
+    future: Any = None,
+    of: str = "outcomes",
+    level: float = 0.95,
+    effects: str = "integrated",
+    n_draws: int = 1000,
+    seed: int = 0,
+) -> Any:
+    """Per sequence, step beyond its end and outcome: mean, sd and interval of the coming value.
+
+    The distribution of a coming value is a mixture over the states and over what is not known of
+    the subject's effects. The interval is between its own quantiles, whatever its shape: whole
+    numbers for counts; for angles an arc around the mean direction, from `lower` anticlockwise to
+    `upper`, and a circular mean and sd. Labels have a row for each `level`, whose probability is
+    the `mean`. Choices coded 0 and 1 are numbers: the mean is the probability of 1.
+
+    Parameters
+    ----------
+    horizon
+        Steps beyond the last row of every sequence.
+    data
+        What happened so far; by default the data of the fit.
+    future
+        The covariates of the steps ahead, where the model has any. A frame: subject, sequence,
+        time if there is one, and at least `horizon` rows per sequence. Or, the same ahead of all
+        sequences, a dict: ``{"stress": 0}``, or ``{"stress": [0, 1, 2]}`` step by step; what
+        never changes within a subject, such as its group, need not be in it.
+    of
+        ``"outcomes"``, or ``"states"`` for the `probability` of every state.
+    effects
+        ``"integrated"``: over the posterior of each subject's effects, the states integrated out:
+        of the fit's subjects given the rows of the fit, of others given these rows.
+        ``"fitted"``: every subject at the mean of its effects, as `decode` has them.
+    n_draws, seed
+        Of paths for each sequence, where coming values depend on values still to come: `lag` of an
+        outcome beyond the first step, and custom outcomes, of which the draws are all there is.
+    """
+    check_level(level)
+    check_count("n_draws", n_draws)
+    check_seed(seed)
+    if of not in OF:
+        raise ModelError(f"of is {of!r}; choose one of 'outcomes', 'states'.")
+    model, encoded = fit.model, fit._encode(data)
+    ahead, at = predictive(fit, encoded, horizon, future, effects, of, None, n_draws, seed)
+    if of == "states":
+        names = [f"state_{k}" for k in range(model.n_states)]
+        table = _repeated(ahead, names, "state").assign(probability=at.chance.ravel())
+    else:
+        table = _outcome_table(at, ahead, level)
+    return encoded.panel.source.table(table)
+
+
+def predictive(
+    fit: HMMFit,
+    encoded: Encoded,
+    horizon: int,
+    future: Any,
+    effects: str,
+    of: str = "outcomes",
+    lanes: np.ndarray | None = None,
+    n_draws: int = 1000,
+    seed: int = 0,
+) -> tuple[Ahead, Predictive | Simulated]:
+    """The rows ahead, of all sequences or of some, and what is known of states and effects."""
+    model = fit.model
+    covariates = covariates_ahead(model)
+    ahead = look_ahead(encoded.panel, horizon, model.outcomes, covariates, future)
+    if lanes is not None:
+        some = np.isin(np.repeat(np.arange(encoded.panel.n_lanes), horizon), lanes)
+        keys: Any = ahead.keys.loc[some].reset_index(drop=True)
+        ahead = ahead._replace(rows=ahead.rows[some], keys=keys)
+    if must_simulate(model, horizon, of):
+        check_effects(effects)
+        check_draws(model)
+        return ahead, Simulated(fit, encoded, ahead, horizon, effects, n_draws, seed)
+    at = Predictive.make(fit, model.encode(ahead.panel), encoded, effects, ahead.rows)
+    return ahead, at
+
+
+def predictions(fit: HMMFit, data: Any = None, level: float = 0.95, effects: str = "fitted") -> Any:
+    """Rows x (mean, sd, lower, upper of each outcome), given the rows before in its sequence.
+
+    As in `predict`, one step ahead of every row; of labels, the probability of each level. NaN
+    where a covariate is missing. The subjects' effects are found from all rows: of the fit's
+    subjects from those of the fit.
+    """
+    check_level(level)
+    encoded = fit._encode(data)
+    refuse_custom(fit.model, "Predictions")
+    at = Predictive.make(fit, encoded, encoded, effects, np.arange(encoded.panel.n_rows))
+    columns: dict[str, np.ndarray] = {}
+    for place in places(fit.model):
+        names = _column_names(place)
+        columns |= {name: np.full(encoded.panel.n_rows, np.nan) for name in names}
+    for rows, place, mixture, known in at.each():
+        if (levels := labels_of(place)) is not None:
+            found = list(mixture.chances(len(levels)).T)
+        else:
+            found = [mixture.mean, mixture.sd, *mixture.interval(level)]
+        for name, values in zip(_column_names(place), found, strict=True):
+            columns[name][rows] = np.where(known, values, np.nan)
+    return encoded.panel.frame_like(columns)
+
+
+class Predictive(NamedTuple):
+    """Some rows with the chances of the states there and the effects of their subjects."""
+
+    fit: HMMFit
+    encoded: Encoded
+    rows: np.ndarray
+    effects: np.ndarray
+    """(rows, nodes, d), in the user's units."""
+    weight: np.ndarray
+    """(rows, nodes, states)."""
+
+    @classmethod
+    def make(
+        cls, fit: HMMFit, encoded: Encoded, source: Encoded, effects: str, rows: np.ndarray
+    ) -> Predictive:
+        """With what is known of the effects from `source`, data of the same subjects."""
+        nodes = nodes_for(fit, source, effects)
+        chance = states_given(fit.model, encoded, fit.theta, nodes.at, "before", rows)
+        who = encoded.panel.row_subject[rows]
+        weight = chance * nodes.share[:, who].T[:, :, None]
+        return cls(fit, encoded, rows, in_user_units(fit, nodes)[who], weight)
+
+    @property
+    def chance(self) -> np.ndarray:
+        """(rows, states) probability of each state."""
+        return self.weight.sum(1)
+
+    def each(self) -> Iterator[tuple[np.ndarray, Place, Mixture, np.ndarray]]:
+        """(rows from 0, place, mixture, whether its covariates are known), block by block."""
+        model, panel = self.fit.model, self.encoded.panel
+        Y, A = (part[self.rows] for part in self.encoded.in_user_units(model.scaling))
+        theta, every = user_theta(self.fit), np.arange(len(self.rows))
+        known = _known(model, panel, Y, self.rows)
+        found = mixtures(model, theta, every, A, Y, *self[3:])
+        for rows, number, place, mixture in found:
+            yield rows, place, mixture, known[number][rows]
+
+
+def covariates_ahead(model: HMMModel) -> list[str]:
+    """The columns that must be known at the steps ahead."""
+    outcomes, parts = set(model.outcomes), model.parts_ahead
+    read = list(dict.fromkeys(name for part in parts for name in part.covariates))
+    for part in parts:
+        direct = part.reads_now(outcomes)
+        if direct:
+            what = f"{part.formula.text!r} reads {', '.join(direct)}"
+            raise ModelError(f"{what}, which is not known at the steps ahead.")
+    extras = [
+        name for piece, _ in model.each_piece() for name in getattr(piece.family, "extras", ())
+    ]
+    return [name for name in dict.fromkeys([*read, *extras]) if name not in outcomes]
+
+
+def _known(model: HMMModel, panel: Panel, Y: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
+    """For each outcome, whether all that its formulas and its family read in the rows is there."""
+    unknown: dict[int, np.ndarray] = {}
+    out = []
+    for place in places(model):
+        lost = np.isnan(Y[:, list(place.extras)]).any(axis=1)
+        for number in {line.part for line in place.piece.lines if line.part >= 0}:
+            if number not in unknown:
+                unknown[number] = model.designs.parts[number].unknown(panel)[rows]
+            lost |= unknown[number]
+        out.append(~lost)
+    return out
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+def labels_of(place: Place) -> tuple[Any, ...] | None:
+    """The levels of an outcome whose values are labels, not the numbers 0 and 1."""
+    levels = getattr(place.piece.family, "levels", None)
+    return None if levels is None or set(levels) <= {0, 1} else levels
+
+
+def _column_names(place: Place) -> list[str]:
+    levels = labels_of(place)
+    if levels is not None:
+        return [f"{place.name}[{level}]" for level in levels]
+    return [place.name + end for end in ("", "_sd", "_lower", "_upper")]
+
+
+def _repeated(ahead: Ahead, names: list[Any], what: str) -> pd.DataFrame:
+    """The keys of the rows ahead, each once for every name."""
+    table: Any = ahead.keys.loc[ahead.keys.index.repeat(len(names))].reset_index(drop=True)
+    table[what] = np.tile(np.array(names, dtype=object), len(ahead.keys))
+    return table
+
+
+def _outcome_table(at: Predictive | Simulated, ahead: Ahead, level: float) -> pd.DataFrame:
+    every = places(at.fit.model)
+    labelled = any(labels_of(place) is not None for place in every)
+    parts: list[Any] = []
+    for rows, place, mixture, known in at.each():
+        levels = labels_of(place)
+        if levels is None:
+            found = [(None, mixture.mean, mixture.sd, *mixture.interval(level))]
+        else:
+            assert isinstance(mixture, Mixture)
+            none = np.full(len(rows), np.nan)
+            chances = mixture.chances(len(levels)).T
+            sds = [np.sqrt(p * (1 - p)) for p in chances]
+            found = [(v, p, sd, none, none) for v, p, sd in zip(levels, chances, sds, strict=True)]
+        for number, (label, *values) in enumerate(found):
+            part: Any = ahead.keys.iloc[rows].assign(outcome=place.name)
+            if labelled:
+                part["level"] = pd.Series([label] * len(rows), index=part.index, dtype=object)
+            numbers = [np.where(known, each, np.nan) for each in values]
+            part[["mean", "sd", "lower", "upper"]] = np.stack(numbers, axis=1)
+            order = (rows, np.full(len(rows), every.index(place)), np.full(len(rows), number))
+            parts.append((part, np.stack(order)))
+    order = np.concatenate([order for _, order in parts], axis=1)
+    table = pd.concat([part for part, _ in parts])
+    return table.iloc[np.lexsort(order[::-1])].reset_index(drop=True)

@@ -1,0 +1,88 @@
+"""How probable data are that a fit has not seen, given those that it has."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from avem.data import Panel
+from avem.data.folds import with_rows
+from avem.data.join import joined
+from avem.errors import DataError
+from avem.fits.common import HasSubjects, positions
+from avem.fits.likelihood import LogLik
+
+
+class CanScore(HasSubjects, Protocol):
+    """A fit of any model."""
+
+    @property
+    def model(self) -> Any: ...
+
+    def loglik(self, data: Any = None) -> LogLik: ...
+
+    def _panel(self, data: Any) -> Panel: ...
+
+
+class HeldOut(NamedTuple):
+    """Per subject of a panel."""
+
+    loglik: np.ndarray
+    """log p(its values), given those known before."""
+    n_values: np.ndarray
+    """How many of its values that is of."""
+    n_rows: np.ndarray
+    """In how many rows."""
+
+
+def held_out(fit: CanScore, panel: Panel, given: Panel | None = None) -> HeldOut:
+    """Log p(all values of each subject), less that of those in `given`, the same subjects' data.
+
+    At the fit's parameters, the effects integrated: p(all) / p(given) is the probability of the
+    rest with the effects, and the states, as `given` tells them.
+    """
+    loglik, (n_values, n_rows) = fit.loglik(panel).by_subject, _count(fit.model, panel)
+    if given is None:
+        return HeldOut(loglik, n_values, n_rows)
+    before = _count(fit.model, given)
+    return HeldOut(loglik - fit.loglik(given).by_subject, n_values - before[0], n_rows - before[1])
+
+
+def score(fit: CanScore, data: Any = None) -> float:
+    """Mean log predictive density of the observed rows of `data`; see `HMMFit.score`."""
+    panel = fit._panel(data)
+    if data is None:
+        return _per_row([held_out(fit, panel)])
+    known = positions(fit, panel)
+    new = (known < 0)[panel.row_subject]
+    parts = [held_out(fit, with_rows(panel, new))] if new.any() else []
+    if not new.all():
+        if fit.panel is None:
+            who = panel.subjects[known >= 0].tolist()[0]
+            raise DataError(
+                f"Subject {who!r} is one of the fit's, and its rows are scored given those of the "
+                "fit, which a file does not hold. Put them back, fit = fit.with_data(frame), or "
+                "rename the subjects to score them as new ones."
+            )
+        of_fit = np.isin(fit.panel.row_subject, known[known >= 0])
+        given = with_rows(fit.panel, of_fit)
+        parts.append(
+            held_out(fit, joined(given, with_rows(panel, ~new), fit.model.outcomes), given)
+        )
+    return _per_row(parts)
+
+
+def _per_row(parts: list[HeldOut]) -> float:
+    n_rows = sum(int(part.n_rows.sum()) for part in parts)
+    if not n_rows:
+        raise DataError("There is nothing to score: no row has an outcome that the model explains.")
+    return sum(float(part.loglik.sum()) for part in parts) / n_rows
+
+
+def _count(model: Any, panel: Panel) -> tuple[np.ndarray, np.ndarray]:
+    """(subjects,) observed outcome values that the model explains, and rows with any."""
+    seen = ~np.isnan(model.read(panel).Y)[:, model.outcome_columns]
+    counts = (seen.sum(axis=1), seen.any(axis=1))
+    values, rows = (np.bincount(panel.row_subject, n, panel.n_subjects) for n in counts)
+    return values.astype(np.int64), rows.astype(np.int64)

@@ -1,0 +1,93 @@
+"""What is known of the effects of a panel's subjects, as nodes with weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from avem.effects.draws import roots
+from avem.errors import ModelError
+from avem.fits.common import marginal_of_new, positions
+from avem.inference.after.marginal import PosteriorNodes, posterior_nodes
+from avem.inference.methods.adaptive.method import MOST_BY_QUADRATURE
+from avem.models.hmm import Encoded
+from avem.models.hmm_params import effects_cov_in, effects_in, effects_out
+from avem.numerics.nodes import gauss_hermite, normal_rule
+
+if TYPE_CHECKING:
+    from avem.fits.hmm_fit import HMMFit
+
+EFFECTS = ("integrated", "fitted")
+_PER_EFFECT = {1: 15, 2: 7, 3: 5}
+"""Nodes that stand for a Gaussian posterior."""
+
+
+def check_effects(effects: str, choices: tuple[str, ...] = EFFECTS) -> None:
+    """Raise unless it is one of the choices."""
+    if effects not in choices:
+        words = ", ".join(map(repr, choices))
+        raise ModelError(f"effects is {effects!r}; choose one of {words}.")
+
+
+def nodes_for(fit: HMMFit, data: Encoded, effects: str = "integrated") -> PosteriorNodes:
+    """The posterior of the effects of the data's subjects, on the scale of the fit.
+
+    ``"integrated"``: of the fit's subjects, given the rows of the fit (from the Gaussian that the
+    fit keeps, where it has lost its rows); of others, given these rows. ``"fitted"``: one node,
+    where `decode` has each subject.
+    """
+    check_effects(effects)
+    n = data.panel.n_subjects
+    if not fit.model.n_effects or effects == "fitted":
+        return PosteriorNodes(fit._effects_for(data)[None], np.ones((1, n)))
+    known = positions(fit, data.panel)
+    if data.panel is fit.panel:
+        return fit._nodes
+    found = None
+    if (known >= 0).any():
+        of_fit = _gaussian(fit) if fit.panel is None else fit._nodes
+        found = PosteriorNodes(of_fit.at[..., known], of_fit.share[:, known])
+    if (known < 0).any():
+        new = _from_these_rows(fit, data)
+        found = new if found is None else _combined(found, new, known)
+    assert found is not None
+    return found
+
+
+def node_moments(nodes: PosteriorNodes) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (d, subjects) and covariance (d, d, subjects) of the effects."""
+    mean = np.einsum("jn,jdn->dn", nodes.share, nodes.at)
+    away = nodes.at - mean
+    return mean, np.einsum("jn,jdn,jen->den", nodes.share, away, away)
+
+
+def in_user_units(fit: HMMFit, nodes: PosteriorNodes) -> np.ndarray:
+    """(subjects, nodes, d) the nodes in the user's units."""
+    d, n = nodes.at.shape[1:]
+    no_cov = np.zeros((d, d, n))
+    return np.stack([effects_out(fit.model, at, no_cov)[0] for at in nodes.at], axis=1)
+
+
+def _from_these_rows(fit: HMMFit, data: Encoded) -> PosteriorNodes:
+    return posterior_nodes(marginal_of_new(fit, data), data.layout)
+
+
+def _gaussian(fit: HMMFit) -> PosteriorNodes:
+    d = fit.model.n_effects
+    small = d <= MOST_BY_QUADRATURE
+    points, weights = gauss_hermite(d, _PER_EFFECT[d]) if small else normal_rule(d)
+    mean = effects_in(fit.model, fit.effects_mean)
+    root = roots(effects_cov_in(fit.model, fit.effects_cov))
+    at = mean + np.einsum("den,je->jdn", root, points)
+    return PosteriorNodes(at, np.repeat(weights[:, None], mean.shape[1], axis=1))
+
+
+def _combined(known: PosteriorNodes, new: PosteriorNodes, places: np.ndarray) -> PosteriorNodes:
+    most = max(len(known.share), len(new.share))
+
+    def padded(values: np.ndarray) -> np.ndarray:
+        return np.concatenate([values, np.repeat(values[:1] * 0, most - len(values), axis=0)])
+
+    pairs = zip(map(padded, known), map(padded, new), strict=True)
+    return PosteriorNodes(*(np.where(places < 0, other, own) for own, other in pairs))

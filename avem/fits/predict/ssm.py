@@ -1,0 +1,181 @@
+"""Tables of a fitted state-space model's states, and of predictions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from avem.components.param_info import check_level
+from avem.data.ahead import look_ahead
+from avem.errors import ModelError
+from avem.fits.common import positions
+from avem.inference.after.ssm_states import Moments, moments, noise_of
+from avem.models.ssm import SSMEncoded
+from avem.models.ssm_params import ssm_effects_in
+
+if TYPE_CHECKING:
+    from avem.fits.ssm_fit import SSMFit
+
+EFFECTS = ("fitted", "integrated")
+
+
+def states(
+    fit: SSMFit,
+    data: Any = None,
+    kind: str = "smoothed",
+    level: float = 0.95,
+    effects: str = "fitted",
+) -> Any:
+    """Rows x (mean, sd, lower, upper of each state), in the data's own row order and index.
+
+    Parameters
+    ----------
+    data
+        By default the rows of the fit. Subjects of the fit keep their fitted effects, others get
+        theirs from these rows.
+    kind
+        ``"smoothed"``: given all outcomes of the sequence. ``"filtered"``: given those up to the
+        row, as one knows the states at that time. ``"predicted"``: given those before it.
+    effects
+        ``"fitted"``: every subject at the mean of its effects. ``"integrated"``: with what is not
+        known of them, as the fit's method has it.
+    """
+    check_level(level)
+    _one_of("kind", kind, ("smoothed", "filtered", "predicted"))
+    encoded = fit._encode(data)
+    found = _moments(fit, encoded, kind, effects)
+    names = [f"state_{k}" for k in range(fit.model.n_latent)]
+    return encoded.panel.frame_like(
+        _with_intervals(names, found.state, _variances(found.state_cov), level)
+    )
+
+
+def predictions(fit: SSMFit, data: Any = None, level: float = 0.95, effects: str = "fitted") -> Any:
+    """Rows x (mean, sd, lower, upper of each outcome), given the rows before in its sequence.
+
+    NaN where a covariate is missing. The interval is that of a new measurement. The subjects'
+    effects are those of `states`, found from all their rows.
+    """
+    check_level(level)
+    encoded = fit._encode(data)
+    found = _moments(fit, encoded, "predicted", effects)
+    unknown = fit.model.designs.parts[0].unknown(encoded.panel)
+    mean = np.where(unknown[:, None], np.nan, found.level)
+    variance = _variances(found.outcome_cov(noise_of(fit.model, fit.theta)))
+    return encoded.panel.frame_like(
+        _with_intervals(list(fit.model.outcomes), mean, variance + 0 * mean, level)
+    )
+
+
+def predict(
+    fit: SSMFit,
+    horizon: int = 10,
+    data: Any = None,
+    future: Any = None,
+    of: str = "outcomes",
+    level: float = 0.95,
+    effects: str = "integrated",
+) -> Any:
+    """Per sequence, step ahead and outcome: mean, sd and interval of a new measurement.
+
+    Parameters
+    ----------
+    horizon
+        Steps beyond the last row of every sequence.
+    data
+        What happened so far; by default the data of the fit.
+    future
+        The covariates of the steps ahead, where the model has any. A frame: subject, sequence,
+        time if there is one, and at least `horizon` rows per sequence. Or, the same ahead of all
+        sequences, a dict: ``{"dose": 0}``, or ``{"dose": [0, 1, 2]}`` step by step; what never
+        changes within a subject need not be in it.
+    of
+        ``"outcomes"``, or ``"states"`` for the states themselves.
+    effects
+        ``"integrated"``: averaged over what is not known of them (law of total variance), as the
+        fit's method has it. ``"fitted"``: every subject at the mean of its effects.
+    """
+    check_level(level)
+    _one_of("of", of, ("outcomes", "states"))
+    model, encoded = fit.model, fit._encode(data)
+    outcomes = model.outcomes
+    parts, names = model.designs.parts[:2], set(outcomes)
+    now = [name for part in parts for name in part.reads_now(names)]
+    if now:
+        raise ModelError(f"A formula reads {now[0]}, which is not known at the steps ahead.")
+    if horizon != 1 and any(part.lags(names) for part in parts):
+        raise ModelError(
+            f"{model.spec.text!r} has lag() of an outcome among its covariates, which is not known "
+            "beyond the first step ahead. Predict with horizon=1."
+        )
+    read = dict.fromkeys(name for part in parts for name in part.covariates)
+    covariates = [name for name in read if name not in names]
+    ahead = look_ahead(encoded.panel, horizon, outcomes, covariates, future)
+    found = _moments(fit, model.encode(ahead.panel), "predicted", effects, like=encoded)
+    if of == "states":
+        names = [f"state_{k}" for k in range(model.n_latent)]
+        mean, variance = found.state, _variances(found.state_cov)
+    else:
+        names = list(outcomes)
+        mean, variance = found.level, _variances(found.outcome_cov(noise_of(model, fit.theta)))
+        unknown = parts[0].unknown(ahead.panel)  # a lag that looks back to nothing
+        mean = np.where(unknown[:, None], np.nan, mean)
+    centre, sd = mean[ahead.rows].ravel(), np.sqrt(variance[ahead.rows]).ravel()
+    sd = sd + 0 * centre
+    half = ndtri(0.5 + level / 2) * sd
+    table = ahead.keys.loc[ahead.keys.index.repeat(len(names))].reset_index(drop=True)
+    table[of[:-1]] = np.tile(np.array(names, dtype=object), len(ahead.rows))
+    table = table.assign(mean=centre, sd=sd, lower=centre - half, upper=centre + half)
+    return encoded.panel.source.table(table)
+
+
+# --- inside -------------------------------------------------------------------------------------
+
+
+def posterior_for(fit: SSMFit, data: SSMEncoded) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (d, subjects) and covariance of the effects: fitted where known, else inferred."""
+    units, known = fit.model.effect_units, positions(fit, data.panel)
+    mean = ssm_effects_in(fit.model, fit.effects_mean[known])
+    cov = np.moveaxis(fit.effects_cov[known], 0, -1) / np.outer(units, units)[:, :, None]
+    if (known < 0).any() and fit.model.n_effects:
+        new_mean, new_cov = fit._infer(data)
+        mean, cov = np.where(known < 0, new_mean, mean), np.where(known < 0, new_cov, cov)
+    return mean, cov
+
+
+def _moments(
+    fit: SSMFit, encoded: SSMEncoded, kind: str, effects: str, like: SSMEncoded | None = None
+) -> Moments:
+    """With the effects of `like`, the same subjects' data as far as they go."""
+    _one_of("effects", effects, EFFECTS)
+    source, cov = encoded if like is None else like, None
+    if effects == "fitted":
+        mean = fit._effects_for(source)
+    else:
+        mean, cov = posterior_for(fit, source)
+    return moments(fit.model, encoded, fit.theta, mean, kind, cov)
+
+
+def _variances(cov: np.ndarray) -> np.ndarray:
+    # Rounding may leave a variance of a state that is known exactly just below 0.
+    return np.maximum(np.diagonal(cov, axis1=1, axis2=2), 0.0)
+
+
+def _with_intervals(
+    names: list[str], mean: np.ndarray, variance: np.ndarray, level: float
+) -> dict[str, np.ndarray]:
+    sd, z = np.sqrt(variance), ndtri(0.5 + level / 2)
+    out = {}
+    for j, name in enumerate(names):
+        out[name], out[f"{name}_sd"] = mean[:, j], sd[:, j]
+        out[f"{name}_lower"] = mean[:, j] - z * sd[:, j]
+        out[f"{name}_upper"] = mean[:, j] + z * sd[:, j]
+    return out
+
+
+def _one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        words = ", ".join(map(repr, choices))
+        raise ModelError(f"{what} is {value!r}; choose one of {words}.")

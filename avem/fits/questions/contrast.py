@@ -1,0 +1,239 @@
+"""Differences: between groups of subjects, between subjects, and between states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
+
+from avem.components.param_info import check_level
+from avem.data.frames import column, examples
+from avem.errors import DataError, ModelError
+from avem.fits.common import HasSubjects
+from avem.fits.derived import with_intervals
+from avem.fits.plots.timeline import choose_subjects
+from avem.fits.tables import parameter_rows
+from avem.models.hmm_params import CHAIN_PARAMS
+
+_MOST = 50
+"""Groups, or subjects, up to which all pairs are made."""
+
+
+class HasEffects(HasSubjects, Protocol):
+    """A fit of any kind, as far as it is about the effects of its subjects."""
+
+    @property
+    def model(self) -> Any: ...
+
+    def _panel(self, data: Any) -> Any: ...
+
+    def _posterior(self, posterior: str) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+def effect_contrast(
+    fit: HasEffects, groups: Any, subjects: Any, level: float, posterior: str
+) -> pd.DataFrame:
+    """The tables of `fit.contrast` about groups and subjects; one of the two is given."""
+    check_level(level)
+    if not fit.model.n_effects:
+        raise ModelError("No effects to compare: the subjects of this model are all alike.")
+    mean, cov = fit._posterior(posterior)
+    var = np.diagonal(cov, axis1=1, axis2=2)
+    if subjects is not None:
+        return _of_subjects(fit, subjects, mean, var, level)
+    return _of_groups(fit, groups, mean, var, level)
+
+
+# --- subjects -----------------------------------------------------------------------------------
+
+
+def _of_subjects(fit: HasEffects, chosen: Any, mean, var, level: float) -> pd.DataFrame:
+    panel = fit._panel(None) if fit.panel is not None else None
+    places = _places(fit, chosen) if panel is None else choose_subjects(panel, chosen, 0)
+    if len(set(places.tolist())) < max(2, len(places)):
+        raise DataError(f"subjects is {chosen!r}; two or more different subjects are wanted.")
+    _check_number(len(places), "subjects")
+    pairs = list(combinations(places.tolist(), 2))
+    one, other = (np.array(side) for side in zip(*pairs, strict=True))
+    labels = fit.subjects
+    keys = {str(fit.columns["subject"]): labels[one], "other": labels[other]}
+    return _table(fit, keys, mean[one] - mean[other], var[one] + var[other], level)
+
+
+def _places(fit: HasEffects, chosen: Any) -> np.ndarray:
+    """Places of subjects in a fit without its data."""
+    places = pd.Index(fit.subjects).get_indexer(pd.Index(list(chosen)))
+    if (places < 0).any():
+        known = examples(fit.subjects.tolist())
+        raise DataError(f"subjects is {chosen!r}; the subjects are {known}.")
+    return places
+
+
+# --- groups -------------------------------------------------------------------------------------
+
+
+def _of_groups(fit: HasEffects, groups: Any, mean, var, level: float) -> pd.DataFrame:
+    name, labels = _groups(fit, groups)
+    codes, found = pd.factorize(labels, sort=True)
+    if len(found) < 2:
+        raise DataError(f"The groups are {examples(list(found))}; at least two are wanted.")
+    _check_number(len(found), "groups")
+    members = [np.flatnonzero(codes == g) for g in range(len(found))]
+    pairs = list(combinations(range(len(found)), 2))
+    rows = [_compare(mean, var, members[a], members[b], level) for a, b in pairs]
+    done = list(zip(rows, pairs, strict=True))
+    d, (one, other) = fit.model.n_effects, (np.array(side) for side in zip(*pairs, strict=True))
+    n = np.array([len(own) for own in members])
+    return pd.DataFrame(
+        {
+            name: np.repeat(np.asarray(found)[one], d),
+            "other": np.repeat(np.asarray(found)[other], d),
+            "effect": np.tile(np.array(fit.model.effect_names, dtype=object), len(pairs)),
+            **{key: np.concatenate([row[key] for row in rows]) for key in rows[0]},
+            "n": np.repeat(n[one], d),
+            "n_other": np.repeat(n[other], d),
+            "note": np.concatenate([_why_not(row["se"], n[list(p)]) for row, p in done]),
+        }
+    )
+
+
+def _compare(mean, var, one: np.ndarray, other: np.ndarray, level: float) -> dict[str, np.ndarray]:
+    """(effects,) of each number: Welch's t, and beside it the posterior of these very subjects.
+
+    Subjects are a sample. Posterior means are shrunk, but so is their spread: the test holds.
+    """
+    sizes = np.array([[len(one)], [len(other)]])
+    difference = mean[one].mean(0) - mean[other].mean(0)
+    known = np.sqrt(var[one].sum(0) / len(one) ** 2 + var[other].sum(0) / len(other) ** 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        away = [(mean[own] - mean[own].mean(0)) ** 2 for own in (one, other)]
+        parts = np.stack([square.sum(0) for square in away]) / (sizes - 1) / sizes
+        se = np.sqrt(parts.sum(0))
+        se = np.where(se > 0, se, np.nan)  # all alike, or one alone: there is no spread
+        freedom = parts.sum(0) ** 2 / (parts**2 / (sizes - 1)).sum(0)
+        p = 2 * stdtr(freedom, -np.abs(difference) / se)
+    half = stdtrit(freedom, 0.5 + level / 2) * se
+    found = {"difference": difference, "se": se}
+    return found | {"lower": difference - half, "upper": difference + half, "p": p, "sd": known}
+
+
+def _why_not(se: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """(effects,) why there is no standard error, or nothing."""
+    alone = "one subject has no spread: no test, see sd"
+    why = alone if sizes.min() < 2 else "no spread between the subjects of either group: no test"
+    return np.where(np.isnan(se), why, "").astype(object)
+
+
+def _groups(fit: HasEffects, groups: Any) -> tuple[str, pd.Series]:
+    """What the groups are called, and every subject's group."""
+    if isinstance(groups, Mapping | pd.Series):
+        given = dict(groups.items())
+        absent = [label for label in fit.subjects.tolist() if label not in given]
+        if absent:
+            raise DataError(f"groups names no group for the subjects {examples(absent)}.")
+        name = str(getattr(groups, "name", None) or "group")
+        labels = pd.Series([given[label] for label in fit.subjects.tolist()])
+    elif isinstance(groups, str):
+        panel = fit._panel(None)
+        name, values = groups, column(panel.table, groups, "the group of each subject")
+        by_subject = values.groupby(panel.row_subject)
+        several = by_subject.nunique(dropna=False).to_numpy() > 1
+        if several.any():
+            who = examples(panel.subjects[several].tolist())
+            raise DataError(
+                f"The column {groups!r} changes within subjects: {who}. A group is the same in all "
+                "rows of a subject; for what changes, put it into the formula."
+            )
+        labels = by_subject.first().reset_index(drop=True)
+    else:
+        raise ModelError(
+            f"groups is a {type(groups).__name__}; the name of a column is wanted that is the same "
+            "in all rows of a subject, or a dict from subjects to groups."
+        )
+    if labels.isna().any():
+        who = examples(fit.subjects[labels.isna().to_numpy()].tolist())
+        raise DataError(f"The group of the subjects {who} is missing.")
+    return name, labels
+
+
+# --- states -------------------------------------------------------------------------------------
+
+
+def state_contrast(fit: Any, states: Any, level: float, kind: str) -> pd.DataFrame:
+    """The table of `fit.contrast(states=...)`: parameters of one state less those of another."""
+    check_level(level)
+    model, pairs = fit.model, _pairs(states, fit.model.n_states)
+    table = fit.table()
+    table = table[~table["parameter"].isin(CHAIN_PARAMS) & table["state"].notna()]
+    place = table.index.to_numpy()
+    keys = ["parameter", "outcome", "term", "other"]
+    by_state = {k: table[table["state"] == k].reset_index(drop=True) for k in range(model.n_states)}
+    parts, one, other = [], [], []
+    for a, b in pairs:
+        parts.append(by_state[a][keys].assign(state=a, minus=b))
+        one.append(place[(table["state"] == a).to_numpy(bool)])
+        other.append(place[(table["state"] == b).to_numpy(bool)])
+    rows_one, rows_other = np.concatenate(one), np.concatenate(other)
+
+    def differences(params: dict[str, np.ndarray]) -> np.ndarray:
+        values = np.array([value for *_, value in parameter_rows(model, params)])
+        return values[rows_one] - values[rows_other]
+
+    found: Any = pd.concat(parts, ignore_index=True)[["state", "minus", *keys]]
+    found = found.dropna(axis=1, how="all")
+    found = with_intervals(fit, found, differences, "", level, kind)
+    held = found["parameter"].isin(fit.info.fixed) & found["se"].isna()
+    found["note"] = found["note"].mask(held, "held")
+    return found.rename(columns={"estimate": "difference"})
+
+
+def _pairs(states: Any, n_states: int) -> list[tuple[int, int]]:
+    if n_states < 2:
+        raise ModelError("There is one state, and nothing to compare it with.")
+    if states is True:
+        return [(b, a) for a, b in combinations(range(n_states), 2)]
+    good = (
+        isinstance(states, Sequence)
+        and len(states) == 2
+        and all(isinstance(k, int | np.integer) and 0 <= k < n_states for k in states)
+        and states[0] != states[1]
+    )
+    if not good:
+        raise ModelError(
+            f"states is {states!r}; two of 0 to {n_states - 1} are wanted, (1, 0) for state 1 "
+            "minus state 0, or True for all pairs."
+        )
+    return [(int(states[0]), int(states[1]))]
+
+
+# --- inside -------------------------------------------------------------------------------------
+
+
+def _table(fit: HasEffects, keys: dict, difference, var, level: float) -> pd.DataFrame:
+    """Differences (pairs, effects) with their posterior: intervals, and how sure their sign is."""
+    n, d = difference.shape
+    centre, sd = difference.ravel(), np.sqrt(var).ravel()
+    half = ndtri(0.5 + level / 2) * sd
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Without a difference there is no sign: as likely this one as the other.
+        sure = np.where(centre == 0, 0.5, ndtr(np.abs(centre) / sd))
+    return pd.DataFrame(
+        {
+            **{name: np.repeat(values, d) for name, values in keys.items()},
+            "effect": np.tile(np.array(fit.model.effect_names, dtype=object), n),
+            "difference": centre,
+            "sd": sd,
+            "lower": centre - half,
+            "upper": centre + half,
+            "probability": sure,
+        }
+    )
+
+
+def _check_number(n: int, what: str) -> None:
+    if n > _MOST:
+        raise DataError(f"There are {n} {what}; at most {_MOST} are compared pair by pair.")

@@ -1,0 +1,199 @@
+"""What a covariate does: to the transitions, to the long-run shares, and to the outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from avem.components.param_info import Params, check_count
+from avem.data.frames import column, numbers
+from avem.errors import ModelError
+from avem.families import Custom
+from avem.fits.derived import check_band, with_intervals
+from avem.fits.predict.at import describe_means, means_at, moves_at, stationary_shares
+from avem.models.hmm_params import params_in
+
+if TYPE_CHECKING:
+    from avem.fits.hmm_fit import HMMFit
+
+_CHAIN = ("transitions", "stationary")
+_FEW = 12
+"""Different values of a number up to which they are the grid."""
+
+
+class Target(NamedTuple):
+    """Something that a covariate acts on."""
+
+    keys: pd.DataFrame
+    """What each number of one grid point is."""
+    values: Callable[[Params, np.ndarray], np.ndarray]
+    """(grid points, numbers) at design columns (grid points, columns)."""
+    scales: np.ndarray
+    """(numbers,) "log", "logit" or "": where intervals are made."""
+
+
+def covariate_table(
+    fit: HMMFit,
+    name: str,
+    on: str | None,
+    grid: Sequence[Any] | None,
+    at: Mapping[str, Any] | None,
+    points: int,
+    level: float | None,
+    kind: str,
+) -> pd.DataFrame:
+    """The table of `fit.covariate`."""
+    check_band(level, kind)
+    on = choose_target(fit, name, on)
+    target = _chain_target(fit, on) if on in _CHAIN else _outcome_target(fit, name, on)
+    values = _grid(fit, name, grid, points)
+    held = _checked(fit, at, name)
+    a = np.stack([columns_at(fit, {**held, name: value}) for value in values])
+    n, each = len(values), len(target.keys)
+    table = target.keys.loc[np.tile(np.arange(each), n)].reset_index(drop=True)
+    table.insert(0, name, pd.Series(values).repeat(each).to_numpy())
+    return with_intervals(
+        fit,
+        table,
+        lambda params: target.values(params, a).ravel(),
+        np.tile(target.scales, n),
+        level,
+        kind,
+    )
+
+
+# --- what it acts on ----------------------------------------------------------------------------
+
+
+def covariates_of(fit: HMMFit) -> dict[str, tuple[str, ...]]:
+    """The columns that the formulas of the transitions and of each outcome read."""
+    model = fit.model
+    parts = model.designs.parts
+    moves = model.structure.moves
+    out = {"transitions": parts[moves[0].part].covariates if moves else ()}
+    for piece in model.structure.pieces:
+        used = [parts[line.part].covariates for line in piece.lines if line.part >= 0]
+        own = tuple(dict.fromkeys(covariate for names in used for covariate in names))
+        out |= dict.fromkeys(piece.outcomes, own)
+    return out
+
+
+def choose_target(fit: HMMFit, name: str, on: str | None) -> str:
+    """What to look at, or an error that says what there is."""
+    read, outcomes = covariates_of(fit), list(fit.model.outcomes)
+    known = list(dict.fromkeys(covariate for names in read.values() for covariate in names))
+    if name not in known:
+        what = f"choose one of {', '.join(map(repr, known))}" if known else "they have none"
+        raise ModelError(
+            f"The formulas of outcomes and transitions have no covariate {name!r}; {what}."
+        )
+    if on is None:
+        return "transitions" if name in read["transitions"] else "outcomes"
+    choices = [*_CHAIN, "outcomes", *outcomes]
+    if on not in choices:
+        raise ModelError(f"on is {on!r}; choose one of {', '.join(map(repr, choices))}.")
+    wanted = ["transitions"] if on in _CHAIN else outcomes if on == "outcomes" else [on]
+    if not any(name in read[key] for key in wanted):
+        acts = [key for key, names in read.items() if name in names]
+        raise ModelError(
+            f"{name!r} does not act on {'the transitions' if on in _CHAIN else on}: it is not in "
+            f"the formula. It acts on {', '.join(acts)}."
+        )
+    return on
+
+
+def _chain_target(fit: HMMFit, on: str) -> Target:
+    model, k = fit.model, fit.model.n_states
+    if on == "stationary":
+        keys = pd.DataFrame({"state": np.arange(k)})
+        return Target(
+            keys,
+            lambda params, a: stationary_shares(moves_at(model, params, a)),
+            np.full(k, "logit"),
+        )
+    keys = pd.DataFrame({"state": np.repeat(np.arange(k), k), "to_state": np.tile(np.arange(k), k)})
+    return Target(
+        keys,
+        lambda params, a: moves_at(model, params, a).reshape(len(a), -1),
+        np.full(k * k, "logit"),
+    )
+
+
+def _outcome_target(fit: HMMFit, name: str, on: str) -> Target:
+    model, read = fit.model.in_user_units(), covariates_of(fit)
+    wanted = [
+        piece
+        for piece in model.structure.pieces
+        if (on == "outcomes" or on in piece.outcomes) and name in read[piece.outcomes[0]]
+    ]
+    pieces = [piece for piece in wanted if not isinstance(piece.family, Custom)]
+    if not pieces:
+        raise ModelError(f"{wanted[0].outcomes[0]!r} has a custom family, which has no mean.")
+    kinds = [mean for piece in pieces for mean in describe_means(piece)]
+    shown = [i for i, mean in enumerate(kinds) if on in ("outcomes", mean.outcome)]
+    states = np.arange(model.n_states)
+
+    def values(params: Params, a: np.ndarray) -> np.ndarray:
+        theta = params_in(model, params)
+        rows, state = np.repeat(a, len(states), axis=0), np.tile(states, len(a))
+        none = np.zeros((len(rows), model.n_effects))
+        means = [means_at(piece, theta, rows, state, none) for piece in pieces]
+        found = np.concatenate(means, axis=1)[:, shown]
+        return found.reshape(len(a), -1)
+
+    labels = [kinds[i].label for i in shown]
+    keys = {"outcome": labels * len(states), "state": np.repeat(states, len(shown))}
+    scales = np.array([kinds[i].scale for i in shown] * len(states), dtype=object)
+    return Target(pd.DataFrame(keys), values, scales)
+
+
+# --- where it is looked at ----------------------------------------------------------------------
+
+
+def _grid(fit: HMMFit, name: str, given: Sequence[Any] | None, points: int) -> list[Any]:
+    """The values of the covariate: those given, its levels, or its range in even steps."""
+    if given is not None:
+        values = list(np.asarray(given).tolist() if not isinstance(given, list) else given)
+        if not values or any(pd.isna(value) for value in values):
+            raise ModelError(f"grid is {given!r}; values of {name!r} are wanted, none missing.")
+        return values
+    check_count("points", points)
+    for part in fit.model.designs.parts:
+        levels = part.levels_of(name)
+        if levels is not None:
+            return levels
+    values = numbers(column(fit._panel(None).table, name, "a covariate"))
+    assert values is not None  # without levels it is a number
+    different = np.unique(values[np.isfinite(values)])
+    if len(different) <= _FEW:
+        return different.tolist()
+    return np.linspace(different[0], different[-1], points).tolist()
+
+
+def _checked(fit: HMMFit, at: Mapping[str, Any] | None, varied: str) -> dict[str, Any]:
+    """Where the other covariates are held."""
+    known = {name for names in covariates_of(fit).values() for name in names} - {varied}
+    for name, value in (at or {}).items():
+        if name not in known:
+            what = f"the others are {', '.join(map(repr, sorted(known)))}" if known else "no others"
+            raise ModelError(f"at has {name!r}; beside {varied!r} there are {what}.")
+        if not np.isscalar(value) or value != value:
+            raise ModelError(f"at has {name!r}: {value!r}; one value is wanted.")
+    return dict(at or {})
+
+
+def columns_at(fit: HMMFit, values: Mapping[str, Any]) -> np.ndarray:
+    """(design columns,) averages over the rows with an outcome, some covariates being as given."""
+    panel, designs = fit._panel(None), fit.model.designs
+    seen = ~np.isnan(fit._own_data.y).all(axis=1)
+    moved = replace(panel, table=panel.table.assign(**values))
+    for part in designs.parts:
+        if (part.unknown(moved) & ~part.unknown(panel) & seen).any():
+            given = ", ".join(f"{name} = {value!r}" for name, value in values.items())
+            raise ModelError(f"{part.formula.text!r} has no value at {given}; choose others.")
+    nowhere = [np.zeros(panel.n_rows, bool)] * len(designs.parts)
+    return designs.apply(moved, nowhere, [False] * len(designs.parts)).A[seen].mean(0)

@@ -1,0 +1,111 @@
+"""Does anchoring hold for this fit? In numbers, per subject and effect, and in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from avem.fits.common import HasSubjects
+from avem.inference.after.diagnose import fails_above
+from avem.inference.after.marginal import Anchoring
+
+HARD_TO_TELL = "The states are hard to tell apart"
+HARD_TO_SEE = "The states are seen only through noise"
+
+
+class _Fit(HasSubjects, Protocol):
+    @property
+    def model(self) -> Any: ...
+
+    @property
+    def subject_jacobian(self) -> np.ndarray: ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagnosis:
+    """What one anchor per subject loses.
+
+    Attributes
+    ----------
+    subjects
+        Per subject: log likelihood, bound, and the two parts of their difference. The anchoring
+        gap is lost by running the local pass at one value of the effect; the Gaussian gap by
+        taking the effect's posterior to be Gaussian. Neither is negative but for numerical error.
+    effects
+        Per effect: the share of information lost by not seeing the states, which q_i ignores; and
+        of the effect's posterior variance, what lies between modes (the states have other names
+        there), which counts as lost, too.
+    advice
+        What follows, in a sentence or two.
+    """
+
+    subjects: pd.DataFrame
+    effects: pd.DataFrame
+    advice: str
+
+    def __repr__(self) -> str:
+        total = self.subjects[["loglik", "bound", "anchoring_gap", "gaussian_gap"]].sum()
+        lines = [
+            f"log likelihood {total['loglik']:.3f} = bound {total['bound']:.3f} + anchoring gap "
+            f"{total['anchoring_gap']:.3f} + Gaussian gap {total['gaussian_gap']:.3f}"
+        ]
+        lines += [
+            f"{effect}: {lost:.0%} of the information lost, sd between subjects {sd:.3g}"
+            for effect, lost, sd in self.effects[["effect", "lost", "sd"]].itertuples(index=False)
+        ]
+        return "\n".join([*lines, self.advice])
+
+
+def diagnose(fit: _Fit, found: Anchoring, sd: np.ndarray, why: str) -> Diagnosis:
+    """The tables and the advice; ``sd`` (d,) of the effects, ``why`` anchoring may fail."""
+    names = fit.model.effect_names
+    offset = fit.subject_jacobian
+    table = pd.DataFrame(
+        {
+            str(fit.columns["subject"]): fit.subjects,
+            "loglik": found.loglik + offset,
+            "bound": found.bound + offset,
+            "anchoring_gap": found.structured - found.bound,
+            "gaussian_gap": found.loglik - found.structured,
+            "effective_nodes": found.quality,
+        }
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        of_subject = 1.0 - found.observed / found.complete
+    for name, lost in zip(names, of_subject, strict=True):
+        table[f"lost: {name}"] = lost
+    complete, observed = found.complete.sum(1), found.observed.sum(1)
+    lost = 1.0 - found.within * observed / np.maximum(complete, 1e-300)
+    effects = pd.DataFrame(
+        {
+            "effect": names,
+            "information_complete": complete,
+            "information_observed": observed,
+            "between_modes": 1.0 - found.within,
+            "lost": lost,
+            "sd": sd,
+        }
+    )
+    return Diagnosis(table, effects, advice(names, lost, fit.info.refined, why))
+
+
+def advice(names: list[str], lost: np.ndarray, refined: bool, why: str) -> str:
+    """What the shares of information lost mean for the fit."""
+    if not len(names):
+        return "The model has no effects: nothing is anchored, and the likelihood is exact."
+    limit, pairs = fails_above(len(names)), zip(names, lost, strict=True)
+    bad = [f"{name} ({share:.0%})" for name, share in pairs if share > limit]
+    if not bad:
+        return f"Anchoring holds: at most {max(lost.max(), 0.0):.0%} of the information is lost."
+    words = (
+        f"{why}: much of the information on {', '.join(bad)} is lost, which anchoring does not see."
+    )
+    if refined:
+        return words + " This fit is refined, so its estimates do not suffer from it."
+    return words + (
+        " Variances between subjects are likely too small and their effects too certain: use "
+        "refine='adaptive'."
+    )

@@ -1,0 +1,130 @@
+"""Pseudo-residuals of a fitted HMM: where each value stands in its predictive distribution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+
+from avem.components.param_info import check_seed
+from avem.effects.draws import draw_effects
+from avem.errors import ModelError
+from avem.fits.predict.at import places, user_theta
+from avem.fits.predict.mixture import mixtures, refuse_custom
+from avem.fits.predict.posterior import check_effects, in_user_units, node_moments, nodes_for
+from avem.fits.questions.whiteness import check_lags, whiteness_table
+from avem.inference.after.hmm_states import states_given
+from avem.models.hmm import Encoded
+from avem.models.memory import refuse_memory
+
+if TYPE_CHECKING:
+    from avem.fits.hmm_fit import HMMFit
+
+KINDS = {"forecast": "before", "ordinary": "others"}
+DISCRETE = ("randomised", "mid")
+EFFECTS = ("fitted", "drawn")
+_SMALLEST = 1e-300
+
+
+def residuals(
+    fit: HMMFit,
+    data: Any = None,
+    kind: str = "forecast",
+    discrete: str = "randomised",
+    effects: str = "fitted",
+    seed: int = 0,
+) -> Any:
+    """Rows x outcomes: normal pseudo-residuals, NaN where missing, in the data's own row order.
+
+    Each is the quantile of a standard normal that the value is of its predictive distribution, the
+    mixture over the states: 0 in its middle, beyond 2 or -2 where it surprises.
+
+    Parameters
+    ----------
+    data
+        By default the rows of the fit. Subjects of the fit keep their fitted effects, others get
+        theirs from these rows.
+    kind
+        ``"forecast"``: given the rows before it in its sequence. If the model holds, these are
+        independent over time. ``"ordinary"``: given all other rows of the sequence, before and
+        after. They show single outliers more clearly, but are correlated over time even if the
+        model holds. The other outcomes of the same row are left out of both.
+    discrete
+        Where single values have a probability (counts, choices, labels, exact zeros), a value is a
+        stretch of its distribution, not a point. ``"randomised"``: a random point of it, by `seed`,
+        which makes the residuals normal if the model holds. ``"mid"``: its middle, which does not
+        depend on chance, but is not normal. Labels count in the order of their levels.
+    effects
+        ``"fitted"``: every subject at the mean of its effects, which were fitted to these very
+        rows, so the residuals are a little too small and too well-behaved. ``"drawn"``: at one
+        draw from what is known of them, the states integrated out, by `seed`. Such residuals are
+        standard normal if the model holds: a draw from the posterior and the data are together
+        distributed as the true effects and the data are.
+    """
+    encoded = fit._encode(data)
+    values = residual_values(fit, encoded, kind, discrete, effects, seed)
+    return encoded.panel.frame_like(dict(zip(fit.model.outcomes, values.T, strict=True)))
+
+
+def residual_values(
+    fit: HMMFit, encoded: Encoded, kind: str, discrete: str, effects: str, seed: int
+) -> np.ndarray:
+    """(rows, outcomes) the same as numbers."""
+    for what, value, choices in (("kind", kind, tuple(KINDS)), ("discrete", discrete, DISCRETE)):
+        if value not in choices:
+            words = ", ".join(map(repr, choices))
+            raise ModelError(f"{what} is {value!r}; choose one of {words}.")
+    check_effects(effects, EFFECTS)
+    check_seed(seed)
+    model, panel = fit.model, encoded.panel
+    refuse_custom(model, "Residuals")
+    if kind == "ordinary":
+        refuse_memory(model.spec, "kind='ordinary' takes rows given those after them", "forecast")
+    rng = np.random.default_rng(seed)
+    nodes = nodes_for(fit, encoded, "fitted" if effects == "fitted" else "integrated")
+    if effects == "drawn" and model.n_effects:
+        at = draw_effects(*node_moments(nodes), rng)
+        nodes = nodes._replace(at=at[None], share=np.ones((1, panel.n_subjects)))
+    chance = states_given(model, encoded, fit.theta, nodes.at, KINDS[kind])
+    Y, A = encoded.in_user_units(model.scaling)
+    own = in_user_units(fit, nodes)[panel.row_subject]
+    uniform = np.empty((panel.n_rows, len(model.outcomes)))
+    uniform[panel.order] = rng.random(uniform.shape)  # by sequence and time, not by row
+    out = np.full(uniform.shape, np.nan)
+    columns = [place.column for place in places(model)]
+    seen = np.flatnonzero((~np.isnan(Y[:, columns])).any(axis=1))
+    for rows, j, place, mixture in mixtures(model, user_theta(fit), seen, A, Y, own, chance):
+        y = Y[rows, place.column]
+        there = ~np.isnan(y)
+        y = np.where(there, y, mixture.family.harmless)
+        low, high = mixture.below(y), mixture.cdf(y)
+        share = uniform[rows, j] if discrete == "randomised" else 0.5
+        passed = np.clip(low + share * (high - low), _SMALLEST, 1.0 - np.finfo(float).epsneg)
+        out[rows, j] = np.where(there, ndtri(passed), np.nan)
+    return out
+
+
+def whiteness(
+    fit: HMMFit, lags: int = 5, data: Any = None, effects: str = "drawn", seed: int = 0
+) -> pd.DataFrame:
+    """Per outcome, two tests on the forecast residuals, pooled over all sequences.
+
+    If the model holds, `residuals(effects="drawn")` are independent standard normal numbers.
+    Tested are:
+
+    - ``p_white``: no autocorrelation at lags 1 to `lags` (``lag_1``, ...), by the Ljung-Box
+      statistic pooled over sequences, chi-squared with `lags` degrees of freedom. Fails where
+      states or effects are missing, or outcomes depend on earlier ones within a state.
+    - ``p_normal``: skewness and excess kurtosis of a normal, by Jarque and Bera. Fails for the
+      wrong family, and for outliers.
+
+    Also ``mean`` and ``sd``, which should be 0 and 1. The parameters were fitted to the same data,
+    so p-values are a little large. In a large panel the smallest misfit is significant: look at the
+    size of the autocorrelations.
+    """
+    encoded = fit._encode(data)
+    check_lags(encoded.panel, lags)
+    each = residual_values(fit, encoded, "forecast", "randomised", effects, seed)
+    return whiteness_table(encoded.panel, list(fit.model.outcomes), each, lags)

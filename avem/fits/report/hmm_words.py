@@ -1,0 +1,209 @@
+"""A model in words and in code, for readers of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from avem.components.outcome import Outcome
+from avem.components.structure import Line, Piece
+from avem.data.formula import Formula
+from avem.families import Custom, Gaussian, Normal
+from avem.fits.predict.at import levels_of
+from avem.fits.report.html import code, count, words
+from avem.fits.sections import describe_family
+from avem.models.hmm import HMMModel, Specification
+from avem.models.hmm_params import by_spec
+
+if TYPE_CHECKING:
+    from avem.fits.hmm_fit import HMMFit
+
+_SPREADS = {
+    "spherical": "one variance for all outcomes",
+    "diagonal": "a variance for each outcome",
+    "full": "outcomes that are correlated within the state",
+}
+_STRUCTURES = {
+    "full": "with their own variances and, within a group term, correlations",
+    "block": "with their own variances and, within a formula, correlations",
+    "diagonal": "each with its own variance, not correlated",
+    "isotropic": "all with the same variance, not correlated",
+}
+
+LIKELIHOOD_WORDS = """<p><strong>The log likelihood</strong> measures how well the parameters
+explain the data, whatever the states and effects were; it is comparable only between fits to the
+same values.</p>"""
+BOUND_WORDS = """<p><strong>The bound</strong> measures how well the parameters explain the data;
+each iteration is meant to raise it. It stands in for the log likelihood, and is comparable only
+between fits to the same values.</p>"""
+
+
+# --- in words -----------------------------------------------------------------------------------
+
+
+def model_words(model: HMMModel, subject: str) -> list[str]:
+    """Paragraphs of HTML: the outcomes, the chain, the effects."""
+    texts = [spec.formula.text for spec in model.spec.outcomes]
+    begin = (
+        f"The formula is {code(texts[0])}." if len(texts) == 1 else "There are several formulas."
+    )
+    said = [f"{begin} At each time a subject is in one of {count(model.n_states, 'state')}."]
+    for pieces, text in zip(by_spec(model), texts, strict=True):
+        said.append((f"{code(text)}: g" if len(texts) > 1 else "G") + _emission(pieces))
+    return [" ".join(said), *_chain(model), _effects(model, subject)]
+
+
+def _emission(pieces: list[Piece]) -> str:
+    family, lines = pieces[0].family, pieces[0].lines
+    outcomes = [name for piece in pieces for name in piece.outcomes]
+    be = "is" if len(outcomes) == 1 else "are"
+    given = f"iven the state, {words(outcomes)} {be}"
+    if isinstance(family, Custom):
+        own = words(name for name, _ in family.params)
+        return f"{given} of a custom density; each state has its own {own}."
+    location = [line for line in lines if not line.parameter]
+    if isinstance(family, Gaussian):
+        means = _own("mean", location[0], "no fixed part in its mean")
+        return f"{given} Gaussian; each state has {means} and {_SPREADS[family.covariance]}."
+    kind = describe_family(family)
+    levels = levels_of(pieces[0])
+    if levels is not None and len(pieces) == 1:
+        kind += f" ({words(levels, 'or')})"
+    what = "distribution of levels" if family.n_location > 1 else family.parameters[0].name
+    if levels is not None and family.n_location == 1 and len(pieces) == 1:
+        what = f"probability of {code(levels[-1])}"
+    parts = [_own(what, location[0], f"no fixed part in its {what}")]
+    parts += [_own(line.parameter, line, "") for line in lines if line.parameter]
+    *first, last = parts
+    listed = f"{', '.join(first)} and {last}" if first else last
+    return f"{given} {kind}; each state has {listed}."
+
+
+def _own(what: str, line: Line, without: str) -> str:
+    covariates = [term for term in line.terms if term != "Intercept"]
+    if covariates:
+        return f"a {what} that depends on {words(covariates)} in its own way"
+    return f"its own {what}" if line.terms else without
+
+
+def _chain(model: HMMModel) -> list[str]:
+    said = []
+    moves, start = model.structure.moves, model.structure.start
+    on = _dependence(moves[:1])
+    if on:
+        said.append(
+            f"The log odds of moving to another state, against staying, depend on {on}, for each "
+            f"pair of states in its own way: {code(model.spec.transition.text)}."
+        )
+    if model.stationary:
+        said.append("The first state follows the stationary distribution of the transitions.")
+    elif start:
+        said.append(f"The first state depends on {_dependence(start[:1])}.")
+    return [" ".join(said)] if said else []
+
+
+def _dependence(lines: Iterable[Line]) -> str:
+    parts = []
+    for line in lines:
+        covariates = [term for term in line.terms if term != "Intercept"]
+        parts += [words(covariates)] if covariates else []
+        parts += ["the subject"] if line.z_cols else []
+    return " and ".join(parts)
+
+
+def _effects(model: HMMModel, subject: str) -> str:
+    if not model.n_effects:
+        return f"There are no effects: all subjects of {code(subject)} are alike."
+    effects = model.structure.effects
+    alike = ", the same in all states" if all(e.state is None for e in effects) else ""
+    return (
+        f"Each subject (column {code(subject)}) has {count(model.n_effects, 'effect')} of its "
+        f"own{alike}: {words(model.effect_names)}. Over subjects the effects are Gaussian around "
+        f"0, {_STRUCTURES[model.effect_covariance]}."
+    )
+
+
+def reading(fit: HMMFit) -> str:
+    """What states, effects and the bound are, for those who meet them first."""
+    effects = fit.model.structure.effects
+    move = "with the same probabilities"
+    if any(effect.to_state is not None for effect in effects):
+        move = "with probabilities of their own"
+    elif "transition_coef" in fit.params:
+        move = "with the same probabilities at the same covariates"
+    state = (
+        "<p><strong>A state</strong> is a condition that a subject is in at one time and that is "
+        "not seen itself, only through the outcomes. All subjects have the same states and move "
+        f"between them {move}. The numbers of the states are only names.</p>"
+    )
+    alike = ", in every state alike" if all(effect.state is None for effect in effects) else ""
+    effect = (
+        "<p><strong>An effect</strong> is how far one subject lies from the average "
+        f"subject{alike}. It is estimated from the subject's own rows and drawn towards 0, the "
+        "more so the fewer they are. The interval says where it lies with a probability of 95%, "
+        "given the parameters.</p>"
+    )
+    level = BOUND_WORDS if fit.bound_name == "bound" else LIKELIHOOD_WORDS
+    return "\n".join([state, *([effect] if effects else []), level])
+
+
+# --- in code ------------------------------------------------------------------------------------
+
+
+def model_code(spec: Specification) -> str:
+    """Python that makes the model again, beginning with ``avem.MixedHMM(``."""
+    if len(spec.outcomes) == 1 and not _needs_outcome(spec.outcomes[0]):
+        (only,) = spec.outcomes
+        arguments = [repr(only.formula.text), f"n_states={spec.n_states}"]
+        arguments.append(f"family={family_code(only.family)}")
+        arguments += ["effects_by_state=True"] if only.effects_by_state else []
+    else:
+        listed = "".join(f"\n        {_outcome_code(item)}," for item in spec.outcomes)
+        arguments = [f"[{listed}\n    ]", f"n_states={spec.n_states}"]
+    if not _is_constant(spec.transition):
+        arguments.append(f"transition={spec.transition.text!r}")
+    if spec.initial is None:
+        arguments.append("initial='stationary'")
+    elif not _is_constant(spec.initial):
+        arguments.append(f"initial={spec.initial.text!r}")
+    arguments.append(f"effect_covariance={spec.effect_covariance!r}")
+    return "avem.MixedHMM(\n" + "".join(f"    {part},\n" for part in arguments) + ")"
+
+
+def _is_constant(formula: Formula) -> bool:
+    return formula.fixed == "1" and not formula.groups
+
+
+def _needs_outcome(item: Outcome) -> bool:
+    return bool(item.parameters) or isinstance(item.family, Normal)
+
+
+def _outcome_code(item: Outcome) -> str:
+    parameters = {name: formula.text for name, formula in item.parameters}
+    if isinstance(item.family, Normal):  # what a Gaussian with a formula for its sd turns into
+        parameters.setdefault("sd", "~ 1")
+    arguments = [repr(item.formula.text), family_code(item.family)]
+    arguments += ["effects_by_state=True"] if item.effects_by_state else []
+    arguments += [f"{name}={text!r}" for name, text in parameters.items()]
+    return f"avem.outcome({', '.join(arguments)})"
+
+
+def family_code(family: Any) -> str:
+    """Python that makes a family; a custom one needs the user's own function, `log_prob`."""
+    if isinstance(family, Custom):
+        return f"avem.Custom(log_prob, params={dict(family.params)!r}, effects={family.effects!r})"
+    if isinstance(family, Normal):
+        return "avem.Gaussian()"
+    values = {field.name: getattr(family, field.name) for field in fields(family)}
+    given = [f"{name}={_plain(value)!r}" for name, value in values.items() if value != ()]
+    return f"avem.{type(family).__name__}({', '.join(given)})"
+
+
+def _plain(value: Any) -> Any:
+    """Without NumPy's own kinds of numbers, which print themselves as ``np.int64(1)``."""
+    if isinstance(value, tuple):
+        return tuple(_plain(part) for part in value)
+    return value.item() if isinstance(value, np.generic) else value

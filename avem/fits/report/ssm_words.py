@@ -1,0 +1,93 @@
+"""A state-space model in words and in code, for readers of a report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from avem.fits.report.hmm_words import BOUND_WORDS, LIKELIHOOD_WORDS
+from avem.fits.report.html import code, count, words
+from avem.models.ssm import BLOCKS, RANDOM, SSMModel, SSMSpecification
+
+if TYPE_CHECKING:
+    from avem.fits.ssm_fit import SSMFit
+
+_KINDS = {
+    "transition": "transitions",
+    "loading": "loadings",
+    "coef": "coefficients of the outcomes",
+}
+
+
+def ssm_model_words(model: SSMModel, subject: str) -> list[str]:
+    """Paragraphs of HTML: the outcomes, the states, the effects."""
+    q = model.n_latent
+    outcomes = [
+        f"The formula of the outcomes is {code(model.spec.text)}. At each time "
+        f"{words(model.outcomes)} {'is' if len(model.outcomes) == 1 else 'are'} what "
+        f"{count(q, 'latent state')} {'shows' if q == 1 else 'show'} through the loadings, plus "
+        "Gaussian noise of each outcome's own."
+    ]
+    covariates = [term for term in model.terms if term != "Intercept"]
+    if covariates:
+        outcomes.append(f"Their level depends on {words(covariates)}.")
+    states = (
+        f"{'The state moves' if q == 1 else 'The states move'} from each row to the next by a "
+        "matrix of transitions, plus Gaussian noise of variance 1"
+        + (" that is independent between states" if q > 1 else "")
+        + "."
+    )
+    if model.drive_cols:
+        states += f" Covariates act on them, too: {code(model.spec.state.text)}."
+    states += (
+        " That variance, loadings that are 0 above the diagonal, and the sign of each state's "
+        "first loading give the states their scale, order and sign."
+    )
+    return [" ".join(outcomes), states, _effects(model, subject)]
+
+
+def _effects(model: SSMModel, subject: str) -> str:
+    if not model.n_effects:
+        return f"There are no effects: all subjects of {code(subject)} are alike."
+    structures: dict[str, str] = dict(zip(BLOCKS, model.spec.effect_covariance, strict=True))
+    parts = [
+        f"{_KINDS[kind]} ({'correlated' if structures[kind] == 'full' else 'not correlated'})"
+        for kind in dict.fromkeys(model.effect_kinds)
+    ]
+    *first, last = parts
+    listed = f"{', '.join(first)} and {last}" if first else last
+    return (
+        f"Each subject (column {code(subject)}) has {listed} of its own: "
+        f"{count(model.n_effects, 'effect')}, which over subjects are Gaussian around 0. Effects "
+        "are deviations from the population's matrices."
+    )
+
+
+def ssm_reading(fit: SSMFit) -> str:
+    """What states, effects and the bound are, for those who meet them first."""
+    state = (
+        "<p><strong>A latent state</strong> is a quantity that changes from row to row and is not "
+        "seen itself, only through the outcomes. Its unit is that of its own noise: per step it is "
+        "pushed by a random amount with standard deviation 1. Bands hold it with a probability of "
+        "95%, given the parameters and the subject's effects.</p>"
+    )
+    effect = (
+        "<p><strong>An effect</strong> is how far one entry of a subject's matrices lies from the "
+        "population's. It is estimated from the subject's own rows and drawn towards 0, the more "
+        "so the fewer they are. The interval says where it lies with a probability of 95%, given "
+        "the parameters.</p>"
+    )
+    level = BOUND_WORDS if fit.bound_name == "bound" else LIKELIHOOD_WORDS
+    return "\n".join([state, *([effect] if fit.model.n_effects else []), level])
+
+
+def ssm_model_code(spec: SSMSpecification) -> str:
+    """Python that makes the model again, beginning with ``avem.MixedSSM(``."""
+    arguments = [repr(spec.formula.text), f"n_latent={spec.n_latent}"]
+    if spec.state.text.replace(" ", "") != "~0":
+        arguments.append(f"state={spec.state.text!r}")
+    if spec.random != RANDOM:
+        arguments.append(f"random={spec.random[0]!r}" if spec.random else "random='none'")
+    if any(structure != "full" for structure in spec.effect_covariance):
+        by_kind = dict(zip(BLOCKS, spec.effect_covariance, strict=True))
+        arguments.append(f"effect_covariance={by_kind!r}")
+    return "avem.MixedSSM(\n" + "".join(f"    {part},\n" for part in arguments) + ")"

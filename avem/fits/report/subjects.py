@@ -1,0 +1,66 @@
+"""Every subject's effects: what the page needs to sort and draw them, and a table without that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from avem.fits.report.about import Fit
+from avem.fits.report.html import figure_html, number, table
+from avem.fits.report.pack import pack
+
+_LISTED = 100
+"""Subjects of the table that is there without JavaScript, and in print."""
+_ABREAST = 4
+"""Effects that stand beside each other in it."""
+_MOST = 20_000
+"""Subjects whose effects the page holds."""
+
+
+def labels(fit: Fit) -> list[str]:
+    """Every subject's label as text; equal texts are told apart by their places."""
+    texts = [str(label) for label in fit.subjects.tolist()]
+    if len(set(texts)) == len(texts):
+        return texts
+    return [f"{text} (subject {i + 1})" for i, text in enumerate(texts)]
+
+
+def effects_data(fit: Fit) -> dict[str, Any] | None:
+    """Mean and sd of every effect; None where there is none."""
+    if not fit.model.n_effects:
+        return None
+    n = len(fit.subjects)
+    kept = np.unique(np.linspace(0, n - 1, min(n, _MOST)).round().astype(int))
+    sd = np.sqrt(np.diagonal(fit.effects_cov, axis1=1, axis2=2))
+    return {
+        "names": list(fit.model.effect_names),
+        "subjects": pack(kept),
+        "mean": [pack(column) for column in fit.effects_mean[kept].T],
+        "sd": [pack(column) for column in sd[kept].T],
+    }
+
+
+def static_effects(fit: Fit) -> str:
+    """The picture and the table that are there without JavaScript."""
+    n = len(fit.subjects)
+    alt = f"Effects of {n:,} subjects, sorted, each with its 95% interval."
+    picture = figure_html(fit.plot.effects(), alt, "Each subject's effects, sorted.")
+    d = fit.model.n_effects
+    groups = [range(i, min(i + _ABREAST, d)) for i in range(0, d, _ABREAST)]
+    return picture + "\n".join(_table(fit, group, _LISTED // len(groups)) for group in groups)
+
+
+def _table(fit: Fit, group: range, listed: int) -> str:
+    """Some effects of the first subjects; more abreast would be cut off on paper."""
+    names, n = fit.model.effect_names, len(fit.subjects)
+    shown, d = min(n, max(listed, 1)), len(names)
+    effects = fit.effects().iloc[: shown * d]
+    columns = zip(*(effects[name] for name in ("mean", "lower", "upper")), strict=True)
+    cells = [f"{number(m)} ({number(low)} to {number(high)})" for m, low, high in columns]
+    rows = [[str(fit.subjects[i]), *(cells[i * d + j] for j in group)] for i in range(shown)]
+    caption = f"Effects with 95% intervals: {shown:,} of {n:,} subjects"
+    if shown < n:
+        caption += " (fit.effects() has all)"
+    header = [str(fit.columns["subject"]), *(names[j] for j in group)]
+    return table(caption, header, rows, tall=shown > 15)

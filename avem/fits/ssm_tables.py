@@ -1,0 +1,154 @@
+"""The fit of a state-space model as tables: tidy for computing, and laid out for reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from avem.components.param_info import Params
+from avem.fits.sections import Section
+from avem.fits.tables import Summary, compose
+from avem.models.ssm import BLOCKS, SSMModel
+from avem.models.ssm_params import effects_of
+
+if TYPE_CHECKING:
+    from avem.fits.ssm_fit import SSMFit
+
+
+# --- tidy ---------------------------------------------------------------------------------------
+
+
+def ssm_rows(model: SSMModel, params: Params) -> Iterator[tuple[str, dict[str, Any], float]]:
+    """Name, place and value of every single parameter; loadings above the diagonal are none."""
+    for name, value in params.items():
+        for where, estimate in _rows(model, name, value):
+            yield name, where, estimate
+
+
+def _rows(model: SSMModel, name: str, value: np.ndarray) -> Iterator[tuple[dict, float]]:
+    outcomes, states = model.outcomes, range(model.n_latent)
+    if name == "initial_mean":
+        for k in states:
+            yield {"state": k}, value[k]
+    elif name == "initial_covariance":
+        for i, j in product(states, states):
+            if j <= i:
+                yield {"state": i, "other": f"state {j}"}, value[i, j]
+    elif name == "transition_mean":
+        for a, b in product(states, states):
+            yield {"state": b, "to_state": a}, value[a, b]
+    elif name == "state_coef":
+        for k, (i, term) in product(states, enumerate(model.state_terms)):
+            yield {"to_state": k, "term": term}, value[k, i]
+    elif name == "loading_mean":
+        for (j, y), k in product(enumerate(outcomes), states):
+            if k <= j:
+                yield {"state": k, "outcome": y}, value[j, k]
+    elif name == "coef":
+        for (j, y), (i, term) in product(enumerate(outcomes), enumerate(model.terms)):
+            yield {"outcome": y, "term": term}, value[j, i]
+    elif name == "noise":
+        for j, y in enumerate(outcomes):
+            yield {"outcome": y}, value[j]
+    else:
+        at = effects_of(model, name.removesuffix("_covariance"))
+        names = [model.effect_names[e] for e in at]
+        for i, effect in enumerate(names):
+            for j, other in enumerate(names[: i + 1]):
+                yield {"term": effect, "other": other}, value[i, j]
+
+
+def ssm_constants(model: SSMModel, table: pd.DataFrame) -> np.ndarray:
+    """(rows,) bool: covariances that are 0 because the model says so."""
+    diagonal = [
+        f"{kind}_covariance"
+        for kind, structure in zip(BLOCKS, model.spec.effect_covariance, strict=True)
+        if structure == "diagonal"
+    ]
+    return (table["parameter"].isin(diagonal) & (table["term"] != table["other"])).to_numpy(bool)
+
+
+# --- for reading --------------------------------------------------------------------------------
+
+
+def ssm_summary(fit: SSMFit) -> Summary:
+    """What was fitted, to what, how it ended, and the estimates."""
+    model, spec = fit.model, fit.model.spec
+    q = model.n_latent
+    head = [
+        f"{'Mixed-effects state' if model.n_effects else 'State'}-space model: {spec.text}",
+        f"{q} latent state{'s' if q > 1 else ''}, "
+        + (f"of the subjects' own: {_differing(model)}" if model.n_effects else "subjects alike"),
+    ]
+    if model.drive_cols:
+        head.append(f"states moved by {spec.state.text}")
+    head.append(
+        "Identified by: noise of the states I, loadings lower triangular, signs by the first "
+        "loading of each state."
+    )
+    starts, gaps = [], fit.info.start_gaps
+    if len(gaps) > 1:
+        starts.append(
+            f"Begun at the best of {len(gaps)} short runs with subjects alike; the others ended "
+            f"up to {max(gaps):.3g} below it."
+        )
+    return compose(head, fit, starts, list(ssm_sections(fit)))
+
+
+def _differing(model: SSMModel) -> str:
+    structures: dict[str, str] = dict(zip(BLOCKS, model.spec.effect_covariance, strict=True))
+    kinds = list(model.effect_kinds)
+    several = {kind: f" ({structures[kind]})" for kind in kinds if kinds.count(kind) > 1}
+    return ", ".join(kind + several.get(kind, "") for kind in dict.fromkeys(kinds))
+
+
+def ssm_sections(fit: SSMFit) -> Iterator[Section]:
+    """The estimates as titled tables."""
+    model, params = fit.model, fit.params
+    states, outcomes = [f"state {k}" for k in range(model.n_latent)], list(model.outcomes)
+
+    def section(title: str, values: Any, index: Any, columns: Any) -> Section:
+        return Section(title, pd.DataFrame(values, index=index, columns=columns), False)
+
+    dynamics = params["transition_mean"]
+    yield section("Transitions, mean (to row from column)", dynamics, states, states)
+    if "state_coef" in params:
+        terms = model.state_terms
+        yield section("Coefficients of the states", params["state_coef"], states, terms)
+    yield section("Loadings, mean", _triangle(params["loading_mean"]), outcomes, states)
+    if "coef" in params:
+        yield section("Coefficients", params["coef"], outcomes, model.terms)
+    noise = np.sqrt(params["noise"])[:, None]
+    yield section("Noise (standard deviation)", noise, outcomes, ["sd"])
+    sd = np.sqrt(np.diagonal(params["initial_covariance"]))
+    first = np.stack([params["initial_mean"], sd])
+    yield section("First state", first, ["mean", "sd"], states)
+    yield from _spreads(fit, section, states, outcomes)
+
+
+def _spreads(fit: SSMFit, section: Any, states: list[str], outcomes: list[str]) -> Iterator[Any]:
+    """How much subjects differ, where they do; correlations are in `fit.table()`."""
+    model, shape = fit.model, fit.model.shape
+    columns = [model.designs.names[c] for c in shape.w_cols]
+    for kind, entries, title, rows, names in (
+        ("transition", shape.transition_effects, "transitions", states, states),
+        ("loading", shape.loading_effects, "loadings", outcomes, states),
+        ("coef", shape.coef_effects, "coefficients", outcomes, columns),
+    ):
+        if entries:
+            values = np.full((len(rows), len(names)), np.nan)
+            sd = np.sqrt(np.diagonal(fit.params[f"{kind}_covariance"]))
+            values[tuple(np.array(entries).T)] = sd
+            used = np.unique([column for _, column in entries])
+            kept = [names[column] for column in used]
+            title = f"{title.capitalize()}, sd between {len(fit.subjects):,} subjects"
+            yield section(title, values[:, used], rows, kept)
+
+
+def _triangle(loading: np.ndarray) -> np.ndarray:
+    """Loadings with gaps where the model has none."""
+    return np.where(np.tri(*loading.shape, dtype=bool), loading, np.nan)

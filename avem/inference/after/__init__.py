@@ -1,0 +1,1 @@
+"""What is asked of a finished fit: likelihood, curvature, diagnosis, states, new subjects."""

@@ -1,0 +1,166 @@
+"""The marginal likelihood of a model on a data set: its value, its error, and what follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from avem.components.free import Free
+from avem.components.param_info import Params
+from avem.data.layout import Layout
+from avem.errors import ModelError
+from avem.inference.after.curvature import Curvature, curvature
+from avem.inference.after.diagnose import effect_information, gaps, within_modes
+from avem.inference.em import EM, State
+from avem.inference.methods.adaptive.centres import find_centres
+from avem.inference.methods.adaptive.method import Adaptive
+from avem.numerics.precision import in_float64
+
+_DRAWS_OF_ALL, _MOST_DRAWS = 1 << 16, 4096
+"""Draws for a curvature, of all subjects together; and the most of each."""
+_FINER = {1: 31, 2: 13, 3: 9}
+"""Nodes per effect that tell how good the usual number is."""
+_NOTHING = 1e-7
+"""Share of a node that does not count."""
+
+
+@dataclass(frozen=True, eq=False)
+class Marginal:
+    """A model on a data set, every subject's effects integrated."""
+
+    em: EM
+    state: State
+    loglik: np.ndarray
+    """(subjects,) log p(D_i)."""
+    error: np.ndarray
+    """(subjects,) how far it may be off."""
+    mean: np.ndarray
+    """(d, subjects) of the posterior of the effects."""
+    cov: np.ndarray
+    """(d, d, subjects)."""
+    quality: np.ndarray
+    """(subjects,) effective number of nodes; 0 where the Laplace form stood in."""
+
+
+@dataclass(frozen=True, eq=False)
+class Anchoring:
+    """What one anchor per subject loses."""
+
+    bound: np.ndarray
+    """(subjects,) the anchored ELBO."""
+    structured: np.ndarray
+    """(subjects,) the bound with the states free to follow the effect."""
+    loglik: np.ndarray
+    quality: np.ndarray
+    complete: np.ndarray
+    """(d, subjects) information on each effect if the states were seen."""
+    observed: np.ndarray
+    """(d, subjects) information that there is."""
+    within: np.ndarray
+    """(d,) share of the posteriors' variance that does not lie between modes."""
+
+
+@in_float64
+def marginal(em: EM, layout: Layout, theta: Params, effects: np.ndarray, seed: int = 0) -> Marginal:
+    """Log p(D_i) of every subject; `effects` (d, subjects) are where to look first."""
+    d, join = em.kernel.n_effects, layout.join
+    state = State(theta, tuple(layout.split(effects)))
+    em = replace(em, method=Adaptive.make(d, seed=seed))
+    state = find_centres(em, state, np.random.default_rng(seed))
+    passes = em.e_step(state)
+    again = Adaptive.make(d, _FINER.get(d), seed=seed + 1)
+    finer = replace(em, method=again).e_step(state)
+    coarse, fine = join([p.bound for p in passes]), join([p.bound for p in finer])
+    return Marginal(
+        em,
+        state,
+        # Two sets of draws are as good as each other; more nodes are better than fewer.
+        loglik=0.5 * (coarse + fine) if again.by_draws else fine,
+        error=np.abs(fine - coarse) * (0.5 if again.by_draws else 1.0),
+        mean=join([p.mean for p in passes]),
+        cov=join([p.covariance for p in passes]),
+        quality=join([p.quality for p in passes]),
+    )
+
+
+class PosteriorNodes(NamedTuple):
+    """Places and weights that stand for the posterior of every subject's effects."""
+
+    at: np.ndarray
+    """(nodes, d, subjects)."""
+    share: np.ndarray
+    """(nodes, subjects), sums of 1."""
+
+
+@in_float64
+def posterior_nodes(at: Marginal, layout: Layout) -> PosteriorNodes:
+    """The nodes of the integration that matter, the heaviest first."""
+    em, d = at.em, at.em.kernel.n_effects
+    if d == 1:  # where more of them cost little
+        em = replace(em, method=Adaptive.make(1, _FINER[1]))
+    kept: list[Any] = [p.kept for p in em.e_step(at.state)]
+    most = max(len(nodes.share) for nodes in kept)
+
+    def padded(values: Any) -> np.ndarray:  # chunks may differ in their numbers of centres
+        values = np.asarray(values)
+        return np.concatenate([values, np.repeat(values[:1] * 0, most - len(values), axis=0)])
+
+    share = layout.join([padded(nodes.share) for nodes in kept])
+    places = layout.join([padded(nodes.at) for nodes in kept])
+    order = np.argsort(-share, axis=0, kind="stable")
+    share = np.take_along_axis(share, order, axis=0)
+    n_kept = max(1, int((share > _NOTHING).sum(0).max()))
+    places = np.take_along_axis(places, order[:n_kept, None], axis=0)
+    return PosteriorNodes(places, share[:n_kept] / share[:n_kept].sum(0))
+
+
+@in_float64
+def uncertainty(at: Marginal, free: Free, n_draws: int | None = None) -> Curvature:
+    """The curvature of the log likelihood in the free parameters.
+
+    Where the effects are integrated by draws, from so many; by default, the fewer subjects there
+    are to average over, the more: the noise of a curvature is much larger than that of a maximum.
+    """
+    em = at.em
+    if isinstance(em.method, Adaptive) and em.method.by_draws:
+        if n_draws is None:
+            wanted = 2 ** int(np.ceil(np.log2(_DRAWS_OF_ALL / em.n_subjects)))
+            n_draws = int(np.clip(wanted, len(em.method.points), _MOST_DRAWS))
+        em = replace(em, method=Adaptive.make(em.kernel.n_effects, n_draws=n_draws))
+    elif n_draws is not None:
+        raise ModelError(
+            f"n_draws is {n_draws}, but this model has at most three effects, which are "
+            "integrated over a grid. Leave it out."
+        )
+    return curvature(em, at.state, free)
+
+
+@in_float64
+def anchoring(
+    em: EM, layout: Layout, theta: Params, effects: np.ndarray, seed: int = 0
+) -> Anchoring:
+    """The gaps and the information at settled anchors."""
+    join = layout.join
+    start = State(theta, tuple(layout.split(effects)))
+    if not em.kernel.n_effects:
+        bound = join([p.bound for p in em.e_step(start)])
+        return Anchoring(bound, bound, bound, np.ones(len(bound)), effects, effects, np.ones(0))
+    state, _ = em.settled_e_step(start, 1e-9)
+    rng = np.random.default_rng(seed)
+    found = gaps(em, state, rng)
+    info = effect_information(em, state)
+
+    def diagonals(parts: list[np.ndarray]) -> np.ndarray:
+        return join([np.diagonal(part).T for part in parts])
+
+    return Anchoring(
+        bound=join(found.bound),
+        structured=join(found.structured),
+        loglik=join([p.bound for p in found.marginal]),
+        quality=join([p.quality for p in found.marginal]),
+        complete=diagonals(info.complete),
+        observed=diagonals(info.observed),
+        within=within_modes(em, state, info, rng),
+    )

@@ -1,0 +1,156 @@
+"""A fitted state-space model on data: states and outcomes, given the past or all of a sequence."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from avem.components.lanes import Theta, to_lanes
+from avem.components.param_info import Params
+from avem.data.layout import Chunk
+from avem.effects.draws import roots
+from avem.errors import AvemError
+from avem.inference.em import IMPOSSIBLE
+from avem.inference.fit_ssm import make_ssm_em
+from avem.kernels import kalman
+from avem.models.ssm import SSMEncoded, SSMModel
+from avem.models.ssm_kernel import SSMKernel
+from avem.numerics.nodes import normal_rule
+from avem.numerics.precision import in_float64
+
+KINDS = ("smoothed", "filtered", "predicted")
+"""Given all outcomes of the sequence, those up to the row, and those before it."""
+
+
+class Moments(NamedTuple):
+    """What is known of the states, and of the outcomes' expected values given the states."""
+
+    state: Any
+    """(rows, q)."""
+    state_cov: Any
+    """(rows, q, q)."""
+    level: Any
+    """(rows, p): H x + A w."""
+    level_cov: Any
+    """(rows, p, p): without the noise of the outcomes themselves."""
+
+    def outcome_cov(self, noise: np.ndarray) -> np.ndarray:
+        """(rows, p, p) of the outcomes, whose noise (p,) is independent of everything."""
+        return self.level_cov + np.diag(noise)
+
+
+def _pass(kernel: SSMKernel, theta: Theta, f: Array, chunk: Chunk, kind: str) -> Moments:
+    """On every lane of a chunk, as (time, ..., lane) arrays."""
+    problem = kernel.system(theta, f, chunk)
+    if kind == "smoothed":
+        found = kalman.smooth(problem)
+    elif kind == "filtered":
+        found = kalman.filter_states(problem)
+    else:
+        found = kalman.predict_states(problem)
+    own = to_lanes(f, chunk)
+    matrix = kernel.outcome_matrix(theta, own)
+    loading, coef = matrix[:, : kernel.n_latent], matrix[:, kernel.n_latent :]
+    w = chunk.a[:, np.array(kernel.w_cols, int)]
+    level = jnp.einsum("jan,tan->tjn", loading, found.mean)
+    level += jnp.einsum("jan,tan->tjn", coef, w)
+    level_cov = jnp.einsum("jan,tabn,kbn->tjkn", loading, found.cov, loading)
+    return Moments(found.mean, found.cov, level, level_cov)
+
+
+@partial(jax.jit, static_argnames=("kernel", "kind"))
+def _at(kernel: SSMKernel, theta: Theta, f: Array, chunk: Chunk, kind: str) -> Moments:
+    return _pass(kernel, theta, f, chunk, kind)
+
+
+@partial(jax.jit, static_argnames=("kernel", "kind"))
+def _averaged(
+    kernel: SSMKernel, theta: Theta, f: Array, root: Array, rule: Any, chunk: Chunk, kind: str
+) -> Moments:
+    """Mean and covariance when the effects are N(f, root root'): the law of total variance."""
+    centre = _pass(kernel, theta, f, chunk, kind)
+
+    def outer(x: Array) -> Array:
+        return x[:, :, None] * x[:, None]
+
+    def add(total: Moments, node: tuple[Array, Array]) -> tuple[Moments, None]:
+        z, weight = node
+        found = _pass(kernel, theta, f + jnp.einsum("den,e->dn", root, z), chunk, kind)
+        # About the centre, so that nothing large cancels.
+        state, level = found.state - centre.state, found.level - centre.level
+        new = Moments(state, found.state_cov + outer(state), level, found.level_cov + outer(level))
+        return jax.tree.map(lambda old, part: old + weight * part, total, new), None
+
+    total, _ = lax.scan(add, jax.tree.map(jnp.zeros_like, centre), rule)
+    return Moments(
+        centre.state + total.state,
+        total.state_cov - outer(total.state),
+        centre.level + total.level,
+        total.level_cov - outer(total.level),
+    )
+
+
+@in_float64
+def moments(
+    model: SSMModel,
+    data: SSMEncoded,
+    theta: Params,
+    effects: np.ndarray,
+    kind: str,
+    effects_cov: np.ndarray | None = None,
+) -> Moments:
+    """States and expected outcomes of every row, in the panel's row order and the user's units.
+
+    Every subject is at its effect (d, subjects); with `effects_cov` (d, d, subjects) they are
+    averaged over, and what is not known of them adds to the covariances.
+    """
+    per_chunk = [list(data.layout.split(effects))]
+    if effects_cov is not None and model.n_effects:
+        per_chunk.append(list(data.layout.split(roots(effects_cov))))
+
+    def work(chunk: Chunk, f: Array, root: Array | None = None) -> Moments:
+        if root is None:
+            return _at(data.kernel, theta, f, chunk, kind)
+        rule = normal_rule(model.n_effects)
+        return _averaged(data.kernel, theta, f, root, rule, chunk, kind)
+
+    found = make_ssm_em(model, data).each_chunk(work, *per_chunk)
+    rows = jax.tree.map(lambda *parts: data.layout.gather([np.asarray(x) for x in parts]), *found)
+    if not all(np.isfinite(part).all() for part in rows):
+        raise AvemError(IMPOSSIBLE)
+    scale, centre = model.scaling.scale, model.scaling.centre
+    return rows._replace(
+        level=rows.level * scale + centre, level_cov=rows.level_cov * np.outer(scale, scale)
+    )
+
+
+def noise_of(model: SSMModel, theta: Params) -> np.ndarray:
+    """(p,) variances of the outcomes given the states, in the user's units."""
+    return np.asarray(theta["noise_covariance"])[:, 0, 0] * model.scaling.scale**2
+
+
+def residuals(
+    model: SSMModel, data: SSMEncoded, theta: Params, effects: np.ndarray, joint: bool = False
+) -> np.ndarray:
+    """(rows, p) one-step residuals over their standard deviations, NaN where nothing was seen.
+
+    What is left of each outcome once the past of its sequence has predicted it. Under the model,
+    with the effects known, they are standard normal and independent over time; those of one row
+    are correlated, unless ``joint`` takes out of each outcome what the ones before it say.
+    """
+    past = moments(model, data, theta, effects, "predicted")
+    cov = past.outcome_cov(noise_of(model, theta))
+    y = data.y * model.scaling.scale + model.scaling.centre
+    miss, seen = y - past.level, ~np.isnan(y)
+    if not joint:
+        return miss / np.sqrt(np.diagonal(cov, axis1=1, axis2=2))
+    # A missing outcome is a number of its own that nothing depends on.
+    both = seen[:, :, None] & seen[:, None]
+    root = np.linalg.cholesky(np.where(both, cov, np.eye(cov.shape[1])))
+    left = np.linalg.solve(root, np.where(seen, miss, 0.0)[:, :, None])[:, :, 0]
+    return np.where(seen, left, np.nan)

@@ -1,0 +1,123 @@
+"""The Gaussian centres around which the adaptive tier puts its nodes, and their densities."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from scipy.special import gammaln
+
+from avem.components.lanes import Theta
+from avem.kernels.inverse import cholesky, lower_solve
+
+LOG_2PI = float(np.log(2 * np.pi))
+_LEAST = -0.5
+"""Information in a likelihood, over that in the prior: a posterior at most twice as wide."""
+_NEXT_TO_NOTHING = 1e-12
+"""Of the prior's covariance, added to others so that they can be inverted."""
+LEAST_SHARE = 0.02
+"""A centre keeps at least this share of the proposal."""
+
+
+class Centres(NamedTuple):
+    """A mixture of Gaussians for every subject, like its posterior. NumPy's arrays or JAX's."""
+
+    log_share: Any
+    """(centre, subject); -inf: the centre is not in use."""
+    mean: Any
+    """(centre, d, subject)."""
+    covariance: Any
+    """(centre, d, d, subject)."""
+    prior: Any
+    """(d, d) the effects' covariance for which they were found."""
+
+    def under(self, sigma: np.ndarray) -> Centres:
+        """The same with another covariance of the effects; exact where likelihoods are Gaussian.
+
+        Nodes that stood much wider apart than a posterior is wide, because the prior has become
+        narrow, would find a likelihood that is not there.
+        """
+        finite = np.isfinite(self.covariance).all() and np.isfinite(self.mean).all()
+        if not finite or not sigma.size or np.array_equal(sigma, self.prior):
+            return self
+        low = np.linalg.cholesky(sigma)
+        wide = self.covariance + _NEXT_TO_NOTHING * self.prior[:, :, None]
+        precision = np.linalg.inv(np.moveaxis(wide, -1, 1))  # (centre, subject, d, d)
+        known = low.T @ (precision - np.linalg.inv(self.prior)) @ low
+        values, vectors = np.linalg.eigh(known)
+        spread = low @ vectors
+        covariance = (spread / (1.0 + np.maximum(values, _LEAST))[..., None, :]) @ np.swapaxes(
+            spread, -1, -2
+        )
+        mean = covariance @ precision @ np.moveaxis(self.mean, -1, 1)[..., None]
+        return Centres(
+            self.log_share,
+            np.moveaxis(mean[..., 0], 1, -1),
+            np.moveaxis(covariance, 1, -1),
+            sigma,
+        )
+
+    @classmethod
+    def single(cls, mean: Any, covariance: Any, prior: Any) -> Centres:
+        """One centre for every subject; (d, subject) and (d, d, subject)."""
+        return cls(np.zeros((1, mean.shape[1])), mean[None], covariance[None], prior)
+
+    def shifted(self, shift: Array) -> Centres:
+        """The same when `shift` moves from the effects into the coefficients."""
+        return self._replace(mean=self.mean - shift[:, None])
+
+
+def prior_centres(theta: Theta, anchor: Array) -> Centres:
+    """One centre per subject: its anchor, as wide as the prior."""
+    d, n = anchor.shape
+    sigma = np.asarray(theta["effect_covariance"])
+    wide = np.broadcast_to(sigma[:, :, None], (d, d, n))
+    return Centres.single(np.asarray(anchor), wide, sigma)
+
+
+def factors(centres: Centres) -> Array:
+    """(d, d, centre, subject) lower Cholesky factors of the covariances."""
+    n_centres, d, n = centres.mean.shape
+    batch = centres.covariance.transpose(1, 2, 0, 3).reshape(d, d, n_centres * n)
+    return cholesky(batch).reshape(d, d, n_centres, n) if d else batch.reshape(0, 0, n_centres, n)
+
+
+def around_centres(mean: Array, low: Array, points: Array) -> Array:
+    """(centre x point, d, subject) the points of a standard distribution around every centre."""
+    n_centres, d, n = mean.shape
+    at = mean[:, None] + jnp.einsum("abcn,jb->cjan", low, points)
+    return at.reshape(n_centres * len(points), d, n)
+
+
+def log_normal(sigma: Array, at: Array) -> Array:
+    """(node, subject) log density of the prior."""
+    d = at.shape[1]
+    if d == 0:
+        return jnp.zeros((at.shape[0], at.shape[2]))
+    factor = jnp.linalg.cholesky(sigma)
+    half = jnp.linalg.inv(factor)
+    white = jnp.einsum("ab,jbn->jan", half, at)
+    return -0.5 * ((white**2).sum(1) + d * LOG_2PI) - jnp.log(jnp.diagonal(factor)).sum()
+
+
+def log_parts(centres: Centres, low: Array, at: Array, tail: float) -> Array:
+    """(centre, node, subject) log of share x density of every centre at every node."""
+    n_centres, d, n = centres.mean.shape
+    if d == 0:
+        return jnp.broadcast_to(centres.log_share[:, None], (n_centres, at.shape[0], n))
+    parts = []
+    for c in range(n_centres):
+        white = lower_solve(low[:, :, c], at - centres.mean[c])
+        logdet = jnp.log(jnp.diagonal(low[:, :, c])).sum(-1)
+        parts.append(centres.log_share[c] + log_base((white**2).sum(1), d, tail) - logdet)
+    return jnp.stack(parts)
+
+
+def log_base(square: Any, d: int, tail: float, numpy: Any = jnp) -> Any:
+    """Log density of the nodes' standard distribution at a squared distance."""
+    if tail == np.inf:
+        return -0.5 * (square + d * LOG_2PI)
+    constant = gammaln(0.5 * (tail + d)) - gammaln(0.5 * tail) - 0.5 * d * np.log(tail * np.pi)
+    return constant - 0.5 * (tail + d) * numpy.log1p(square / tail)

@@ -1,0 +1,1 @@
+"""avem in other people's tools: scikit-learn."""

@@ -1,0 +1,277 @@
+"""The models as scikit-learn knows estimators; needs the extra ``avem[sklearn]`` to be used.
+
+``X`` is a table (pandas, polars, pyarrow) with a row per subject and time and all columns that the
+model names: outcomes, covariates, subject, time. What comes back is a NumPy array with a row for
+each of its rows; ``set_output(transform="pandas")`` works as elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import narwhals as nw
+import numpy as np
+
+from avem.components.outcome import Outcome
+from avem.data.grouping import group_of
+from avem.errors import AvemError, DataError, ModelError
+from avem.fits.hmm_fit import HMMFit
+from avem.fits.ssm_fit import SSMFit
+from avem.mixed_hmm import MixedHMM
+from avem.mixed_ssm import MixedSSM
+
+if TYPE_CHECKING:
+
+    class BaseEstimator:
+        """What is used of scikit-learn's, for the type checker."""
+
+        def __sklearn_tags__(self) -> Any: ...
+
+    class TransformerMixin:
+        """Likewise."""
+
+else:
+    try:
+        from sklearn.base import BaseEstimator, TransformerMixin
+    except ImportError:
+
+        class TransformerMixin:
+            """Stands in where scikit-learn is not installed."""
+
+        class BaseEstimator:
+            """Says what to install, as soon as an estimator is made."""
+
+            def __new__(cls, *args: Any, **options: Any) -> Any:
+                raise AvemError(f"{cls.__name__} needs scikit-learn: pip install 'avem[sklearn]'.")
+
+
+class HMMEstimator(TransformerMixin, BaseEstimator):
+    """`MixedHMM` as an estimator: states are predicted, and their probabilities are features.
+
+    Parameters
+    ----------
+    formula, n_states, family, transition, initial, effect_covariance, effects_by_state
+        As for `MixedHMM`.
+    subject, time, sequence
+        Columns of ``X``, as for `MixedHMM.fit`.
+    fit_options
+        Further options of `MixedHMM.fit`, such as ``{"n_starts": 2}``.
+
+    Attributes
+    ----------
+    fit_ : HMMFit
+        All that avem knows of the fit.
+    """
+
+    def __init__(
+        self,
+        formula: str | Outcome | Sequence[Outcome],
+        n_states: int = 2,
+        family: Any = "gaussian",
+        *,
+        transition: str = "~ 1",
+        initial: str = "~ 1",
+        effect_covariance: str = "full",
+        effects_by_state: bool = False,
+        subject: str | None = None,
+        time: str | None = None,
+        sequence: str | None = None,
+        fit_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.formula = formula
+        self.n_states = n_states
+        self.family = family
+        self.transition = transition
+        self.initial = initial
+        self.effect_covariance = effect_covariance
+        self.effects_by_state = effects_by_state
+        self.subject = subject
+        self.time = time
+        self.sequence = sequence
+        self.fit_options = fit_options
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> HMMEstimator:
+        """Itself, fitted. `groups` are the subjects, where no column of ``X`` has them."""
+        model = MixedHMM(
+            self.formula,
+            self.n_states,
+            self.family,
+            transition=self.transition,
+            initial=self.initial,
+            effect_covariance=self.effect_covariance,
+            effects_by_state=self.effects_by_state,
+        )
+        self.fit_: HMMFit = _fitted(self, model, X, groups)
+        return self
+
+    def predict(self, X: Any, groups: Any = None) -> np.ndarray:
+        """(rows,) the most probable state of each row, from 0; subjects of the fit are known."""
+        return np.asarray(_known(self).decode(_rows(self, X, groups)))
+
+    def predict_proba(self, X: Any, groups: Any = None) -> np.ndarray:
+        """(rows, states) the probability of each state, given all rows of the sequence."""
+        found = _known(self).state_probabilities(_rows(self, X, groups))
+        return nw.from_native(found, eager_only=True, pass_through=False).to_numpy()
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The same: states as features for what follows in a pipeline."""
+        return self.predict_proba(X)
+
+    def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
+        """The log likelihood per row, every subject taken as new: higher is better."""
+        return _score(_known(self), _rows(self, X, groups))
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns that `transform` returns."""
+        return np.array([f"state_{k}" for k in range(_known(self).model.n_states)], dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        return _tags(super().__sklearn_tags__())
+
+
+class SSMEstimator(TransformerMixin, BaseEstimator):
+    """`MixedSSM` as an estimator: a few latent processes instead of many outcomes.
+
+    Parameters
+    ----------
+    outcomes, n_latent, state, random, effect_covariance
+        As for `MixedSSM`.
+    subject, time, sequence
+        Columns of ``X``, as for `MixedSSM.fit`.
+    fit_options
+        Further options of `MixedSSM.fit`, such as ``{"n_starts": 2}``.
+
+    Attributes
+    ----------
+    fit_ : SSMFit
+        All that avem knows of the fit.
+    """
+
+    def __init__(
+        self,
+        outcomes: str | Sequence[str],
+        n_latent: int = 1,
+        *,
+        state: str = "~ 0",
+        random: str | Sequence[str] = "both",
+        effect_covariance: str | Mapping[str, str] = "full",
+        subject: str | None = None,
+        time: str | None = None,
+        sequence: str | None = None,
+        fit_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.outcomes = outcomes
+        self.n_latent = n_latent
+        self.state = state
+        self.random = random
+        self.effect_covariance = effect_covariance
+        self.subject = subject
+        self.time = time
+        self.sequence = sequence
+        self.fit_options = fit_options
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> SSMEstimator:
+        """Itself, fitted. `groups` are the subjects, where no column of ``X`` has them."""
+        model = MixedSSM(
+            self.outcomes,
+            self.n_latent,
+            state=self.state,
+            random=self.random,
+            effect_covariance=self.effect_covariance,
+        )
+        self.fit_: SSMFit = _fitted(self, model, X, groups)
+        return self
+
+    def transform(self, X: Any, groups: Any = None) -> np.ndarray:
+        """(rows, latent states) the smoothed states."""
+        fit = _known(self)
+        found = fit.states(_rows(self, X, groups))
+        names = [f"state_{k}" for k in range(fit.model.n_latent)]
+        return nw.from_native(found, eager_only=True, pass_through=False).select(names).to_numpy()
+
+    def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
+        """The log likelihood per row, every subject taken as new: higher is better."""
+        return _score(_known(self), _rows(self, X, groups))
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns that `transform` returns."""
+        return np.array([f"state_{k}" for k in range(_known(self).model.n_latent)], dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        return _tags(super().__sklearn_tags__())
+
+
+# --- what both do alike -------------------------------------------------------------------------
+
+_GROUPS = "subject"
+"""The column of the subjects where they are given beside the table."""
+
+
+def _fitted(estimator: Any, model: MixedHMM | MixedSSM, X: Any, groups: Any) -> Any:
+    estimator._subject = group_of(model.spec.formulas) or estimator.subject or _GROUPS
+    frame = _rows(estimator, X, groups)
+    estimator.feature_names_in_ = np.array(_names(X), dtype=object)
+    estimator.n_features_in_ = len(estimator.feature_names_in_)
+    options = {"progress": False, **(estimator.fit_options or {})}
+    return model.fit(frame, estimator._subject, estimator.time, estimator.sequence, **options)
+
+
+def _known(estimator: Any) -> Any:
+    from sklearn.utils.validation import check_is_fitted
+
+    check_is_fitted(estimator, "fit_")
+    return estimator.fit_
+
+
+def _names(X: Any) -> list[str]:
+    return list(_narwhal(X).columns)
+
+
+def _narwhal(X: Any) -> Any:
+    try:
+        return nw.from_native(X, eager_only=True)
+    except TypeError:
+        raise DataError(
+            f"X is {type(X).__name__}; a table with named columns (pandas, polars or pyarrow) is "
+            "wanted. In a pipeline, what comes before keeps the names with "
+            "set_output(transform='pandas')."
+        ) from None
+
+
+def _rows(estimator: Any, X: Any, groups: Any) -> Any:
+    """The table, with a column of the subjects."""
+    frame, name = _narwhal(X), estimator._subject
+    if groups is None:
+        if name not in frame.columns:
+            raise ModelError(
+                f"X has no column {name!r}, which says whose each row is. Name the column with "
+                "subject=, or give groups."
+            )
+        return X
+    given = np.asarray(groups)
+    if given.shape != (len(frame),):
+        raise DataError(
+            f"groups has shape {given.shape}; one subject for each of the {len(frame)} rows of X "
+            "is wanted."
+        )
+    if name in frame.columns:
+        if not np.array_equal(frame[name].to_numpy(), given):
+            raise DataError(
+                f"groups and the column {name!r} of X differ; the subjects are wanted in one of "
+                "them."
+            )
+        return X
+    values = nw.new_series(name, given, backend=frame.implementation)
+    if frame.implementation.is_pandas():
+        return X.assign(**{name: given})
+    return frame.with_columns(values).to_native()
+
+
+def _score(fit: HMMFit | SSMFit, frame: Any) -> float:
+    return float(fit.loglik(frame)) / len(_narwhal(frame))
+
+
+def _tags(tags: Any) -> Any:
+    tags.target_tags.required = False
+    return tags

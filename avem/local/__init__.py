@@ -1,1 +1,0 @@
-"""One subject's latent process given its parameters: tables in, moments out."""

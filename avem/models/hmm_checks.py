@@ -1,0 +1,206 @@
+"""Can these data carry this model? Asked before anything is computed, answered in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from avem.components.structure import Line
+from avem.data import Panel
+from avem.errors import DataError, ModelError
+from avem.families import Gaussian
+from avem.families.base import Family
+from avem.models.hmm import HMMData, HMMModel
+
+_LARGEST = 1e75
+"""Units beyond this, or below its inverse, overflow: a slope's variance is (y / x) squared."""
+
+
+def check_data(model: HMMModel, panel: Panel, data: HMMData) -> None:
+    """Raise an error that says what is wrong and what to try, or return nothing."""
+    if model.n_states > 1:
+        check_times(panel)
+    if model.n_effects:
+        check_subjects(
+            panel,
+            f"Drop the (... | {panel.subject}) term and give subject={panel.subject!r} to fit().",
+        )
+    for piece, at in model.each_piece():
+        for j, name in enumerate(piece.outcomes):
+            y = data.Y[:, at[j]]
+            check_outcome(name, y[~np.isnan(y)])
+            # Each outcome has its own coefficients, so each needs rows that tell its terms apart.
+            rows = ~np.isnan(y)
+            where = f"where the outcome {name!r} is observed ({rows.sum()} row(s))"
+            lines = [line for line in piece.lines if line.outcome == name and line.part >= 0]
+            for line in lines:
+                check_terms(data.A[rows][:, list(line.x_cols)], line.terms, where)
+                if line.z_cols:
+                    _check_line_effects(model, panel, data.A, rows, line, f"on {line.label!r}")
+    later, first = panel.row_step > 0, panel.row_step == 0
+    if model.structure.moves:
+        line = model.structure.moves[0]
+        check_terms(data.A[later][:, list(line.x_cols)], line.terms, "where the chain moves")
+        if line.z_cols:
+            _check_line_effects(model, panel, data.A, later, line, "on the transitions")
+    if model.structure.start:
+        line = model.structure.start[0]
+        check_terms(data.A[first][:, list(line.x_cols)], line.terms, "where sequences start")
+    _check_states(model, data)
+
+
+def check_outcome(name: str, values: np.ndarray) -> None:
+    """Raise unless the observed values of an outcome vary, within what can be squared."""
+    if len(values) == 0:
+        raise DataError(f"Outcome {name!r} has no observed value. Leave it out of the formula.")
+    largest = np.abs(values).max()
+    spread = values.max() / 2 - values.min() / 2  # halved first: the difference may overflow
+    if not spread > 1e-13 * largest:
+        raise DataError(
+            f"Outcome {name!r} is constant: all {len(values)} observed values are "
+            f"{values[0]:g}. It says nothing about states; leave it out of the formula."
+        )
+    if largest > _LARGEST or spread < 1 / _LARGEST:
+        raise DataError(
+            f"Outcome {name!r} reaches {largest:g} and varies by {spread:g} around its middle, "
+            "beyond what double precision can square. Change its unit."
+        )
+
+
+def check_times(panel: Panel) -> None:
+    """Raise if nothing ever moves."""
+    if panel.lane_length.max() < 2:
+        label = panel.subjects[0]
+        raise DataError(
+            f"Every sequence has 1 time point (subject {label!r}, for one); transitions need at "
+            "least 2. If the rows of a subject belong together, check subject= and sequence=."
+        )
+
+
+def check_terms(x: np.ndarray, terms: Sequence[str], where: str) -> None:
+    """Raise unless the columns (rows, terms) can be told apart."""
+    for name, size in zip(terms, np.abs(x).max(0, initial=0.0), strict=True):
+        if size > _LARGEST or 0 < size < 1 / _LARGEST:
+            raise DataError(
+                f"The covariate {name!r} reaches {size:g}, beyond what double precision can "
+                "square. Change its unit."
+            )
+    dependent = _dependent_column(x)
+    if dependent is None:
+        return
+    name, before = terms[dependent], ", ".join(terms[:dependent])
+    if not x[:, dependent].any():
+        raise ModelError(f"The fixed term {name!r} is 0 {where}. Leave it out of the formula.")
+    raise ModelError(
+        f"The fixed term {name!r} is a combination of the terms before it ({before}) {where}, "
+        "so its coefficient is not identified. Leave one of them out."
+    )
+
+
+def _dependent_column(x: np.ndarray) -> int | None:
+    """The first column that the ones before it determine, or None."""
+    size = np.abs(x).max(0, initial=0.0)
+    if (size == 0).any():
+        return int(np.argmax(size == 0))
+    r = np.abs(np.diagonal(np.linalg.qr(x / size, mode="r")))
+    low = r < 1e-8 * np.sqrt(len(x))
+    if low.any():
+        return int(np.argmax(low))
+    return len(r) if len(r) < x.shape[1] else None
+
+
+def check_subjects(panel: Panel, advice: str) -> None:
+    """Raise unless there are subjects to differ."""
+    if panel.n_subjects < 2:
+        raise ModelError(
+            f"There is 1 subject ({panel.subjects.tolist()[0]!r} in column {panel.subject!r}); the "
+            f"spread of effects between subjects needs at least 2, better 10 or more. {advice}"
+        )
+
+
+def _check_line_effects(
+    model: HMMModel, panel: Panel, A: np.ndarray, rows: np.ndarray, line: Line, where: str
+) -> None:
+    terms = [model.structure.effects[place].term for place in line.effects[0]]
+    check_effects(panel, A[:, list(line.z_cols)], rows, terms, where)
+
+
+def check_effects(
+    panel: Panel, z: np.ndarray, rows: np.ndarray, terms: Sequence[str], where: str
+) -> None:
+    """Raise unless some subjects' ``rows`` tell the effect columns (rows, terms) apart."""
+    e = len(terms)
+    subject = panel.row_subject[rows]
+    enough = np.bincount(subject, minlength=panel.n_subjects) > e
+    if enough.sum() < 2:
+        raise ModelError(
+            f"Effects are not identified: {e} effect term(s) {where} need subjects with "
+            f"more than {e} observed row(s), and {enough.sum()} of {panel.n_subjects} subjects "
+            "have that many. Use fewer effect terms, or none."
+        )
+    full_rank = _full_rank(z[rows], subject, panel.n_subjects)
+    if (full_rank & enough).sum() < 2:
+        raise ModelError(
+            f"Effects {where} are not identified: within each subject the effect terms "
+            f"{', '.join(terms)} are proportional to each other or 0 (does a "
+            "covariate never change within a subject?). Keep only (1 | subject), or terms that "
+            "vary over time; center(x) helps when x varies little compared with its size."
+        )
+
+
+def _full_rank(z: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
+    """(subjects,) bool: the columns of the subject's rows of `z` (rows, e) are independent."""
+    size = np.abs(z).max(0, initial=0.0)
+    z = z / np.where(size > 0, size, 1.0)
+    e = z.shape[1]
+    products = np.zeros((n_subjects, e, e))
+    for i in range(e):
+        for j in range(e):
+            products[:, i, j] = np.bincount(subject, z[:, i] * z[:, j], n_subjects)
+    # Unit diagonal: a covariate that is small in one subject is not a constant one.
+    size = np.sqrt(np.diagonal(products, axis1=1, axis2=2))
+    products /= np.maximum(size[:, :, None] * size[:, None], 1e-300)
+    values = np.linalg.eigvalsh(products)
+    return (values[:, 0] > 1e-9) & (size > 0).all(1)
+
+
+def _check_states(model: HMMModel, data: HMMData) -> None:
+    k, observed = model.n_states, ~np.isnan(data.Y)
+    n_cells = n_wanted = 0
+    distinct_columns = []
+    for piece, at in model.each_piece():
+        own = list(at[: len(piece.outcomes)])
+        distinct_columns += own
+        n_cells += int(observed[:, own].sum())
+        n_wanted += k * sum(len(line.terms) for line in piece.lines)
+        if isinstance(piece.family, Gaussian):
+            n_wanted += int(np.prod(piece.family.noise_shape(k, len(own))))
+        per_outcome = len(piece.lines[0].terms) + (not getattr(piece.family, "takes_levels", False))
+        for name, column in zip(piece.outcomes, own, strict=True):
+            count, wanted = observed[:, column].sum(), k * per_outcome
+            if count < wanted:
+                raise ModelError(
+                    f"Outcome {name!r} has {count} observed value(s); {k} states need at least "
+                    f"{wanted}. Use fewer states, or leave the outcome out of the formula."
+                )
+    n_wanted += k * k
+    if n_cells < n_wanted:
+        raise ModelError(
+            f"{k} states have {n_wanted} parameters, and the data have {n_cells} observed values. "
+            "Use fewer states or a simpler formula."
+        )
+    # Discrete outcomes tell states apart by their frequencies over time, not by their values.
+    families = [piece.family for piece in model.structure.pieces]
+    if any(isinstance(f, Family) and f.discrete for f in families):
+        return
+    rows = np.nan_to_num(data.Y[:, distinct_columns][observed.any(1)], nan=np.inf)
+    # Sorting millions of rows takes seconds; nearly always a few show that there are enough.
+    distinct = len(np.unique(rows[:1000], axis=0))
+    if distinct < k:
+        distinct = len(np.unique(rows, axis=0))
+    if distinct < k:
+        raise ModelError(
+            f"The outcomes take {distinct} distinct values, too few for {k} states. "
+            f"Use at most {distinct} states."
+        )

@@ -1,0 +1,286 @@
+"""A mixed-effects state-space model as the engine sees it: shapes, units, data laid out for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from os import cpu_count
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from avem.components.scaling import Scaling, spread
+from avem.data import Design, Panel, parse_formula
+from avem.data.columns import outcome_values
+from avem.data.designs import Designs
+from avem.data.formula import Formula
+from avem.data.layout import Chunk, Layout, build_layout
+from avem.models.ssm_kernel import SSMKernel
+from avem.numerics.precision import in_float64
+
+_LANES_ON_CPU = (128, 1024)
+"""Few enough to stay in a core's cache, enough to be worth a call; one chunk per core in between.
+An accelerator wants all lanes at once."""
+_LANES_ELSEWHERE = 1 << 20
+_BEYOND = 1e3
+RANDOM = ("transition", "loading")
+BLOCKS = (*RANDOM, "coef")
+"""Kinds of effects; those of different kinds are independent."""
+STRUCTURES = ("full", "diagonal")
+"""Of the covariance of the effects of one kind."""
+
+
+class SSMSpecification(NamedTuple):
+    """What the user asked for, before any data."""
+
+    n_latent: int
+    formula: Formula
+    """Of the outcomes: their covariates and effects."""
+    state: Formula
+    """Covariates that act on the states, without an intercept."""
+    random: tuple[str, ...]
+    """Which of "transition" and "loading" differ between subjects."""
+    effect_covariance: tuple[str, ...]
+    """Structure of each of `BLOCKS`: "full" or "diagonal"."""
+
+    @property
+    def text(self) -> str:
+        """The outcomes' formula."""
+        return self.formula.text
+
+    @property
+    def formulas(self) -> tuple[Formula, ...]:
+        """Of the outcomes, of the states, and a constant."""
+        return (self.formula, self.state, parse_formula("~ 1"))
+
+
+class SSMData(NamedTuple):
+    """A panel's numbers in the user's units, in row order."""
+
+    Y: np.ndarray
+    """(rows, outcomes), NaN where missing."""
+    A: np.ndarray
+    """(rows, design columns)."""
+    n_without_past: int
+    """Observed outcomes that are not modelled because a lag looks back to nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class SSMModel:
+    """All that is fixed before the parameters are: shapes, designs, units."""
+
+    spec: SSMSpecification
+    designs: Designs
+    scaling: Scaling
+
+    @classmethod
+    def learn(cls, spec: SSMSpecification, panel: Panel) -> SSMModel:
+        """The model with levels and columns learned from a panel, in the user's units."""
+        designs = Designs(tuple(Design.build(formula, panel) for formula in spec.formulas))
+        n_outcomes = len(spec.formula.outcomes)
+        constant = designs.names.index("Intercept")
+        return cls(spec, designs, Scaling.none(n_outcomes, len(designs.keys), constant))
+
+    def scaled_to(self, data: SSMData) -> SSMModel:
+        """The same model with outcomes of unit size, and of middle 0 where there are intercepts."""
+        scale = np.array([spread(column) for column in data.Y.T])
+        centre = np.zeros_like(scale)
+        if self.scaling.constant in self.x_cols:
+            centre = np.nanmedian(data.Y, axis=0)
+        return replace(self, scaling=replace(self.scaling, centre=centre, scale=scale))
+
+    def without_effects(self) -> SSMModel:
+        """The model whose subjects are all alike."""
+        first, *others = self.designs.parts
+        alike = replace(first, z_cols=(), effect_terms=(), effect_blocks=())
+        designs = Designs((alike, *others))
+        return replace(self, spec=self.spec._replace(random=()), designs=designs)
+
+    def in_user_units(self) -> SSMModel:
+        """The same model without any scaling."""
+        size = len(self.scaling.scale), len(self.scaling.column_scale)
+        return replace(self, scaling=Scaling.none(*size, self.scaling.constant))
+
+    # --- what it is made of ---------------------------------------------------------------------
+
+    @property
+    def n_latent(self) -> int:
+        """q."""
+        return self.spec.n_latent
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """Names of all outcomes."""
+        return self.spec.formula.outcomes
+
+    @property
+    def outcome_columns(self) -> list[int]:
+        """Columns of Y that hold outcomes: all of them."""
+        return list(range(len(self.outcomes)))
+
+    @property
+    def x_cols(self) -> tuple[int, ...]:
+        """Design columns of the outcomes' coefficients."""
+        return self.designs.x_cols(0)
+
+    @property
+    def drive_cols(self) -> tuple[int, ...]:
+        """Design columns that act on the states."""
+        return self.designs.x_cols(1)
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Names of the outcomes' coefficients."""
+        return tuple(self.designs.names[c] for c in self.x_cols)
+
+    @property
+    def state_terms(self) -> tuple[str, ...]:
+        """Names of the states' coefficients."""
+        return tuple(self.designs.names[c] for c in self.drive_cols)
+
+    def kernel(self, groups: tuple[tuple[int, ...], ...] | None = None) -> SSMKernel:
+        """The model's shape, with the outcomes that are always seen together."""
+        return SSMKernel(
+            n_latent=self.n_latent,
+            groups=groups or (tuple(range(len(self.outcomes))),),
+            x_cols=self.x_cols,
+            z_cols=self.designs.z_cols(0),
+            drive_cols=self.drive_cols,
+            random_transition="transition" in self.spec.random,
+            random_loading="loading" in self.spec.random,
+        )
+
+    @cached_property
+    def shape(self) -> SSMKernel:
+        """The kernel as if all outcomes were seen together."""
+        return self.kernel()
+
+    @property
+    def n_effects(self) -> int:
+        """d."""
+        return self.shape.n_effects
+
+    @cached_property
+    def effect_kinds(self) -> tuple[str, ...]:
+        """(d,) which of `BLOCKS` each effect belongs to."""
+        shape = self.shape
+        sizes = (shape.transition_effects, shape.loading_effects, shape.coef_effects)
+        pairs = zip(BLOCKS, sizes, strict=True)
+        return tuple(kind for kind, entries in pairs for _ in entries)
+
+    @cached_property
+    def effect_names(self) -> list[str]:
+        """Name of each effect."""
+        shape, names = self.shape, self.outcomes
+        out = [f"transition[{a}, {b}]" for a, b in shape.transition_effects]
+        out += [f"loading[{names[j]}, {k}]" for j, k in shape.loading_effects]
+        columns = [self.designs.names[c] for c in shape.w_cols]
+        return out + [f"{columns[place]} of {names[j]}" for j, place in shape.coef_effects]
+
+    @cached_property
+    def effect_blocks(self) -> np.ndarray:
+        """(d,) effects of different blocks are independent."""
+        structure: dict[str, str] = dict(zip(BLOCKS, self.spec.effect_covariance, strict=True))
+        out = []
+        for number, kind in enumerate(self.effect_kinds):
+            alone = structure[kind] == "diagonal"
+            out.append(number if alone else self.effect_kinds.index(kind))
+        return np.array(out, int)
+
+    @cached_property
+    def effect_units(self) -> np.ndarray:
+        """(d,) the user's unit of each effect, in those of the fit."""
+        scale, shape = self.scaling.scale, self.shape
+        rows = [j for j, _ in (*shape.loading_effects, *shape.coef_effects)]
+        return np.concatenate([np.ones(len(shape.transition_effects)), scale[rows]])
+
+    # --- data -----------------------------------------------------------------------------------
+
+    def read(self, panel: Panel, outcomes: bool = True) -> SSMData:
+        """The panel's outcomes and design columns."""
+        columns = [
+            outcome_values(panel, name) if outcomes else np.full(panel.n_rows, np.nan)
+            for name in self.outcomes
+        ]
+        Y = np.stack(columns, axis=1)
+        seen = ~np.isnan(Y).all(axis=1) if outcomes else np.ones(panel.n_rows, bool)
+        later = panel.row_step > 0
+        needed = [seen, later & bool(self.drive_cols), np.ones(panel.n_rows, bool)]
+        found = self.designs.apply(panel, needed, [False, True, True])
+        lost = found.incomplete[0] & seen
+        n_without_past = int((~np.isnan(Y[lost])).sum())
+        Y[lost] = np.nan
+        return SSMData(Y, found.A, n_without_past)
+
+    @in_float64
+    def encode(self, panel: Panel, data: SSMData | None = None) -> SSMEncoded:
+        """The panel laid out for this model, on the device."""
+        data = self.read(panel) if data is None else data
+        y, a = self.scaling.data_in(data.Y, data.A)
+        beyond = runaway(panel, y)
+        y[beyond] = np.nan
+        lanes = _LANES_ELSEWHERE
+        if jax.default_backend() == "cpu":
+            lanes = int(np.clip(-(-panel.n_lanes // (cpu_count() or 1)), *_LANES_ON_CPU))
+        layout = build_layout(panel, lanes)
+        observed = ~np.isnan(y)
+        groups = seen_together(observed)
+        masks = observed[:, [group[0] for group in groups]]
+        chunks = layout.chunks(np.nan_to_num(y), a, masks)
+        if beyond.any():  # there the sequence ends; to go on unseen would be to grow for ever
+            ends = layout.scatter(beyond[:, None])
+            pairs = zip(chunks, ends, strict=True)
+            chunks = (c._replace(valid=c.valid & ~end[:, 0]) for c, end in pairs)
+        return SSMEncoded(
+            panel=panel,
+            y=y,
+            a=a,
+            layout=layout,
+            chunks=tuple(jax.device_put(chunk) for chunk in chunks),
+            kernel=self.kernel(groups),
+            spread=np.array([spread(column) ** 2 for column in y.T]),
+            n_without_past=data.n_without_past,
+            n_runaway=int(beyond.sum()),
+        )
+
+
+def runaway(panel: Panel, y: np.ndarray) -> np.ndarray:
+    """(rows,) the ends of sequences whose states have grown out of all bounds.
+
+    Rows after the last that lies within a thousand standard deviations, of those that lie beyond:
+    what came before says all there is to say, and their squares would drown everything else.
+    """
+    unit = np.array([spread(column) for column in y.T])
+    size = np.nan_to_num(np.abs(y) / unit).max(axis=1, initial=0.0)
+    if not (size > _BEYOND).any():
+        return np.zeros(len(y), bool)
+    last = np.full(panel.n_lanes, -1)
+    np.maximum.at(last, panel.row_lane, np.where(size <= _BEYOND, panel.row_step, -1))
+    return panel.row_step > last[panel.row_lane]
+
+
+def seen_together(observed: np.ndarray) -> tuple[tuple[int, ...], ...]:
+    """Columns with the same pattern of missing values, in groups."""
+    groups: dict[bytes, list[int]] = {}
+    for j, column in enumerate(observed.T):
+        groups.setdefault(column.tobytes(), []).append(j)
+    return tuple(tuple(group) for group in groups.values())
+
+
+@dataclass(frozen=True, eq=False)
+class SSMEncoded:
+    """One data set, ready to compute on."""
+
+    panel: Panel
+    y: np.ndarray
+    """(rows, outcomes) on the scale of the fit, NaN where missing."""
+    a: np.ndarray
+    layout: Layout
+    chunks: tuple[Chunk, ...]
+    kernel: SSMKernel
+    spread: np.ndarray
+    """(outcomes,) variance of each, not counting a few wild values."""
+    n_without_past: int
+    n_runaway: int
+    """Rows that are left out because the states have grown out of all bounds."""

@@ -1,1 +1,0 @@
-"""What fits a model many times over: the parametric bootstrap."""

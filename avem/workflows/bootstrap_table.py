@@ -1,0 +1,143 @@
+"""What a bootstrap found: the replicates, and standard errors and intervals from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from avem.components.param_info import Params, check_level
+from avem.errors import ModelError
+from avem.fits.hmm_fit import HMMFit
+from avem.fits.ssm_fit import SSMFit
+from avem.inference.stop import Stop
+from avem.models.kinds import kind_of
+
+FAILED = "FAILED"
+"""The stop of a replicate whose fit raised an error, beside the names of `Stop`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Replicate:
+    """The refit to one simulated data set."""
+
+    number: int
+    """From 0; it determines the data set."""
+    stop: str
+    """The name of a `Stop`, or ``"FAILED"``."""
+    reason: str = ""
+    """Why it is left out of the summaries; empty where it is not."""
+    bound: float = np.nan
+    params: Params | None = None
+    """As in `fit.params`; None where the fit failed."""
+
+    @property
+    def ok(self) -> bool:
+        """It counts in the summaries."""
+        return self.stop == Stop.CONVERGED.name
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bootstrap:
+    """A parametric bootstrap of a fit; `avem.bootstrap` makes it.
+
+    Attributes
+    ----------
+    fit
+        The fit that was bootstrapped.
+    n
+        How many replicates were asked for; an interrupted bootstrap has fewer.
+    done
+        The replicates, by number; `replicates` has them as a table.
+    """
+
+    fit: HMMFit | SSMFit
+    n: int
+    done: tuple[Replicate, ...]
+
+    @property
+    def n_ok(self) -> int:
+        """How many replicates converged; the summaries are made of these."""
+        return sum(replicate.ok for replicate in self.done)
+
+    @property
+    def n_failed(self) -> int:
+        """How many replicates failed or did not converge."""
+        return len(self.done) - self.n_ok
+
+    def table(self, level: float = 0.95) -> pd.DataFrame:
+        """`fit.table()` with the replicates' spread: se, bias, and the percentile interval.
+
+        `se` is the replicates' standard deviation, `bias` their mean less the estimate. A hundred
+        replicates are enough for these, intervals want a thousand. Parameters that were held have
+        none, and `note` says so.
+        """
+        check_level(level)
+        if self.n_ok < 2:
+            raise ModelError(
+                f"A standard error needs 2 replicates that converged; here are {self.n_ok}. "
+                + self.left_out()
+            )
+        table = self.fit.table()
+        values = np.array(
+            [
+                self.fit.values_of(replicate.params)
+                for replicate in self.done
+                if replicate.ok and replicate.params is not None
+            ]
+        )
+        tail = (1 - level) / 2
+        lower, upper = np.quantile(values, [tail, 1 - tail], axis=0)
+        spread = {
+            "se": values.std(axis=0, ddof=1),
+            "bias": values.mean(axis=0) - table["estimate"].to_numpy(float),
+            "lower": lower,
+            "upper": upper,
+        }
+        held = table["parameter"].isin(self.fit.info.fixed).to_numpy()
+        known = {name: np.where(held, np.nan, column) for name, column in spread.items()}
+        return table.assign(**known, note=np.where(held, "held", "").astype(object))
+
+    @cached_property
+    def replicates(self) -> pd.DataFrame:
+        """A row per replicate: number, stop, reason, bound, and every parameter's every entry."""
+        rows = []
+        for replicate in self.done:
+            row: dict[str, Any] = {
+                "replicate": replicate.number,
+                "stop": replicate.stop,
+                "reason": replicate.reason,
+                "bound": replicate.bound,
+            }
+            for name, value in self.fit.params.items():
+                found = np.full(value.shape, np.nan)
+                if replicate.params is not None:
+                    found = replicate.params[name]
+                for place in np.ndindex(value.shape):
+                    row[f"{name}[{','.join(map(str, place))}]"] = found[place]
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def left_out(self) -> str:
+        """In a sentence, how many replicates are left out of the summaries and why; or nothing."""
+        if not self.n_failed:
+            return ""
+        reasons = Counter(replicate.reason for replicate in self.done if not replicate.ok)
+        listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(3))
+        more = f"; and {len(reasons) - 3} further reasons" if len(reasons) > 3 else ""
+        return (
+            f"{self.n_failed} of {len(self.done)} replicates are left out of the summaries: "
+            f"{listed}{more}"
+        )
+
+    def __repr__(self) -> str:
+        model, done = self.fit.model, len(self.done)
+        words = f"{done} of {self.n} replicates" if done < self.n else f"{done} replicates"
+        if self.n_failed:
+            words += f", {self.n_failed} left out"
+        size = kind_of(model).size
+        return f"Bootstrap({model.spec.text!r}, {size}={getattr(model, size)}, {words})"

@@ -1,0 +1,185 @@
+"""Two nested models on the same data: is the larger one better than chance would have it?"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.stats import chi2
+
+from avem.data.frames import examples
+from avem.errors import AvemWarning, DataError, ModelError
+from avem.fits.hmm_fit import HMMFit
+from avem.fits.report.html import count
+from avem.inference.methods.names import MARGINAL
+from avem.inference.stop import Stop
+from avem.workflows.nesting import Reference, nesting_doubts, reference
+
+_SLACK = 0.05
+"""How far an iteration that has converged may have stopped below its maximum."""
+
+
+@dataclass(frozen=True, repr=False)
+class LRTest:
+    """A likelihood ratio test.
+
+    Attributes
+    ----------
+    statistic
+        Twice the difference of the log likelihoods; 0 where the larger model gains nothing.
+    error
+        How far `statistic` may be off, from the errors of the log likelihoods.
+    df
+        How many more parameters the larger model has.
+    p_value
+        The probability of such a statistic, or a larger one, if the smaller model is true.
+    reference
+        The distribution that the statistic is compared with, in words.
+    """
+
+    statistic: float
+    error: float
+    df: int
+    p_value: float
+    reference: str
+
+    def __repr__(self) -> str:
+        return (
+            f"Likelihood ratio test: statistic {self.statistic:.4g} (error {self.error:.1g}), "
+            f"{count(self.df, 'more parameter')}, p {_p_words(self.p_value)}\n"
+            f"Compared with {self.reference}."
+        )
+
+
+def likelihood_ratio_test(smaller: HMMFit, larger: HMMFit) -> LRTest:
+    """The test of a model against a larger one of which it is a special case.
+
+    Both must be maximum likelihood fits (``refine="adaptive"``) to the same data, with the same
+    number of states. A variance of effects that is 0 in the smaller model lies on the boundary, and
+    the reference is a mixture of chi-squared distributions (Self and Liang 1987, Stram and Lee
+    1994).
+    """
+    for fit in (smaller, larger):
+        if not isinstance(fit, HMMFit):
+            raise ModelError(
+                f"likelihood_ratio_test got a {type(fit).__name__}; two fits are wanted, the "
+                "smaller model's first."
+            )
+        if fit.panel is None:
+            raise DataError(
+                "A fit that was loaded from a file has no data, and so no likelihood. Put them "
+                "back: fit.with_data(frame)."
+            )
+    _check_states(smaller, larger)
+    _check_same_data(smaller, larger)
+    df = larger.n_params - smaller.n_params
+    if df < 1:
+        raise ModelError(
+            f"The larger model has {larger.n_params} parameters and the smaller one "
+            f"{smaller.n_params}; it must have more. Give the smaller model first; compare models "
+            "that are not nested by fit.aic() or fit.bic()."
+        )
+    doubts = [
+        *_unfinished(smaller, "smaller"),
+        *_unfinished(larger, "larger"),
+        *nesting_doubts(smaller.model, larger.model),
+    ]
+    if doubts:
+        warnings.warn(" ".join(doubts), AvemWarning, stacklevel=2)
+    gain, error = _gain(smaller, larger)
+    held = "effect_covariance" in larger.info.fixed
+    compared = reference(smaller.model, larger.model, df, held)
+    statistic = max(2.0 * gain, 0.0)
+    return LRTest(statistic, 2.0 * error, df, tail(compared, statistic), compared.words)
+
+
+def tail(of: Reference, statistic: float) -> float:
+    """P(at least this statistic); chi-squared with 0 degrees of freedom is always 0."""
+    if statistic <= 0:
+        return 1.0
+    parts = (w * chi2.sf(statistic, df) for w, df in zip(of.weights, of.dfs, strict=True) if df)
+    return float(sum(parts))
+
+
+def _gain(smaller: HMMFit, larger: HMMFit) -> tuple[float, float]:
+    """The rise of the log likelihood, and its error."""
+    low, high = smaller.loglik(), larger.loglik()
+    gain, error = float(high - low), float(np.hypot(low.error, high.error))
+    if gain < -error - _SLACK:
+        raise ModelError(
+            f"The larger model has a log likelihood of {high!r}, the smaller one of {low!r}. The "
+            "larger one includes the smaller and cannot be worse: it is not at its maximum, or the "
+            "two are not nested. Fit it with refine='adaptive' and more starts (n_starts=)."
+        )
+    return gain, error
+
+
+def _check_states(smaller: HMMFit, larger: HMMFit) -> None:
+    k, m = smaller.model.n_states, larger.model.n_states
+    if k != m:
+        raise ModelError(
+            f"The fits have {k} and {m} states. That is no regular test: with fewer states, the "
+            "parameters of the others are not defined, and no chi-squared distribution holds. "
+            "Compare numbers of states with avem.select."
+        )
+
+
+def _check_same_data(smaller: HMMFit, larger: HMMFit) -> None:
+    advice = "Fit both models to the same data."
+    one, other = (pd.Index(fit.subjects) for fit in (smaller, larger))
+    apart = one.symmetric_difference(other, sort=False)
+    if len(apart):
+        raise DataError(
+            f"The fits have {len(one)} and {len(other)} subjects; only one of them has "
+            f"{examples(apart.tolist())}. {advice}"
+        )
+    if smaller.info.n_rows != larger.info.n_rows:
+        raise DataError(
+            f"The fits have {smaller.info.n_rows:,} and {larger.info.n_rows:,} rows. {advice}"
+        )
+    names, others = sorted(smaller.model.outcomes), sorted(larger.model.outcomes)
+    if names != others:
+        raise DataError(
+            f"The fits have the outcomes {', '.join(names)} and {', '.join(others)}. Likelihoods "
+            f"of different outcomes cannot be compared. {advice}"
+        )
+    of_one, of_other = _values(smaller, one), _values(larger, one)
+    seen, other_seen = (int((~np.isnan(v[:, 2:])).sum()) for v in (of_one, of_other))
+    if seen != other_seen:
+        raise DataError(
+            f"The fits explain {seen:,} and {other_seen:,} observed values. {advice} A lag() "
+            "leaves out rows that have nothing to look back to: make them missing for both."
+        )
+    if not np.allclose(of_one, of_other, rtol=1e-12, atol=0, equal_nan=True):
+        raise DataError(f"The observed values of the two fits differ. {advice}")
+
+
+def _values(fit: HMMFit, subjects: pd.Index) -> np.ndarray:
+    """(rows, 2 + outcomes) subject, step and outcomes, in an order that only they decide."""
+    panel, model = fit._panel(None), fit.model
+    columns = {
+        name: column
+        for piece, at in model.each_piece()
+        for name, column in zip(piece.outcomes, at, strict=False)
+    }
+    y = model.read(panel).Y[:, [columns[name] for name in sorted(columns)]]
+    place = subjects.get_indexer(pd.Index(panel.subjects))[panel.row_subject]
+    rows = np.column_stack([place, panel.row_step, y])
+    return rows[np.lexsort(rows.T[::-1])]
+
+
+def _unfinished(fit: HMMFit, which: str) -> Iterator[str]:
+    if fit.model.n_effects and not fit.info.refined and fit.info.method not in MARGINAL:
+        yield (
+            f"The {which} model was fitted by method={fit.info.method!r} and not refined; the test "
+            "needs its maximum likelihood: fit(..., refine='adaptive')."
+        )
+    if fit.stop is not Stop.CONVERGED:
+        yield f"The fit of the {which} model did not converge. {fit.stop.value}"
+
+
+def _p_words(p: float) -> str:
+    return "< 0.0001" if p < 1e-4 else f"= {p:.4f}"

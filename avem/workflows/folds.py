@@ -1,0 +1,158 @@
+"""Cross-validation: fits to parts of the data, scored on the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from avem.components.param_info import check_count, check_seed
+from avem.data import Panel
+from avem.data.folds import subject_folds, time_folds, with_hidden, with_rows
+from avem.errors import ModelError
+from avem.fits.predict.log_score import HeldOut, held_out
+from avem.inference.progress_of_fits import Rounds, speaking_of
+from avem.inference.stop import Stop
+from avem.mixed_hmm import MixedHMM
+from avem.mixed_ssm import MixedSSM
+from avem.models.memory import all_outcomes, refuse_memory
+from avem.models.ssm import SSMSpecification
+from avem.workflows.cross_validation import CrossValidation
+
+_BY = ("subjects", "time")
+
+Score = tuple[Stop, HeldOut]
+"""How the fit of a fold ended, and what it says of what was held out."""
+
+
+def cross_validate(
+    model: MixedHMM | MixedSSM,
+    data: Any,
+    *,
+    folds: int = 5,
+    by: str = "subjects",
+    subject: str | None = None,
+    time: str | None = None,
+    sequence: str | None = None,
+    seed: int = 0,
+    **fit_options: Any,
+) -> CrossValidation:
+    """Held-out log scores: how well the model foretells values that it was not fitted to.
+
+    Ctrl-C keeps the folds that are done.
+
+    Parameters
+    ----------
+    model, data, subject, time, sequence
+        As for `fit`.
+    folds
+        How many parts the data are cut into; each is held out once.
+    by
+        ``"subjects"``: whole subjects are held out, and scored as new ones, their effects
+        integrated: log p(all their values). ``"time"``: one stretch of every sequence is held out
+        (its outcomes are missing for the fit), and scored given all the other values: log p(all) -
+        log p(all but the stretch), at the parameters fitted without it.
+    seed
+        For dealing out the subjects, and for the fits.
+    **fit_options
+        Further options of `fit`.
+    """
+    panel = model._panel(data, subject, time, sequence)
+    done = run_folds(model, panel, folds=folds, by=by, seed=seed, **fit_options)
+    if not len(done.table):
+        raise KeyboardInterrupt("Interrupted before the first fold was done.")
+    return done
+
+
+def run_folds(
+    model: MixedHMM | MixedSSM,
+    panel: Panel,
+    *,
+    folds: int = 5,
+    by: str = "subjects",
+    seed: int = 0,
+    **fit_options: Any,
+) -> CrossValidation:
+    """The same for a panel; without any fold when it was interrupted in the first."""
+    parts = _parts(model, panel, folds, by, seed)
+    score = _score_stretch if by == "time" else _score_subjects
+    rows: list[dict[str, Any]] = []
+    total = _nothing(panel)
+    with Rounds(fit_options.get("progress")) as rounds:
+        for number, held in enumerate(parts, start=1):
+            with speaking_of(f"fold {number} of {folds}", depth=2):
+                stop, found = score(model, panel, held, {**fit_options, "seed": seed})
+            if stop is Stop.INTERRUPTED:
+                break
+            total = HeldOut(*(old + new for old, new in zip(total, found, strict=True)))
+            loglik, n, n_rows = float(found.loglik.sum()), *(int(c.sum()) for c in found[1:])
+            rows.append(
+                {
+                    "fold": number,
+                    "n_subjects": int((found.n_values > 0).sum()),
+                    "n_rows": n_rows,
+                    "n_values": n,
+                    "loglik": loglik,
+                    "per_row": loglik / n_rows if n_rows else np.nan,
+                    "per_value": loglik / n if n else np.nan,
+                    "stop": stop.name,
+                }
+            )
+            rounds.tell(f"fold {number} of {folds}: {loglik / max(n, 1):.4f} per held-out value")
+            if rounds.interrupted:
+                break
+    by_subject = {panel.subject: panel.subjects, "n_rows": total.n_rows}
+    by_subject |= {"n_values": total.n_values, "loglik": total.loglik}
+    return CrossValidation(pd.DataFrame(rows), pd.DataFrame(by_subject), by, int(folds))
+
+
+def _parts(
+    model: MixedHMM | MixedSSM, panel: Panel, folds: Any, by: Any, seed: Any
+) -> list[np.ndarray]:
+    """For each fold, (rows,) bool: what is held out."""
+    if by not in _BY:
+        raise ModelError(f"by is {by!r}; available: {', '.join(_BY)}.")
+    check_count("folds", folds)
+    if folds < 2:
+        raise ModelError("folds is 1; at least 2 are wanted: one is scored, the others are fitted.")
+    check_seed(seed)
+    if by == "subjects":
+        return subject_folds(panel, folds, seed, n_needed=2 if _has_effects(model) else 1)
+    refuse_memory(model.spec, "by='time' hides stretches of the outcomes", "by='subjects'")
+    return time_folds(panel, folds)
+
+
+def _has_effects(model: MixedHMM | MixedSSM) -> bool:
+    own = isinstance(model.spec, SSMSpecification) and model.spec.random
+    return bool(own) or any(formula.groups for formula in model.spec.formulas)
+
+
+def _score_subjects(
+    model: MixedHMM | MixedSSM, panel: Panel, held: np.ndarray, options: Any
+) -> Score:
+    """The held-out subjects as new ones."""
+    fit = model.fit(with_rows(panel, ~held), **options)
+    if fit.stop is Stop.INTERRUPTED:
+        return fit.stop, _nothing(panel)
+    new = np.bincount(panel.row_subject, held, panel.n_subjects) > 0
+    # Subjects are independent, and all of them together have the same shape for every fold:
+    # to compile the likelihood once costs less than to leave out those that are not wanted.
+    found = held_out(fit, panel)
+    return fit.stop, HeldOut(*(np.where(new, part, 0 * part) for part in found))
+
+
+def _score_stretch(
+    model: MixedHMM | MixedSSM, panel: Panel, held: np.ndarray, options: Any
+) -> Score:
+    """The held-out rows given all the others: p(all) / p(the others)."""
+    others = with_hidden(panel, sorted(all_outcomes(model.spec)), held)
+    fit = model.fit(others, **options)
+    if fit.stop is Stop.INTERRUPTED:
+        return fit.stop, _nothing(panel)
+    return fit.stop, held_out(fit, panel, others)
+
+
+def _nothing(panel: Panel) -> HeldOut:
+    none = np.zeros(panel.n_subjects, np.int64)
+    return HeldOut(none.astype(float), none, none)

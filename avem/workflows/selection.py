@@ -1,0 +1,186 @@
+"""Fits with different numbers of states, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from avem.errors import ModelError
+from avem.fits.plots.figures import Size, panels
+from avem.fits.plots.selection import draw_criterion
+from avem.fits.report.html import count
+from avem.inference.stop import Stop
+from avem.workflows.cross_validation import CrossValidation
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from avem.fits.hmm_fit import HMMFit
+    from avem.fits.ssm_fit import SSMFit
+
+CRITERIA = ("aic", "bic", "icl", "held_out")
+NAMES = {"aic": "AIC", "bic": "BIC", "icl": "ICL", "held_out": "held-out score"}
+_ROUNDING = 0.05
+"""Log likelihoods closer than this are the same solution."""
+_FEW = 8
+"""With fewer subjects, log(n) is below 2, the penalty of AIC."""
+
+
+Fit = TypeVar("Fit", bound="HMMFit | SSMFit")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Selection(Generic[Fit]):
+    """Fits with different numbers of states, and what speaks for each.
+
+    Attributes
+    ----------
+    table
+        A row for each number of states: n_states (of a state-space model n_latent), n_params,
+        loglik, error (of the log likelihood), aic, bic, icl of an HMM (lower is better),
+        starts_agreeing, stop, seconds; with cross-validation held_out (mean log score of a held-out
+        value; higher is better) and held_out_se; and problem: why there is no fit or no score,
+        empty where all went well.
+    fits
+        The fits by number of states.
+    criterion
+        What `best` goes by: "aic", "bic", "icl" or "held_out".
+    scores
+        The cross-validations by number of states.
+    not_fitted
+        Numbers of states that were not reached before an interruption.
+    size
+        What the number of states is called: "n_states", of a state-space model "n_latent".
+    """
+
+    table: pd.DataFrame
+    fits: Mapping[int, Fit]
+    criterion: str
+    scores: Mapping[int, CrossValidation] = field(default_factory=dict)
+    not_fitted: tuple[int, ...] = ()
+    size: str = "n_states"
+
+    @property
+    def n_states(self) -> int:
+        """The best number of states."""
+        return self.preferred(self.criterion)
+
+    n_latent = n_states
+
+    @property
+    def best(self) -> Fit:
+        """The fit with the best criterion."""
+        return self.fits[self.n_states]
+
+    @property
+    def criteria(self) -> list[str]:
+        """The criteria that have a value for some number of states."""
+        return [name for name in CRITERIA if name in self.table and len(self._values(name))]
+
+    def preferred(self, criterion: str) -> int:
+        """The number of states that is best by a criterion."""
+        if criterion not in self.criteria:
+            raise ModelError(
+                f"There is no {criterion!r} in the table; choose one of "
+                f"{', '.join(self.criteria) or 'none: no fit has one'}."
+            )
+        values = self._values(criterion)
+        return (max if criterion == "held_out" else min)(values, key=lambda k: values[k])
+
+    def _values(self, criterion: str) -> dict[int, float]:
+        """The criterion by number of states, where there is one."""
+        pairs = zip(self.table[self.size].tolist(), self.table[criterion].tolist(), strict=True)
+        return {k: value for k, value in pairs if not np.isnan(value)}
+
+    def __repr__(self) -> str:
+        shown = self.table.drop(columns=["problem", "seconds"])
+        text = shown.to_string(index=False, na_rep="", float_format=_number)
+        return "\n".join([text, "", *self._words()])
+
+    def plot(
+        self,
+        criterion: str | None = None,
+        *,
+        ax: Axes | None = None,
+        figsize: Size | None = None,
+    ) -> Figure:
+        """Every criterion against the number of states, the best one marked.
+
+        Held-out scores have bars of one standard error. With `criterion`, only that one.
+        """
+        chosen = self.criteria
+        if criterion is not None:
+            self.preferred(criterion)
+            chosen = [criterion]
+        figure, axes = panels(len(chosen), ax, figsize, (3.2, 3.2), 4)
+        for panel, name in zip(axes, chosen, strict=True):
+            best = self.preferred(name)
+            draw_criterion(panel, self.table, self.size, name, NAMES[name], best)
+        if ax is None and len(chosen) > 1 and self.criterion in chosen:
+            figure.suptitle(f"{self._count(self.n_states)} by {NAMES[self.criterion]}")
+        return figure
+
+    def _count(self, k: int) -> str:
+        return count(k, "state" if self.size == "n_states" else "latent state")
+
+    # --- words ----------------------------------------------------------------------------------
+
+    def _words(self) -> Iterator[str]:
+        if self.criterion in self.criteria:
+            yield from self._choice()
+        else:
+            yield f"No number of states has a {NAMES[self.criterion]}."
+        for k, fit in self.fits.items():
+            if fit.stop is not Stop.CONVERGED:
+                yield f"{self._count(k)}: not converged. {fit.stop.value}"
+        yield from self._falls()
+        n = min((len(fit.subjects) for fit in self.fits.values()), default=_FEW)
+        if n < _FEW:
+            words = f"count {count(n, 'subject')} and so penalise"
+            they = f"BIC and ICL {words}"
+            if "icl" not in self.table:
+                they = f"BIC {words.replace('count', 'counts', 1)}s"
+            yield (
+                f"{they} parameters {'not at all' if n == 1 else 'less than AIC'}: look at AIC, or "
+                "at cv='time'."
+            )
+        yield from self.table.loc[self.table["problem"] != "", "problem"]
+        if self.not_fitted:
+            yield f"Interrupted: {', '.join(map(str, self.not_fitted))} states were not fitted."
+
+    def _choice(self) -> Iterator[str]:
+        best, name = self.n_states, NAMES[self.criterion]
+        values = self._values(self.criterion)
+        behind = {k: abs(value - values[best]) for k, value in values.items() if k != best}
+        words = f"Best by {name}: {self._count(best)}"
+        if behind:
+            way = "lower" if self.criterion == "held_out" else "higher"
+            words += f"; next is {min(behind, key=lambda k: behind[k])}, "
+            words += f"{min(behind.values()):.4g} {way}"
+        yield words + "."
+        others = {other: self.preferred(other) for other in self.criteria}
+        against = [f"{NAMES[other]} is best with {k}" for other, k in others.items() if k != best]
+        if against:
+            yield f"The criteria disagree: {', '.join(against)}."
+        if best == max(self.table[self.size].tolist()) and behind and not self.not_fitted:
+            yield f"{best} is the largest number tried: try more."
+
+    def _falls(self) -> Iterator[str]:
+        """More states can only fit better: where they do not, a better solution was missed."""
+        logliks, errors, highest = self._values("loglik"), self._values("error"), -np.inf
+        for k in sorted(logliks):
+            if logliks[k] < highest - _ROUNDING - errors[k]:
+                yield (
+                    f"{self._count(k)}: a log likelihood below that with fewer states, so a "
+                    "better solution exists. Use more starts (n_starts=), and refine='adaptive'."
+                )
+            highest = max(highest, logliks[k])
+
+
+def _number(x: float) -> str:
+    return f"{x:.2f}" if abs(x) >= 10 else f"{x:.4g}"

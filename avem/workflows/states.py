@@ -1,0 +1,216 @@
+"""How many states? A fit with each number, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import pandas as pd
+
+from avem.components.param_info import check_count
+from avem.errors import AvemError, ModelError
+from avem.fits.hmm_fit import HMMFit
+from avem.fits.report.html import count
+from avem.fits.ssm_fit import SSMFit
+from avem.inference.methods.names import MARGINAL
+from avem.inference.progress_of_fits import Rounds, speaking_of
+from avem.inference.stop import Stop
+from avem.mixed_hmm import MixedHMM
+from avem.mixed_ssm import MixedSSM
+from avem.models.kinds import HMM, SSM, Kind
+from avem.workflows.cross_validation import CrossValidation
+from avem.workflows.folds import run_folds
+from avem.workflows.selection import CRITERIA, NAMES, Fit, Selection
+
+Made = TypeVar("Made", covariant=True)
+
+_TYPES = {
+    "n_params": "Int64",
+    "loglik": float,
+    "error": float,
+    "aic": float,
+    "bic": float,
+    "icl": float,
+    "starts_agreeing": "Int64",
+    "stop": object,
+    "seconds": float,
+    "held_out": float,
+    "held_out_se": float,
+    "problem": object,
+}
+_PLAN = ("folds", "by", "seed")
+"""Options of the cross-validation."""
+
+
+class Fits(Protocol[Made]):
+    """A model, by what its `fit` returns: `MixedHMM` or `MixedSSM`."""
+
+    @property
+    def fit(self) -> Callable[..., Made]: ...
+
+
+def select(
+    model: Fits[Fit],
+    data: Any,
+    states: Iterable[int] | None = None,
+    *,
+    latent: Iterable[int] | None = None,
+    criterion: str = "bic",
+    cv: int | str | Mapping[str, Any] | None = None,
+    subject: str | None = None,
+    time: str | None = None,
+    sequence: str | None = None,
+    **fit_options: Any,
+) -> Selection[Fit]:
+    """Fits with each number of states, their criteria, and the best of them.
+
+    A number of states that cannot be fitted leaves a row that says why. Ctrl-C keeps what there is.
+
+    Parameters
+    ----------
+    model
+        The model; its own number of states does not matter.
+    data, subject, time, sequence
+        As for `fit`.
+    states
+        Of a `MixedHMM`, the numbers of states to try (1 to 5).
+    latent
+        Of a `MixedSSM`, the numbers of latent states to try (1 to 3, or to the number of outcomes
+        where that is smaller).
+    criterion
+        What the best fit is chosen by: ``"bic"``, ``"aic"``, ``"icl"`` (of an HMM), or, with `cv`,
+        ``"held_out"``.
+    cv
+        Cross-validate each number of states as well: a number of folds, ``"subjects"`` or
+        ``"time"``, or a dict of options of `cross_validate`: ``{"by": "time", "folds": 4}``.
+    **fit_options
+        Further options of `fit`. The criteria are those of a maximum likelihood fit:
+        ``refine="adaptive"`` unless something else is given here.
+    """
+    if not isinstance(model, MixedHMM | MixedSSM):
+        raise ModelError(
+            f"select got a {type(model).__name__}; a model is wanted: MixedHMM(...) or "
+            "MixedSSM(...)."
+        )
+    kind = SSM if isinstance(model, MixedSSM) else HMM
+    counts, plan = _counts(model, states, latent), _plan(cv)
+    available = [name for name in CRITERIA if name != "icl" or kind is HMM]
+    if criterion not in available:
+        raise ModelError(f"criterion is {criterion!r}; available: {', '.join(available)}.")
+    if criterion == "held_out" and plan is None:
+        raise ModelError("criterion='held_out' needs cross-validation: give cv=5, say.")
+    if fit_options.get("method", "avem") not in MARGINAL:
+        fit_options.setdefault("refine", "adaptive")
+    panel = model._panel(data, subject, time, sequence)
+    fits: dict[int, Any] = {}
+    scores: dict[int, CrossValidation] = {}
+    rows: list[dict[str, Any]] = []
+    failures: list[AvemError] = []
+    with Rounds(fit_options.get("progress")) as rounds:
+        for k in counts:
+            row: dict[str, Any] = {kind.size: k, "problem": ""}
+            rows.append(row)
+            try:
+                with speaking_of(count(k, kind.state), depth=1):
+                    sized = _with_size(model, k)
+                    fits[k] = sized.fit(panel, **fit_options)
+                    row |= _criteria(fits[k])
+                    if plan is not None and not rounds.ended(fits[k].stop):
+                        scores[k] = run_folds(sized, panel, **{**fit_options, **plan})
+                        row |= _score(scores[k])
+            except AvemError as error:
+                failures.append(error)
+                row["problem"] = str(error)
+            rounds.tell(_line(row, criterion, kind))
+            stopped = k in scores and scores[k].interrupted
+            if stopped or rounds.ended(fits[k].stop if k in fits else Stop.CONVERGED):
+                break
+    table = _table(rows, kind, plan is not None)
+    if failures and not table[criterion].notna().to_numpy().any():
+        _give_up(failures)
+    not_fitted = tuple(counts[len(rows) :])
+    return Selection(table, fits, criterion, scores, not_fitted, kind.size)
+
+
+def _with_size(model: MixedHMM | MixedSSM, k: int) -> MixedHMM | MixedSSM:
+    return model.with_latent(k) if isinstance(model, MixedSSM) else model.with_states(k)
+
+
+def _counts(model: MixedHMM | MixedSSM, states: Any, latent: Any) -> list[int]:
+    """The numbers of states to try, in order, each once."""
+    if isinstance(model, MixedSSM):
+        name, given, other, misplaced = "latent", latent, "states", states
+        usual = range(1, min(3, len(model.spec.formula.outcomes)) + 1)
+    else:
+        name, given, other, misplaced = "states", states, "latent", latent
+        usual = range(1, 6)
+    if misplaced is not None:
+        raise ModelError(f"{other}= is not for a {type(model).__name__}: use {name}={misplaced!r}.")
+    numbers = usual if given is None else given
+    if isinstance(numbers, str | bytes) or not isinstance(numbers, Iterable):
+        raise ModelError(
+            f"{name} is {numbers!r}; several numbers of states are wanted: range(1, 6) or [2, 3]."
+        )
+    listed = list(numbers)
+    for k in listed:
+        check_count(name, k)
+    if not listed:
+        raise ModelError(f"{name} is empty; numbers of states are wanted: range(1, 6) or [2, 3].")
+    return sorted({int(k) for k in listed})
+
+
+def _plan(cv: Any) -> dict[str, Any] | None:
+    """The options of the cross-validation; None for none."""
+    if cv is None:
+        return None
+    if isinstance(cv, str):
+        return {"by": cv}
+    if not isinstance(cv, Mapping):
+        return {"folds": cv}
+    unknown = [name for name in cv if name not in _PLAN]
+    if unknown:
+        raise ModelError(f"cv has {unknown}; its options are {', '.join(_PLAN)}.")
+    return dict(cv)
+
+
+def _criteria(fit: HMMFit | SSMFit) -> dict[str, Any]:
+    loglik = fit.loglik()
+    return {
+        "n_params": fit.n_params,
+        "loglik": float(loglik),
+        "error": loglik.error,
+        "aic": fit.aic(),
+        "bic": fit.bic(),
+        **({"icl": fit.icl()} if isinstance(fit, HMMFit) else {}),
+        "starts_agreeing": fit.info.starts_agreeing,
+        "stop": fit.stop.name,
+        "seconds": fit.info.seconds,
+    }
+
+
+def _score(done: CrossValidation) -> dict[str, Any]:
+    if done.interrupted:  # a mean over other folds is not comparable
+        return {"problem": "The cross-validation was interrupted."}
+    return {"held_out": done.per_value, "held_out_se": done.se}
+
+
+def _line(row: Mapping[str, Any], criterion: str, kind: Kind) -> str:
+    if criterion not in row:
+        return row["problem"] or "Interrupted."
+    states = count(row[kind.size], kind.state)
+    return f"{states}: {NAMES[criterion]} {row[criterion]:.6g}, {row['seconds']:.1f} s"
+
+
+def _table(rows: Sequence[Mapping[str, Any]], kind: Kind, with_scores: bool) -> pd.DataFrame:
+    absent = set() if with_scores else {"held_out", "held_out_se"}
+    absent |= set() if kind is HMM else {"icl"}
+    types = {kind.size: "int64"} | {n: t for n, t in _TYPES.items() if n not in absent}
+    return pd.DataFrame(rows, columns=list(types)).astype(types)
+
+
+def _give_up(failures: Sequence[AvemError]) -> None:
+    """Raise: the one reason, or all of them."""
+    if len({str(error.__cause__) for error in failures}) == 1:
+        raise failures[0]
+    reasons = " ".join(str(error) for error in failures)
+    raise ModelError(f"No number of states could be fitted. {reasons}") from failures[0]

@@ -1,0 +1,180 @@
+"""The native forward-backward pass gives what the scan gives that it replaces."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from avem.kernels import cpp as native
+from avem.kernels import forward_backward as hmm
+from avem.kernels import forward_backward_cpp as hmm_native
+from tests.brute import enumerate_paths, log_sum
+
+pytestmark = pytest.mark.skipif(
+    native.find("chain", STATES=2) is None, reason="no C++ compiler, or no CPU: the scan runs"
+)
+
+LENGTHS = (9, 9, 1, 7, 9, 9, 2, 9, 9, 0, 9, 5, 9, 9, 9, 9, 9, 9, 3)
+"""Two blocks of eight lanes, and three lanes; the last block with lanes of different lengths."""
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    with jax.enable_x64(True):
+        yield
+
+
+def problem(n_states, lengths, transitions, seed=0):
+    """Arguments of `smooth`: some steps without observations, and some outcomes impossible."""
+    rng = np.random.default_rng(seed)
+    n, n_times = len(lengths), max(lengths)
+    valid = np.arange(n_times)[:, None] < np.asarray(lengths)
+    table = 3.0 * rng.standard_normal((n_times, n_states, n))
+    table[rng.random(table.shape) < 0.1 * (n_states > 1)] = -np.inf
+    table[:, 0][~np.isfinite(table).any(1)] = -1.0
+    table = np.where(rng.random((n_times, 1, n)) < 0.2, 0.0, table)
+    shape = {"one": (), "lane": (n,), "step": (n_times, n)}[transitions]
+    chances = rng.dirichlet(np.ones(n_states), size=(*shape, n_states))
+    if transitions != "one":
+        chances = np.moveaxis(chances, -3, -1)
+    initial = rng.dirichlet(np.ones(n_states), size=() if transitions == "one" else n).T
+    table = np.where(valid[:, None], table, 0.0)
+    return tuple(map(jnp.asarray, (initial, chances, table, valid)))
+
+
+def by_native(initial, transition, table, valid, steps=None):
+    steps = hmm.Steps() if steps is None else steps
+    target = hmm_native.target_for(table)
+    assert target is not None
+    return hmm.Posterior(*hmm_native.smooth(target, initial, transition, table, valid, *steps))
+
+
+def assert_same(found, expected):
+    for name in expected._fields:
+        a, b = getattr(found, name), getattr(expected, name)
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15, err_msg=name)
+
+
+def cells(n_cells, lengths, seed=1):
+    """A cell for each step and lane; some have none, which is `n_cells`."""
+    index = np.random.default_rng(seed).integers(0, n_cells + 1, (max(lengths), len(lengths)))
+    return hmm.Steps(index.astype(np.int32), n_cells)
+
+
+@pytest.mark.parametrize(
+    ("n_states", "transitions", "steps"),
+    [
+        (1, "one", hmm.Steps()),
+        (2, "one", hmm.Steps()),
+        (2, "step", cells(2, LENGTHS)),
+        (3, "lane", hmm.Steps()),
+        (3, "step", hmm.Steps(None, 0)),
+        (3, "one", cells(11, LENGTHS)),
+        (4, "step", hmm.Steps()),
+    ],
+)
+def test_it_equals_the_scan(n_states, transitions, steps):
+    arguments = problem(n_states, LENGTHS, transitions)
+    found = by_native(*arguments, steps)
+    assert np.isfinite(found.loglik).all()
+    by_scan = jax.jit(lambda *own: hmm.smooth_by_scan(*own, "scaled", steps))
+    assert_same(found, by_scan(*arguments))
+    padded = ~np.broadcast_to(np.asarray(arguments[3])[:, None], found.state.shape)
+    assert (np.asarray(found.state)[padded] == 0.0).all()
+
+
+def test_long_sequences_that_the_scan_adds_up_otherwise():
+    arguments = problem(2, (1500, 900), "one")
+    assert_same(by_native(*arguments), hmm.smooth_by_scan(*arguments))
+
+
+def test_as_many_states_as_it_takes():
+    initial, transition, table, valid = problem(8, (3, 1, 2), "one")
+    found = by_native(initial, transition, table, valid)
+    for lane, length in enumerate((3, 1, 2)):
+        paths, joint = enumerate_paths(initial, transition, np.asarray(table)[:length, :, lane])
+        np.testing.assert_allclose(found.loglik[lane], log_sum(joint), rtol=1e-12)
+        weight = np.exp(joint - log_sum(joint))
+        state = (paths[:, :, None] == np.arange(8)) * weight[:, None, None]
+        np.testing.assert_allclose(found.state[:length, :, lane], state.sum(0), atol=1e-14)
+
+
+def test_padding_changes_no_bit_and_other_lanes_no_digit():
+    initial, transition, table, valid = problem(3, LENGTHS, "one")
+    plain = by_native(initial, transition, table, valid)
+    longer = [
+        jnp.concatenate([part, jnp.zeros((5, *part.shape[1:]), part.dtype)])
+        for part in (table, valid)
+    ]
+    padded = by_native(initial, transition, *longer)
+    np.testing.assert_array_equal(padded.loglik, plain.loglik)
+    np.testing.assert_array_equal(padded.state[:9], plain.state)
+    np.testing.assert_array_equal(padded.pair, plain.pair)
+    for lane in (0, 3, 8, 18):
+        alone = by_native(initial, transition, table[..., lane:][..., :1], valid[:, lane:][:, :1])
+        for a, b in zip(plain, alone, strict=True):
+            np.testing.assert_allclose(a[..., lane], b[..., 0], rtol=1e-14)
+
+
+@pytest.mark.parametrize("n_states", [2, 3])
+def test_its_exponentials(n_states):
+    """A first state that outweighs the second leaves exp(x) as its probability, but for a power."""
+    x = -np.concatenate([[0.0, np.inf, 1e300, 720.0], np.linspace(1e-9, 660.0, 4001)])
+    table = np.full((1, n_states, len(x)), -np.inf)
+    table[0, 0], table[0, 1] = 0.0, x
+    initial = np.array([1.0, 2.0**-60, 0.0])[:n_states]
+    moves = jnp.eye(n_states)
+    found = by_native(initial, moves, jnp.asarray(table), jnp.ones((1, len(x)), bool))
+    value = np.asarray(found.state)[0, 1] * 2.0**60
+    exact = np.exp(x.astype(np.longdouble))
+    assert (value[1:4] == 0.0).all()
+    assert value[0] == 1.0
+    assert (np.abs(value - exact) <= np.spacing(exact.astype(float)))[4:].all()
+
+
+def test_what_it_cannot_represent_is_flagged_in_that_lane_only():
+    # State 1, all but ruled out by 30 steps, is the better one of the 30 that follow.
+    table = np.zeros((60, 2, 9))
+    table[:30, 1], table[30:, 0] = -50.0, -50.0
+    table[:, :, :3] = 0.0
+    table[4, :, 7] = -np.inf  # impossible in any state
+    table[5, 0, 8] = np.nan
+    arguments = jnp.array([0.5, 0.5]), jnp.eye(2), jnp.asarray(table), jnp.ones((60, 9), bool)
+    for found in (by_native(*arguments), hmm.smooth_by_scan(*arguments)):
+        np.testing.assert_array_equal(np.isfinite(found.loglik), np.arange(9) < 3)
+    np.testing.assert_allclose(found.loglik[:3], 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("axes", "transitions"),
+    [
+        ((None, None, 0, None), "one"),
+        ((None, 0, 0, None), "step"),
+        ((0, None, None, None), "lane"),
+        ((0, 0, 0, 0), "lane"),
+    ],
+)
+def test_at_several_nodes_it_gives_each_of_them(axes, transitions):
+    each = [problem(2, LENGTHS, transitions, seed) for seed in range(4)]
+    arguments = [
+        each[0][i] if axis is None else jnp.stack([one[i] for one in each])
+        for i, axis in enumerate(axes)
+    ]
+    steps = cells(2, LENGTHS)
+    at_nodes = jax.vmap(lambda *own: by_native(*own, steps), in_axes=axes)
+    found = jax.jit(at_nodes)(*arguments)
+    for node in range(4):
+        own = [
+            part if axis is None else part[node] for part, axis in zip(arguments, axes, strict=True)
+        ]
+        for a, b in zip(found, by_native(*own, steps), strict=True):
+            np.testing.assert_array_equal(a[node], b)
+    # What is the same at all nodes goes to the kernel once.
+    calls = [e for e in jax.make_jaxpr(at_nodes)(*arguments).eqns if e.primitive.name == "ffi_call"]
+    lengths = [variable.aval.shape[0] for variable in calls[0].invars]
+    assert lengths == [1 if axis is None else 4 for axis in (*axes, None)]
+
+
+def test_what_it_is_not_made_for_goes_to_the_scan():
+    assert hmm_native.target_for(jnp.zeros((3, 9, 2))) is None
+    assert hmm_native.target_for(jnp.zeros((3, 2, 2), jnp.float32)) is None

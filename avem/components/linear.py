@@ -69,7 +69,7 @@ class Cells(NamedTuple):
 
 
 class CoefTerms(NamedTuple):
-    """The same in the coefficients, summed over lanes; one problem per state."""
+    """E_q of Q and its derivatives in the coefficients, summed over lanes; a problem per state."""
 
     value: Any
     """(problem,)."""
@@ -77,6 +77,21 @@ class CoefTerms(NamedTuple):
     """(problem, coefficient)."""
     curvature: Any
     """(problem, coefficient, coefficient)."""
+
+
+def joined(first: CoefTerms, second: CoefTerms) -> CoefTerms:
+    """The terms of two parts in the same coefficients; one problem, where one of them ties all."""
+    if len(first.value) == len(second.value):
+        return CoefTerms(*(a + b for a, b in zip(first, second, strict=True)))
+    return CoefTerms(*(a + b for a, b in zip(_tied(first), _tied(second), strict=True)))
+
+
+def _tied(terms: CoefTerms) -> CoefTerms:
+    """Separate problems as one, with nothing between them."""
+    n, size = terms.gradient.shape
+    diagonal = jnp.einsum("kpq,kl->kplq", terms.curvature, jnp.eye(n))
+    curvature = diagonal.reshape(1, n * size, n * size)
+    return CoefTerms(terms.value.sum(keepdims=True), terms.gradient.reshape(1, -1), curvature)
 
 
 @dataclass(frozen=True)

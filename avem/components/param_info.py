@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,21 @@ class ParamInfo:
     kind: str
     """"simplex", "positive", "covariance", "natural" (in the range of its link) or "free"."""
     axes: str
-    """The axes in words."""
+    """The axes in words, with {} for `names`."""
     link: Link | None = None
+    names: tuple[str, ...] = ()
+    """What stands along the second axis, where components may share the array."""
+
+    @property
+    def words(self) -> str:
+        """The axes in words."""
+        return self.axes.replace("{}", ", ".join(self.names))
+
+    def joined(self, other: ParamInfo) -> ParamInfo:
+        """Of one array that two components share: the second one's part follows the first's."""
+        first, own, *rest = self.shape
+        shape = (first, own + other.shape[1], *rest)
+        return replace(self, shape=shape, names=self.names + other.names)
 
 
 def check_arrays(given: Any, known: Mapping[str, ParamInfo], where: str) -> Params:
@@ -47,7 +60,7 @@ def _checked(value: Any, info: ParamInfo, name: str) -> np.ndarray:
     except (TypeError, ValueError):
         raise ModelError(f"{name} is not an array of numbers.") from None
     if array.shape != info.shape:
-        raise ModelError(f"{name} has shape {array.shape}; {info.shape} is wanted ({info.axes}).")
+        raise ModelError(f"{name} has shape {array.shape}; {info.shape} is wanted ({info.words}).")
     if not np.isfinite(array).all():
         raise ModelError(f"{name} has values that are missing or infinite.")
     if info.kind == "simplex":

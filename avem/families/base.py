@@ -68,11 +68,18 @@ class Family(ABC):
     """The log density is concave in its predictors, jointly."""
     n_location: int = 1
     """How many of `parameters`, from the first, the outcome's own formula describes."""
+    emission: ClassVar[str] = "glm"
+    """The component that emits it: a density in linear predictors."""
 
     @property
     @abstractmethod
     def parameters(self) -> tuple[Parameter, ...]:
         """One for each linear predictor, location first."""
+
+    @property
+    def labels_levels(self) -> bool:
+        """Its linear predictors are named by the levels they are about."""
+        return self.n_location > 1
 
     @property
     def extras(self) -> tuple[str, ...]:

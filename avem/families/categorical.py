@@ -34,6 +34,10 @@ class Categorical(Family):
         return tuple(Parameter(str(level), IDENTITY) for level in self.levels[1:])
 
     @property
+    def labels_levels(self) -> bool:
+        return True
+
+    @property
     def n_location(self) -> int:  # type: ignore[override]
         """All predictors: the outcome's formula describes each level's log odds."""
         return len(self.levels) - 1

@@ -37,6 +37,8 @@ class Custom:
     """
 
     name = "custom"
+    emission = "custom"
+    extras = ()
 
     def __init__(
         self,

@@ -223,7 +223,7 @@ class SSMFit:
         data, effects = self._own_data, ssm_effects_in(self.model, self.effects_mean)
         found = anchoring(self._em(data), data.layout, self.theta, effects)
         sigma = self.theta["effect_covariance"]
-        sd = np.sqrt(np.diagonal(sigma)) * self.model.effect_units
+        sd = np.sqrt(np.diagonal(sigma)) * np.diagonal(self.model.effect_units)
         return diagnose(self, found, sd, HARD_TO_SEE)
 
     def infer_effects(self, data: Any, level: float = 0.95) -> pd.DataFrame:

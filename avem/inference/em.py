@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from avem.components.base import Match
 from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
 from avem.effects.prior import project_covariance
@@ -28,7 +29,7 @@ from avem.inference.catch_up import best_anchors, settle, settle_q
 from avem.inference.methods.anchored import TO_THE_END, Anchored
 from avem.inference.newton import climb
 from avem.inference.passes import Pass, Totals, coef_height, coef_pass
-from avem.inference.theta import Match, absorb, pack_theta, theta_moves, unpack_theta
+from avem.inference.theta import absorb, pack_theta, theta_moves, unpack_theta
 from avem.models.kernel import Kernel
 from avem.numerics.covariance import floor_eigenvalues
 from avem.numerics.precision import in_float64

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from avem.components.param_info import Params
-from avem.families import Custom, Gaussian
 from avem.inference.em import EM, NOISE_FLOOR, State
 from avem.inference.hmm_starts import Rows, make_start
 from avem.inference.loop import Rules, Run
@@ -18,17 +17,8 @@ from avem.inference.mode_search import search_modes
 from avem.inference.progress import Watch
 from avem.inference.stages import Guess, Options, of_subjects, run_method
 from avem.inference.starts import after, best_start
-from avem.inference.theta import find_matches, reorder
 from avem.models.hmm import Encoded, HMMModel
-from avem.models.hmm_params import (
-    CHAIN_PARAMS,
-    coef_limits,
-    free_coefs,
-    line_etas,
-    override,
-    param_info,
-)
-from avem.numerics.covariance import floor_eigenvalues
+from avem.models.hmm_params import CHAIN_PARAMS
 from avem.numerics.precision import in_float64
 
 _START_RULES = Rules(max_iter=60, tol=1e-3, settle=False, lenient=0.0)
@@ -81,14 +71,14 @@ def fit_hmm(
 
     def start(number: int) -> State:
         theta, effects = make_start(rows, number, rng)
-        theta = override(model, theta, guess.params)
+        theta = model.override(theta, guess.params)
         if guess.effects is not None:
             effects = guess.effects
         elif knows_states:
             effects = np.zeros_like(effects)  # the paper's start: every anchor at the prior mean
         return State(theta, tuple(data.layout.split(effects)))
 
-    emissions = set(param_info(model)) - set(CHAIN_PARAMS)
+    emissions = set(model.param_info()) - set(CHAIN_PARAMS)
     if rules.plain or n_starts == 1 or set(guess.params) >= emissions:
         state, starts = start(0), ()
     else:
@@ -104,14 +94,14 @@ def fit_hmm(
         # A last E-step, so that the effects returned belong to the parameters returned.
         passes = tuple(em.e_step(run.state))
     of_each = of_subjects(data.layout, passes)
-    if not keep_order:
-        theta, source = reorder(model, theta, state_order(model, data, theta))
+    if not keep_order and not model.keeps_order:
+        theta, source = model.relabelled(theta, model.state_order(theta, data))
         of_each["effects_mean"] = of_each["effects_mean"][source]
         of_each["effects_cov"] = of_each["effects_cov"][np.ix_(source, source)]
     return Fitted(
         theta=theta,
         **of_each,
-        collapsed=_collapsed(model, data, theta),
+        collapsed=model.collapsed(theta, data.spread, NOISE_FLOOR),
         run=run,
         how=how,
         starts=starts,
@@ -124,22 +114,17 @@ def make_em(
 ) -> EM:
     """The iteration for a model and a data set."""
     options = Options() if options is None else options
-    held = set(options.fixed & {"initial", "transition", "effect_covariance"})
-    for piece in model.structure.pieces:
-        if isinstance(piece.family, Gaussian):
-            names = {"coef": "coef", piece.family.noise_name: "covariance"}
-            held |= {piece.key + names[n] for n in names if piece.prefix + n in options.fixed}
     made = EM(
         kernel=data.kernel,
         chunks=data.chunks,
         structure=model.effect_covariance,
         blocks=model.effect_blocks,
-        matches=find_matches(model, options.fixed),
+        matches=model.matches(options.fixed),
         spread=data.spread,
-        effect_scale=effect_scale(model, data),
-        free=free_coefs(model, options.fixed),
-        limits=coef_limits(model),
-        fixed=frozenset(held),
+        effect_scale=model.effect_scale(data.spread),
+        free=model.free_entries(options.fixed),
+        limits=model.limits(),
+        fixed=model.held(options.fixed),
         method=Anchored(options.integration.q_update, TO_THE_END if plain else _E_STEPS),
         anchor=options.anchor,
         recentre=not plain and options.anchor != "fixed",
@@ -149,40 +134,4 @@ def make_em(
 
 def effect_scale(model: HMMModel, data: Encoded) -> np.ndarray:
     """(d,) the variance beside which an effect's is judged: the outcome's, or 1 on a link scale."""
-    scale = np.ones(model.n_effects)
-    for piece, at in model.each_piece():
-        if isinstance(piece.family, Gaussian):
-            for line, column in zip(piece.lines, at, strict=True):
-                scale[[e for state in line.effects for e in state]] = data.spread[column]
-    return scale
-
-
-def _collapsed(model: HMMModel, data: Encoded, theta: Params) -> np.ndarray:
-    """(states, outcome columns) which densities are held from closing in on a single value."""
-    out = np.zeros((model.n_states, data.y.shape[1]), bool)
-    limits = coef_limits(model)
-    for piece, at in model.each_piece():
-        if piece.key + "coef" in limits:
-            low, high = limits[piece.key + "coef"]
-            coef = theta[piece.key + "coef"]
-            out[:, at[0]] = ((coef <= low + 0.01) | (coef >= high - 0.01)).any(1)
-        if isinstance(piece.family, Gaussian):
-            floor = 1.01 * NOISE_FLOOR * data.spread[list(at)]
-            covariance = theta[piece.key + "covariance"]
-            out[:, list(at)] = [floor_eigenvalues(state, floor)[1] for state in covariance]
-    return out
-
-
-def state_order(model: HMMModel, data: Encoded, theta: Params) -> np.ndarray:
-    """States by the first outcome's mean at the average covariates, lowest first."""
-    piece, at = model.structure.pieces[0], model.y_cols[0]
-    seen = ~np.isnan(data.y[:, at[0]])
-    average = data.a[seen].mean(0)
-    coef = theta[piece.key + "coef"]
-    if isinstance(piece.family, Custom):
-        level = coef[:, 0]
-    elif isinstance(piece.family, Gaussian):
-        level = coef[:, 0] @ average[list(piece.lines[0].x_cols)]
-    else:
-        level = piece.family.mean(line_etas(piece, coef, average[None]))[:, 0]
-    return np.argsort(level, kind="stable")
+    return model.effect_scale(data.spread)

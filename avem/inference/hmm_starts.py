@@ -12,22 +12,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
-from avem.components.structure import Piece
-from avem.families import Custom, Gaussian
-from avem.families.base import Family
+from avem.components.emission import Clusters, Emission
+from avem.components.regression import regress
 from avem.models.hmm import Encoded, HMMModel
 
 _SAMPLE = 4000
 _LLOYD_STEPS = 15
-_STICKINESS = 0.9
 _WINDOWS = (9, 25, 3, 61)
 _COARSE = 30
 """Fewer different rows than this: look at windows."""
-_SLOPE_LIMIT = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,33 +45,18 @@ class Rows:
     @cached_property
     def features(self) -> np.ndarray:
         """(rows, features) in which states lie apart; NaN where missing."""
-        return np.concatenate(list(self._parts.values()), axis=1)
+        return np.concatenate(self._parts, axis=1)
 
     @cached_property
-    def _parts(self) -> dict[Piece, np.ndarray]:
-        return {piece: self._features(piece, at) for piece, at in self.model.each_piece()}
+    def _parts(self) -> list[np.ndarray]:
+        emissions = self.model.emissions
+        return [emission.features(self.data.y[:, list(emission.y_cols)]) for emission in emissions]
 
-    def places(self, piece: Piece) -> list[int]:
-        """Where a piece's features stand among all of them."""
-        first = 0
-        for other, part in self._parts.items():
-            if other is piece:
-                return list(range(first, first + part.shape[1]))
-            first += part.shape[1]
-        raise AssertionError(piece)
-
-    def _features(self, piece: Piece, at: tuple[int, ...]) -> np.ndarray:
-        y = self.data.y[:, list(at)]
-        if isinstance(piece.family, Gaussian):
-            return y
-        seen = ~np.isnan(y[:, 0])
-        if isinstance(piece.family, Family):
-            found = piece.family.features(tuple(column[seen] for column in y.T))
-        else:
-            found = y[seen, :1]
-        out = np.full((len(y), found.shape[1]), np.nan)
-        out[seen] = (found - found.mean(0)) / np.maximum(found.std(0), 1e-12)
-        return out
+    def means_of(self, emission: Emission) -> np.ndarray:
+        """(subjects, own features) the subjects' means of an emission's features."""
+        number = self.model.emissions.index(emission)
+        first = sum(part.shape[1] for part in self._parts[:number])
+        return self.subject_means[:, first : first + self._parts[number].shape[1]]
 
     @cached_property
     def coarse(self) -> bool:
@@ -112,14 +93,6 @@ class Rows:
         return out
 
 
-class _Clusters(NamedTuple):
-    """Rows and the cluster of each; `centred`: as deviations from their subjects' means."""
-
-    rows: np.ndarray
-    label: np.ndarray
-    centred: bool
-
-
 def make_start(
     rows: Rows, number: int, rng: np.random.Generator
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -130,7 +103,7 @@ def make_start(
     features = rows.features
     if centred:
         features = features - rows.subject_means[data.panel.row_subject]
-    columns = sorted({c for piece in model.structure.pieces for c in piece.lines[0].x_cols})
+    columns = sorted({c for emission in model.emissions for c in emission.lines[0].x_cols})
     if rows.coarse:
         # Where states differ in how they respond, it shows in the products with the covariates.
         moving = [c for c in columns if c != model.scaling.constant]
@@ -144,15 +117,26 @@ def make_start(
     y = np.nan_to_num(features[sample])
     label = _first_labels(y, n_states, number // 2, rng)
     for _ in range(_LLOYD_STEPS):
-        coef, before = _regress(x, y, label, n_states, rng), label
+        coef, before = regress(x, y, label, n_states, rng), label
         distance = ((y[None] - np.einsum("kpm,rm->krp", coef, x)) ** 2).sum(-1)
         label = distance.argmin(0)
         if (label == before).all():
             break
-    theta = _chain_start(model)
-    clusters = _Clusters(sample, label, centred)
-    for piece, at in model.each_piece():
-        theta.update(_piece_start(rows, piece, at, clusters, rng))
+    theta = {**model.initial.start(), **model.transition.start(model.scaling.constant)}
+    for emission in model.emissions:
+        clusters = Clusters(
+            sample,
+            label,
+            centred,
+            data.y,
+            data.a,
+            data.panel.row_subject,
+            rows.means_of(emission),
+            data.spread,
+            model.scaling.constant,
+            n_states,
+        )
+        theta.update(emission.start(clusters, rng))
     sigma, effects = _effects_start(rows, centred)
     theta["effect_covariance"] = np.diag(sigma)
     return theta, effects
@@ -161,117 +145,7 @@ def make_start(
 def _has_levels(model: HMMModel) -> bool:
     """Some outcome's level differs between subjects."""
     constant = model.scaling.constant
-    return any(constant in piece.lines[0].z_cols for piece in model.structure.pieces)
-
-
-def _chain_start(model: HMMModel) -> dict[str, np.ndarray]:
-    k, structure = model.n_states, model.structure
-    leave = (1 - _STICKINESS) / max(k - 1, 1)
-    stay = _STICKINESS if k > 1 else 1.0
-    theta: dict[str, np.ndarray] = {}
-    if structure.start:
-        theta["start.coef"] = np.zeros((1, sum(len(line.terms) for line in structure.start)))
-    elif not model.stationary:
-        theta["initial"] = np.full(k, 1 / k)
-    if structure.moves:
-        coef = np.zeros((k, len(structure.moves), len(structure.moves[0].terms)))
-        if model.scaling.constant in structure.moves[0].x_cols:
-            at = structure.moves[0].x_cols.index(model.scaling.constant)
-            coef[:, :, at] = np.log(leave / stay)
-        theta["moves.coef"] = coef.reshape(k, -1)
-    else:
-        theta["transition"] = np.full((k, k), leave) + np.eye(k) * (stay - leave)
-    return theta
-
-
-def _piece_start(
-    rows: Rows,
-    piece: Piece,
-    at: tuple[int, ...],
-    clusters: _Clusters,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
-    data, n_states = rows.data, rows.model.n_states
-    sample, label, _ = clusters
-    y = data.y[sample][:, list(at)]
-    if isinstance(piece.family, Gaussian):
-        return _gaussian_start(rows, piece, at, clusters, rng)
-    if isinstance(piece.family, Custom):
-        base = np.array([[value for _, value in piece.family.params]] * n_states)
-        jitter = 0.5 * rng.standard_normal(base.shape) if n_states > 1 else 0.0
-        return {piece.key + "coef": base + jitter}
-    seen = ~np.isnan(y[:, 0])
-    coef = []
-    for k in range(n_states):
-        members = seen & (label == k)
-        if members.sum() < 3:  # too few: somewhere near the whole
-            members = seen & (rng.random(len(seen)) < 0.2) if seen.sum() > 20 else seen
-        a = data.a[sample][members]
-        coef.append(_family_start(piece, y[members], a, rows.model.scaling.constant))
-    return {piece.key + "coef": np.array(coef)}
-
-
-def _family_start(piece: Piece, y: np.ndarray, a: np.ndarray, constant: int) -> np.ndarray:
-    """Coefficients of one state from its rows: moments, and slopes by least squares."""
-    family = piece.family
-    assert isinstance(family, Family)
-    columns = tuple(y.T)
-    etas = family.start(columns)
-    out = []
-    for i, (line, eta) in enumerate(zip(piece.lines, etas, strict=True)):
-        b = np.zeros(len(line.x_cols))
-        x = a[:, list(line.x_cols)]
-        moving = [j for j, c in enumerate(line.x_cols) if c != constant]
-        if not line.parameter and moving and len(x) > 2 * len(moving) + 2:
-            b[moving] = _slopes(family, etas, i, columns[0], x[:, moving])
-        if constant in line.x_cols:
-            place = line.x_cols.index(constant)
-            b[place] = eta - x[:, moving].mean(0) @ b[moving] if moving else eta
-        elif len(x):
-            b = np.linalg.lstsq(x, np.full(len(x), eta), rcond=1e-8)[0]
-        out.append(b)
-    return np.concatenate(out)
-
-
-def _slopes(family: Family, etas, i: int, y: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Slopes of a predictor: those of the outcome's mean, divided by the link's slope."""
-    if family.n_location > 1:  # log odds of a level against the first
-        share, base = max((y == i + 1).mean(), 0.02), max((y == 0).mean(), 0.02)
-        response = (y == i + 1) / share - (y == 0) / base
-    else:
-        moved = tuple(e + (1e-4 if j == i else 0.0) for j, e in enumerate(etas))
-        rate = float(family.mean(moved) - family.mean(tuple(etas))) / 1e-4
-        response = y / (rate if abs(rate) > 1e-3 else np.inf)
-    centred = x - x.mean(0)
-    slope = np.linalg.lstsq(centred, response - response.mean(), rcond=1e-8)[0]
-    return np.clip(slope, -_SLOPE_LIMIT, _SLOPE_LIMIT)
-
-
-def _gaussian_start(
-    rows: Rows,
-    piece: Piece,
-    at: tuple[int, ...],
-    clusters: _Clusters,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
-    sample, label, centred = clusters
-    data, n_states = rows.data, rows.model.n_states
-    y = data.y[sample][:, list(at)]
-    if centred and rows.model.scaling.constant in piece.lines[0].z_cols:
-        y = y - rows.subject_means[data.panel.row_subject[sample]][:, rows.places(piece)]
-    y = np.nan_to_num(y)
-    x = data.a[sample][:, list(piece.lines[0].x_cols)]
-    coef = _regress(x, y, label, n_states, rng) if x.shape[1] else np.zeros((n_states, len(at), 0))
-    residual = y - np.einsum("rpm,rm->rp", coef[label], x)
-    covariance = np.zeros((n_states, len(at), len(at)))
-    assert isinstance(piece.family, Gaussian)
-    for k in range(n_states):
-        members = residual[label == k]
-        spread = members.var(0) if len(members) > 1 else residual.var(0)
-        if piece.family.covariance == "spherical":
-            spread = np.full(len(at), spread.mean())
-        covariance[k] = np.diag(np.maximum(spread, 0.05 * data.spread[list(at)]))
-    return {piece.key + "coef": coef, piece.key + "covariance": covariance}
+    return any(constant in emission.lines[0].z_cols for emission in model.emissions)
 
 
 def _effects_start(rows: Rows, centred: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -279,19 +153,12 @@ def _effects_start(rows: Rows, centred: bool) -> tuple[np.ndarray, np.ndarray]:
     model = rows.model
     d, constant = model.n_effects, model.scaling.constant
     sigma, effects = np.full(d, 0.25), np.zeros((d, rows.n_subjects))
-    for piece, at in model.each_piece():
-        if not isinstance(piece.family, Gaussian):
-            continue
-        places = rows.places(piece)
-        for j, line in enumerate(piece.lines):
-            means, spread = rows.subject_means[:, places[j]], rows.data.spread[at[j]]
-            for of_state in line.effects:
-                for column, effect in zip(line.z_cols, of_state, strict=True):
-                    sigma[effect] = 0.1 * spread
-                    if column == constant:
-                        sigma[effect] = max(means.var(), 0.05 * spread)
-                        if centred:
-                            effects[effect] = means
+    for emission in model.emissions:
+        means = rows.means_of(emission)
+        for place, variance, values in emission.effects_start(means, rows.data.spread, constant):
+            sigma[place] = variance
+            if centred and values is not None:
+                effects[place] = values
     if model.effect_covariance == "isotropic" and d:
         sigma[:] = sigma.mean()
     return sigma, effects
@@ -310,26 +177,3 @@ def _first_labels(y: np.ndarray, n_states: int, kind: int, rng: np.random.Genera
         chance = far / far.sum() if far.sum() > 0 else None
         centres = np.vstack([centres, y[rng.choice(len(y), p=chance)]])
     return ((y[:, None] - centres[None]) ** 2).sum(-1).argmin(1)
-
-
-def _regress(x, y, label, n_states, rng) -> np.ndarray:
-    """(state, outcome, term) least squares within clusters; an empty cluster takes a random row."""
-    pooled = _least_squares(x, y)
-    coef = np.repeat(pooled[None], n_states, axis=0)
-    for k in range(n_states):
-        members = label == k
-        if members.sum() > x.shape[1]:
-            coef[k] = _least_squares(x[members], y[members])
-        else:
-            row = rng.integers(len(y))
-            miss = y[row] - pooled @ x[row]
-            coef[k] = pooled + np.outer(miss, x[row]) / max(x[row] @ x[row], 1e-12)
-    return coef
-
-
-def _least_squares(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(outcome, term) by the normal equations: columns have unit size, and a start may be rough."""
-    square = x.T @ x
-    if square.shape == (1, 1) and square[0, 0] > 0:  # an intercept alone: the mean
-        return (x.T @ y / square).T
-    return (np.linalg.pinv(square, rcond=1e-10, hermitian=True) @ (x.T @ y)).T

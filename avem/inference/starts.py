@@ -13,7 +13,7 @@ from avem.errors import AvemError
 from avem.inference.em import EM, State, Step
 from avem.inference.loop import Rules, Run, iterate, joined
 from avem.inference.progress import Watch
-from avem.inference.theta import pack_theta, reorder
+from avem.inference.theta import pack_theta
 from avem.models.hmm import HMMModel
 
 _START_CELLS = 100_000
@@ -97,9 +97,10 @@ def _run_start(
     """One start to where it can be compared; one that comes to where another was stops there."""
 
     def place(theta: Params) -> np.ndarray:
-        first = model.structure.pieces[0].key + "coef"
-        level = theta[first].reshape(model.n_states, -1)[:, 0]
-        return pack_theta(reorder(model, theta, np.argsort(level, kind="stable"))[0])
+        if model.keeps_order:
+            return pack_theta(theta)
+        level = theta[model.emissions[0].coef_key].reshape(model.n_states, -1)[:, 0]
+        return pack_theta(model.relabelled(theta, np.argsort(level, kind="stable"))[0])
 
     def known(step: Step) -> list[Run]:
         here = place(step.state.theta)

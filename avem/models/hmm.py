@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pandas as pd
 
-from avem.components.chain import Chain
-from avem.components.emissions import Block, CustomBlock, GaussianBlock, GeneralBlock
-from avem.components.linear import GeneralKernel, Predictor
+from avem.components.base import Component
+from avem.components.effects import EffectCovariance
+from avem.components.emission import Emission
+from avem.components.emissions import make_emissions
+from avem.components.initial import Initial, make_initial
+from avem.components.lines import Builder, Effect, Line
 from avem.components.outcome import AnyFamily, Outcome, learn_families, read_outcome
-from avem.components.scaling import Scaling, spread
-from avem.components.structure import Line, Piece, Structure, build_structure
+from avem.components.param_info import Params
+from avem.components.scaling import Scaling, size, spread
+from avem.components.transitions import FreeTransitions, LogitTransitions, Transitions
 from avem.data import Design, Panel, parse_formula
 from avem.data.designs import Designs
 from avem.data.formula import Formula
 from avem.data.layout import Chunk, Layout, build_layout
-from avem.families import Custom, Gaussian
-from avem.families.categorical import Counts
-from avem.families.gaussian import GaussianKernel
+from avem.models.base import Model
 from avem.models.hmm_kernel import HMMKernel
 from avem.numerics.precision import in_float64
 
@@ -43,6 +45,8 @@ class Specification(NamedTuple):
     initial: Formula | None
     """None: the stationary distribution."""
     effect_covariance: str
+    kind: Transitions | None = None
+    """Transitions of a kind of their own; None: as the formula says."""
 
     @property
     def formulas(self) -> tuple[Formula, ...]:
@@ -68,9 +72,31 @@ class HMMData(NamedTuple):
     """Observed outcomes that are not modelled because a lag looks back to nothing."""
 
 
+class Structure(NamedTuple):
+    """All components of a model, and its effects."""
+
+    pieces: tuple[Emission, ...]
+    initial: Initial
+    transition: Transitions
+    effects: tuple[Effect, ...]
+
+    @property
+    def moves(self) -> tuple[Line, ...]:
+        """Log odds of going 1, 2, ... states on, against staying; empty: one matrix for all."""
+        return self.transition.lines
+
+    @property
+    def start(self) -> tuple[Line, ...]:
+        """Log odds of starting in state 1, 2, ... against 0; empty: free, or stationary."""
+        return self.initial.lines
+
+
 @dataclass(frozen=True, eq=False)
-class HMMModel:
+class HMMModel(Model):
     """All that is fixed before the parameters are: states, families, designs, units."""
+
+    size_name = "n_states"
+    state_word = "state"
 
     spec: Specification
     families: tuple[tuple[AnyFamily, ...], ...]
@@ -84,24 +110,14 @@ class HMMModel:
         """The model with levels, moments and columns learned from a panel, in the user's units."""
         families = tuple(learn_families(outcome, panel) for outcome in spec.outcomes)
         designs = Designs(tuple(Design.build(formula, panel) for formula in spec.formulas))
-        n_outcomes = sum(
-            1 + len(getattr(family, "extras", ())) for of_spec in families for family in of_spec
-        )
+        n_outcomes = sum(1 + len(family.extras) for of_spec in families for family in of_spec)
         scaling = Scaling.none(n_outcomes, len(designs.keys), designs.names.index("Intercept"))
         constant = (np.arange(len(designs.keys)) == scaling.constant).astype(float)
         return cls(spec, families, designs, scaling, averages=constant)
 
     def scaled_to(self, data: HMMData) -> HMMModel:
         """The same model with the units and averages of a data set."""
-        scaling = Scaling.learn(
-            self.structure,
-            self.y_cols,
-            data.Y,
-            data.A,
-            self.scaling.constant,
-            self.effect_covariance,
-        )
-        return replace(self.averaged_over(data), scaling=scaling)
+        return replace(self.averaged_over(data), scaling=learn_scaling(self, data))
 
     def averaged_over(self, data: HMMData) -> HMMModel:
         """The same model with the averages of a data set."""
@@ -109,14 +125,18 @@ class HMMModel:
 
     def in_user_units(self) -> HMMModel:
         """The same model without any scaling."""
-        n_outcomes, n_columns = len(self.scaling.centre), len(self.scaling.column_scale)
-        return replace(self, scaling=Scaling.none(n_outcomes, n_columns, self.scaling.constant))
+        return replace(self, scaling=self.scaling.without())
 
     # --- what it is made of ---------------------------------------------------------------------
 
     @property
     def n_states(self) -> int:
         """Number of states."""
+        return self.spec.n_states
+
+    @property
+    def size(self) -> int:
+        """The number of states."""
         return self.spec.n_states
 
     @property
@@ -141,60 +161,114 @@ class HMMModel:
 
     @cached_property
     def structure(self) -> Structure:
-        """Pieces, lines and effects."""
-        part = self._transition_part
-        moves, initial = self.spec.transition, self.spec.initial
-        plain_moves = moves.fixed == "1" and not moves.groups and not self.stationary
-        plain_start = initial is None or initial.fixed == "1"
-        return build_structure(
-            self.spec.outcomes,
-            self.families,
-            self.designs,
-            self.n_states,
-            self.effect_covariance,
-            None if plain_moves else part,
-            None if plain_start else part + 1,
+        """Components and effects."""
+        part, n_states = self._transition_part, self.n_states
+        builder = Builder(self.designs, n_states, self.effect_covariance == "block")
+        emissions = make_emissions(self.spec.outcomes, self.families, builder)
+        transition = self._transitions().bound(n_states, part, builder)
+        initial = make_initial(self.spec.initial, n_states, part + 1, builder)
+        return Structure(emissions, initial, transition, tuple(builder.effects))
+
+    def _transitions(self) -> Transitions:
+        if self.spec.kind is not None:
+            return self.spec.kind
+        formula = self.spec.transition
+        plain = formula.fixed == "1" and not formula.groups and not self.stationary
+        return (
+            FreeTransitions()
+            if plain or self.n_states == 1
+            else LogitTransitions(text=formula.text)
+        )
+
+    @property
+    def emissions(self) -> tuple[Emission, ...]:
+        """The components that emit outcomes."""
+        return self.structure.pieces
+
+    @property
+    def initial(self) -> Initial:
+        """The component of the first state."""
+        return self.structure.initial
+
+    @property
+    def transition(self) -> Transitions:
+        """The component of the transitions."""
+        return self.structure.transition
+
+    def _make_parts(self) -> tuple[Component, ...]:
+        return (self.initial, self.transition, *self.emissions)
+
+    def _make_prior(self) -> EffectCovariance:
+        effects = self.structure.effects
+        blocks = [effect.block for effect in effects]
+        return EffectCovariance(
+            names=tuple(effect.name for effect in effects),
+            where=tuple(_where(effect) for effect in effects),
+            arrays=(("effect_covariance", tuple(range(len(effects)))),),
+            structure=self.effect_covariance,
+            blocks=tuple(blocks.index(block) for block in blocks),
+            units=self.effect_units,
         )
 
     @property
     def outcomes(self) -> tuple[str, ...]:
         """Names of all outcomes."""
-        return tuple(name for piece in self.structure.pieces for name in piece.outcomes)
-
-    @property
-    def n_effects(self) -> int:
-        """Number of effects of a subject, d."""
-        return len(self.structure.effects)
+        return tuple(name for emission in self.emissions for name in emission.outcomes)
 
     @property
     def effect_names(self) -> list[str]:
-        """Name of each effect."""
         return [effect.name for effect in self.structure.effects]
 
     @property
-    def effect_blocks(self) -> np.ndarray:
-        """(d,) effects of different blocks are independent."""
-        blocks = [effect.block for effect in self.structure.effects]
-        return np.array([blocks.index(block) for block in blocks], int)
-
-    @cached_property
     def y_cols(self) -> tuple[tuple[int, ...], ...]:
-        """For each piece, its columns of Y: the outcomes, then what its family reads beside."""
-        out, at = [], 0
-        for piece in self.structure.pieces:
-            width = len(piece.outcomes) + len(getattr(piece.family, "extras", ()))
-            out.append(tuple(range(at, at + width)))
-            at += width
-        return tuple(out)
+        """For each emission, its columns of Y: the outcomes, then what its family reads beside."""
+        return tuple(emission.y_cols for emission in self.emissions)
 
     @property
     def outcome_columns(self) -> list[int]:
         """Columns of Y that hold outcomes, not what families read beside them."""
-        return [c for piece, at in self.each_piece() for c in at[: len(piece.outcomes)]]
+        return [c for emission in self.emissions for c in emission.y_cols[: len(emission.outcomes)]]
 
-    def each_piece(self) -> Iterator[tuple[Piece, tuple[int, ...]]]:
-        """Every piece with its columns of Y."""
-        return zip(self.structure.pieces, self.y_cols, strict=True)
+    def each_piece(self) -> Iterator[tuple[Emission, tuple[int, ...]]]:
+        """Every emission with its columns of Y."""
+        return zip(self.emissions, self.y_cols, strict=True)
+
+    # --- states ---------------------------------------------------------------------------------
+
+    @property
+    def keeps_order(self) -> bool:
+        """The states have an order of their own."""
+        return self.transition.keeps_order
+
+    def relabelled(self, theta: Params, order: np.ndarray) -> tuple[Params, np.ndarray]:
+        """The same parameters with the states renumbered, and where each effect came from."""
+        new: Params = {}
+        for component in self.parts:
+            new.update(component.relabelled(theta, order))
+        effects = {effect: place for place, effect in enumerate(self.structure.effects)}
+
+        def old(state: int | None) -> int | None:
+            return None if state is None else int(order[state])
+
+        moved = [
+            replace(effect, state=old(effect.state), to_state=old(effect.to_state))
+            for effect in self.structure.effects
+        ]
+        source = np.array([effects[effect] for effect in moved], int)
+        new["effect_covariance"] = theta["effect_covariance"][np.ix_(source, source)]
+        return new, source
+
+    def state_order(self, theta: Params, data: Encoded) -> np.ndarray:
+        """States by the first outcome's mean at the average covariates, lowest first."""
+        emission = self.emissions[0]
+        seen = ~np.isnan(data.y[:, emission.y_cols[0]])
+        level = emission.level(theta, data.a[seen].mean(0))
+        return np.argsort(level, kind="stable")
+
+    def collapsed(self, theta: Params, spread: np.ndarray, floor: float) -> np.ndarray:
+        """(states, outcome columns) densities that are held from closing in on a single value."""
+        found = [emission.collapsed(theta, spread, floor) for emission in self.emissions]
+        return np.concatenate(found, axis=1)
 
     # --- data -----------------------------------------------------------------------------------
 
@@ -247,11 +321,9 @@ class HMMModel:
         if not max_lanes:
             max_lanes = _LANES_ON_CPU if jax.default_backend() == "cpu" else _LANES_ELSEWHERE
         layout = build_layout(panel, max_lanes)
-        made = _Blocks(self, panel, y, a)
-        kernel = HMMKernel(self.n_states, self.n_effects, tuple(made.blocks()), made.chain())
-        filled = layout.chunks(
-            np.nan_to_num(y), a, np.concatenate(made.seen, axis=1), made.patterns, made.lists
-        )
+        made = _Blocks(y, a, self.n_effects, self.scaling.constant)
+        kernel = self._kernel(panel, made)
+        filled = layout.chunks(np.nan_to_num(y), a, made.masks, made.patterns, made.lists)
         return Encoded(
             panel=panel,
             y=y,
@@ -263,76 +335,107 @@ class HMMModel:
             n_without_past=data.n_without_past,
         )
 
+    def _kernel(self, panel: Panel, made: _Blocks) -> HMMKernel:
+        emissions = tuple(emission.block(made) for emission in self.emissions)
+        rows = panel.row_step > 0
+        if self.stationary or not rows.any():
+            rows = np.ones(panel.n_rows, bool)
+        transition = self.transition.block(made, rows)
+        initial = self.initial.block(made, transition)
+        return HMMKernel(self.n_states, self.n_effects, emissions, initial, transition)
+
+
+def _where(effect: Effect) -> dict[str, Any]:
+    """What the table of parameters says of an effect."""
+    outcome = ".".join(filter(None, (effect.outcome, effect.parameter))) or None
+    return {
+        "state": effect.state,
+        "to_state": effect.to_state,
+        "term": effect.term,
+        "outcome": outcome,
+    }
+
+
+def learn_scaling(model: HMMModel, data: HMMData) -> Scaling:
+    """Units in which outcomes and covariates have size 1, as far as the model stays the same."""
+    Y, A, constant = data.Y, data.A, model.scaling.constant
+    isotropic = model.effect_covariance == "isotropic"
+    centre, scale = np.zeros(Y.shape[1]), np.ones(Y.shape[1])
+    for emission in model.emissions:
+        unit = emission.unit(constant, isotropic)
+        if unit is None:
+            continue
+        at = list(unit.columns)
+        found = np.array([spread(y) for y in Y[:, at].T])
+        if unit.together:
+            found = np.full_like(found, np.exp(np.log(found).mean()))
+        if isotropic and len(model.emissions) > 1 and model.structure.effects:
+            found = np.ones_like(found)
+        scale[at] = found
+        if unit.can_shift:
+            centre[at] = np.nanmedian(Y[:, at], axis=0)
+    column_centre, column_scale = np.zeros(A.shape[1]), np.ones(A.shape[1])
+    used = A[~np.isnan(Y).all(axis=1)]
+    for column in set(range(A.shape[1])) - {constant}:
+        may_shift, may_scale = _freedom(model, column, constant)
+        if may_shift:
+            column_centre[column] = used[:, column].mean()
+        if may_scale:
+            column_scale[column] = size(used[:, column] - column_centre[column])
+    return Scaling(centre, scale, column_centre, column_scale, constant)
+
+
+def _freedom(model: HMMModel, column: int, constant: int) -> tuple[bool, bool]:
+    """Whether a design column may be centred, and scaled, without changing the model."""
+    structure, covariance = model.structure, model.effect_covariance
+    lines = [(line, e.reads_user_units) for e in model.emissions for line in e.lines]
+    lines += [(line, False) for line in (*structure.moves, *structure.start)]
+    may_shift = may_scale = True
+    for line, reads_user_units in lines:
+        if column in (*line.x_cols, *line.z_cols) and reads_user_units:
+            return False, False
+        if column in line.x_cols:
+            may_shift &= constant in line.x_cols
+        if column in line.z_cols:
+            # A centred slope is correlated with its intercept: only one full block allows that.
+            blocks = {structure.effects[e].block for e in line.effects[0]}
+            mixes = covariance in ("full", "block") and len(blocks) == 1
+            may_shift &= mixes and constant in line.z_cols
+            may_scale &= covariance != "isotropic"
+    return may_shift, may_scale
+
 
 class _Blocks:
-    """Turns pieces and data into the kernels' blocks, with masks and patterns."""
+    """A data set being laid out: masks, patterns and lists that the components' blocks ask for."""
 
-    def __init__(self, model: HMMModel, panel: Panel, y: np.ndarray, a: np.ndarray) -> None:
-        self.model, self.panel, self.y, self.a = model, panel, y, a
-        self.seen: list[np.ndarray] = []
+    def __init__(self, y: np.ndarray, a: np.ndarray, n_effects: int, constant: int) -> None:
+        self.y, self.a, self.n_effects, self.constant = y, a, n_effects, constant
+        self._seen: list[np.ndarray] = []
         self.patterns: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self.lists: list[np.ndarray] = []
 
-    def blocks(self):
-        for piece, at in self.model.each_piece():
-            yield self._block(piece, at)
+    @property
+    def masks(self) -> np.ndarray:
+        """(rows, masks)."""
+        return np.concatenate(self._seen, axis=1)
 
-    def _block(self, piece: Piece, at: tuple[int, ...]) -> Block:
-        n_states, family = self.model.n_states, piece.family
-        column = sum(part.shape[1] for part in self.seen)
-        observed = ~np.isnan(self.y[:, list(at)])
-        if isinstance(family, Gaussian):
-            groups, seen = family.groups(observed)
-            self.seen.append(seen)
-            line = piece.lines[0]
-            effects = tuple(
-                tuple(place for line in piece.lines for place in line.effects[k])
-                for k in range(n_states)
-            )
-            kernel = GaussianKernel(
-                family,
-                n_states,
-                len(piece.outcomes),
-                line.x_cols,
-                line.z_cols,
-                groups,
-                effects,
-                self.model.n_effects,
-            )
-            columns = tuple(range(column, column + seen.shape[1]))
-            return GaussianBlock(piece.key, kernel, at, columns)
-        self.seen.append(observed[:, :1])
-        if isinstance(family, Custom):
-            line = piece.lines[0]
-            family.check(line.terms)
-            return CustomBlock(
-                piece.key, family, n_states, line.terms, line.x_cols, line.effects, at[0], column
-            )
-        kernel = self._kernel(family, family.concave, n_states, piece.lines)
-        pattern = self._pattern(piece.lines, at, observed[:, 0])
-        listed = self._list(observed[:, 0]) if pattern < 0 else -1
-        return GeneralBlock(piece.key, kernel, at, column, pattern, listed)
+    def mask(self, seen: np.ndarray) -> tuple[int, ...]:
+        first = sum(part.shape[1] for part in self._seen)
+        self._seen.append(seen)
+        return tuple(range(first, first + seen.shape[1]))
 
-    def _list(self, rows: np.ndarray) -> int:
-        """The number of the list of these rows; outcomes seen together share one."""
+    def n_cells(self, pattern: int) -> int:
+        return len(self.patterns[pattern][2])
+
+    def row_list(self, rows: np.ndarray) -> int:
+        """Outcomes seen together share a list."""
         for number, known in enumerate(self.lists):
             if (known == rows).all():
                 return number
         self.lists.append(rows)
         return len(self.lists) - 1
 
-    def _kernel(self, density, concave, n_states, lines: Sequence[Line]) -> GeneralKernel:
-        constant = (self.model.scaling.constant,)
-        predictors = tuple(
-            Predictor(
-                line.x_cols, line.z_cols, line.effects, line.x_cols == constant and not line.z_cols
-            )
-            for line in lines
-        )
-        return GeneralKernel(density, n_states, self.model.n_effects, predictors, concave)
-
-    def _pattern(self, lines: Sequence[Line], y_cols: tuple[int, ...], rows: np.ndarray) -> int:
-        """The number of the pattern made of these rows; -1 when too many of them differ."""
+    def pattern(self, lines: Sequence[Line], y_cols: tuple[int, ...], rows: np.ndarray) -> int:
         columns = sorted({c for line in lines for c in (*line.x_cols, *line.z_cols)})
         values = np.concatenate([self.y[:, list(y_cols)], self.a[:, columns]], axis=1)[rows]
         codes = _alike(values)
@@ -346,23 +449,6 @@ class _Blocks:
         at = np.concatenate([at, np.repeat(at[:1], _rounded(len(at)) - len(at))])
         self.patterns.append((index, self.y[at], self.a[at]))
         return len(self.patterns) - 1
-
-    def chain(self) -> Chain:
-        model, structure = self.model, self.model.structure
-        k = model.n_states
-        start = moves = None
-        pattern, n_cells = -1, 1
-        if structure.start:
-            start = self._kernel(Counts(k), True, 1, structure.start)
-        if structure.moves:
-            moves = self._kernel(Counts(k), True, k, structure.moves)
-            rows = self.panel.row_step > 0
-            rows = rows if rows.any() else ~rows
-            if model.stationary:
-                rows = np.ones(self.panel.n_rows, bool)
-            pattern = self._pattern(structure.moves, (), rows)
-            n_cells = len(self.patterns[pattern][2]) if pattern >= 0 else 0
-        return Chain(k, start, model.stationary, moves, pattern, n_cells)
 
 
 def _rounded(n_cells: int) -> int:

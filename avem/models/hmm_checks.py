@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from avem.components.structure import Line
+from avem.components.lines import Line
 from avem.data import Panel
 from avem.errors import DataError, ModelError
-from avem.families import Gaussian
-from avem.families.base import Family
 from avem.models.hmm import HMMData, HMMModel
 
 _LARGEST = 1e75
@@ -33,7 +31,7 @@ def check_data(model: HMMModel, panel: Panel, data: HMMData) -> None:
             # Each outcome has its own coefficients, so each needs rows that tell its terms apart.
             rows = ~np.isnan(y)
             where = f"where the outcome {name!r} is observed ({rows.sum()} row(s))"
-            lines = [line for line in piece.lines if line.outcome == name and line.part >= 0]
+            lines = [line for line in piece.lines if line.outcome == name and line.has_formula]
             for line in lines:
                 check_terms(data.A[rows][:, list(line.x_cols)], line.terms, where)
                 if line.z_cols:
@@ -173,12 +171,9 @@ def _check_states(model: HMMModel, data: HMMData) -> None:
         own = list(at[: len(piece.outcomes)])
         distinct_columns += own
         n_cells += int(observed[:, own].sum())
-        n_wanted += k * sum(len(line.terms) for line in piece.lines)
-        if isinstance(piece.family, Gaussian):
-            n_wanted += int(np.prod(piece.family.noise_shape(k, len(own))))
-        per_outcome = len(piece.lines[0].terms) + (not getattr(piece.family, "takes_levels", False))
+        n_wanted += sum(int(np.prod(info.shape)) for info in piece.param_info().values())
         for name, column in zip(piece.outcomes, own, strict=True):
-            count, wanted = observed[:, column].sum(), k * per_outcome
+            count, wanted = observed[:, column].sum(), k * piece.n_values_per_state
             if count < wanted:
                 raise ModelError(
                     f"Outcome {name!r} has {count} observed value(s); {k} states need at least "
@@ -191,8 +186,7 @@ def _check_states(model: HMMModel, data: HMMData) -> None:
             "Use fewer states or a simpler formula."
         )
     # Discrete outcomes tell states apart by their frequencies over time, not by their values.
-    families = [piece.family for piece in model.structure.pieces]
-    if any(isinstance(f, Family) and f.discrete for f in families):
+    if not all(emission.by_value for emission in model.emissions):
         return
     rows = np.nan_to_num(data.Y[:, distinct_columns][observed.any(1)], nan=np.inf)
     # Sorting millions of rows takes seconds; nearly always a few show that there are enough.

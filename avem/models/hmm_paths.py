@@ -7,20 +7,15 @@ or the history of a custom emission.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from avem.components.param_info import Params
-from avem.components.structure import Piece
 from avem.data import Panel
 from avem.errors import ModelError
-from avem.families import Custom
 from avem.models.hmm import HMMModel
 from avem.models.hmm_simulate import Draw
-from avem.numerics.precision import in_float64
 
 _PATH = "path of this draw"
 """The column that tells paths apart: a name that no table has."""
@@ -69,11 +64,8 @@ def draw_ahead(
     table[_PATH] = np.repeat(np.arange(len(begin.length)), begin.length)
     panel = Panel.from_frame(table, _PATH)
     draw = Draw(model, theta, panel, begin.effects, rng)
-    customs = {
-        piece.key: _CustomPaths(piece, theta, begin, model.n_states)
-        for piece in model.structure.pieces
-        if isinstance(piece.family, Custom)
-    }
+    found = {e.key: e.paths(theta, begin) for e in model.emissions}
+    remembering = {key: paths for key, paths in found.items() if paths is not None}
     ends, here, chance = np.cumsum(begin.length), begin.state, None
     to_end = np.repeat(ends, begin.length) - np.arange(len(table))  # 1 in the last row
     for step in range(horizon):
@@ -97,12 +89,13 @@ def draw_ahead(
         states = np.zeros(len(table), int)
         states[at] = here
         drawn, known = {}, {}
-        for piece in model.structure.pieces:
-            own = {line.part for line in piece.lines if line.part >= 0}
+        for piece in model.emissions:
+            own = piece.parts
             lost = np.any([unknown[number] for number in own], axis=0) if own else here < 0
             known[piece.key] = ~lost
-            if piece.key in customs:
-                found = {piece.outcomes[0]: customs[piece.key].step(rng, draw.A[at], here, ~lost)}
+            if piece.key in remembering:
+                values = remembering[piece.key].step(rng, draw.A[at], here, ~lost)
+                found = {piece.outcomes[0]: values}
             else:
                 found = draw.draw(piece, at, draw.A[at], states)
             for name, values in found.items():
@@ -119,12 +112,9 @@ def draw_ahead(
 
 def check_draws(model: HMMModel) -> None:
     """Raise unless every outcome can be drawn."""
-    for piece in model.structure.pieces:
-        if isinstance(piece.family, Custom) and piece.family.draw is None:
-            raise ModelError(
-                f"{piece.family!r} cannot be predicted: give Custom(draw=...), a function of (rng, "
-                "x, history, params, effect). predict(of='states') is possible without."
-            )
+    for emission in model.emissions:
+        if why := emission.why_not_drawn("be predicted"):
+            raise ModelError(f"{why} predict(of='states') is possible without.")
 
 
 def look_back(model: HMMModel) -> int:
@@ -136,63 +126,3 @@ def _choose(chance: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """(paths,) a state for each, with these chances (paths, states)."""
     passed = np.cumsum(chance, axis=1)
     return np.minimum((rng.random((len(chance), 1)) > passed).sum(1), chance.shape[1] - 1)
-
-
-# --- emissions of the user's own ------------------------------------------------------------------
-
-
-class _CustomPaths:
-    """A custom emission along all paths, with what it remembers."""
-
-    def __init__(self, piece: Piece, theta: Params, begin: Begin, n_states: int) -> None:
-        assert isinstance(piece.family, Custom)
-        self.family, self.line = piece.family, piece.lines[0]
-        places = np.array(self.line.effects, int).reshape(n_states, -1)
-        own = begin.effects[:, places]  # (paths, states, effects)
-        self.effect = {name: own[..., e] for e, name in enumerate(self.family.effects)}
-        coef = theta[piece.key + "coef"]
-        self.params = {
-            name: coef[:, p] + self.effect.get(name, np.zeros(own.shape[:2]))
-            for p, (name, _) in enumerate(self.family.params)
-        }
-        self.history = jax.tree.map(lambda leaf: leaf[begin.place], begin.histories[piece.key])
-
-    def step(self, rng, A: np.ndarray, state: np.ndarray, known: np.ndarray) -> np.ndarray:
-        """(paths,) the outcomes of one step, which are then remembered."""
-        draw = self.family.draw
-        assert draw is not None
-        paths, x = np.arange(len(state)), A[:, list(self.line.x_cols)]
-        leaves, tree = jax.tree.flatten(self.history)
-        leaves = [leaf[paths, state] for leaf in leaves]
-        params = {name: values[paths, state] for name, values in self.params.items()}
-        effect = {name: values[paths, state] for name, values in self.effect.items()}
-        terms, out = self.line.terms, np.full(len(state), np.nan)
-        for p in paths[known]:
-            out[p] = draw(
-                rng,
-                dict(zip(terms, x[p], strict=True)),
-                tree.unflatten([leaf[p] for leaf in leaves]),
-                {name: values[p] for name, values in params.items()},
-                {name: values[p] for name, values in effect.items()},
-            )
-        if self.family.update is not None:
-            of = (self.history, out, dict(zip(terms, x.T, strict=True)), self.params, self.effect)
-            self.history = _remember(self.family, known, *of)
-        return out
-
-
-@in_float64
-def _remember(family: Custom, known: np.ndarray, history: Any, *of: Any) -> Any:
-    """The histories (paths, states, ...) after a step; those with nothing new stay."""
-
-    def kept(new, old):
-        return np.where(known.reshape(-1, *[1] * (old.ndim - 1)), new, old)
-
-    return jax.tree.map(kept, _update(family, history, *of), history)
-
-
-@partial(jax.jit, static_argnames=("family",))
-def _update(family: Custom, history, y, x, params, effect):
-    assert family.update is not None
-    of_state = jax.vmap(family.update, in_axes=(0, None, None, 0, 0))
-    return jax.vmap(of_state)(history, y, x, params, effect)

@@ -6,17 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import softmax
 
+from avem.components.emission import Emission
 from avem.components.outcome import read_extras
 from avem.components.param_info import Params
-from avem.components.structure import Line, Piece
 from avem.data import Panel
 from avem.errors import ModelError
-from avem.families import Custom, Gaussian
-from avem.families.base import Family
 from avem.models.hmm import HMMModel
-from avem.models.hmm_params import params_in
 
 
 class Simulation(NamedTuple):
@@ -51,13 +47,12 @@ def simulate(
     model = model.in_user_units()
     if effects is None:
         effects = draw_effects(params["effect_covariance"], panel.n_subjects, rng)
-    draw = Draw(model, params_in(model, params), panel, effects, rng)
+    draw = Draw(model, model.params_in(params), panel, effects, rng)
     states = draw.states()
     table = draw.outcomes(states)
-    for piece in model.structure.pieces:
-        for name in piece.outcomes:
-            if name in panel.table.columns:
-                table[name] = table[name].where(~panel.table[name].isna().to_numpy())
+    for name in model.outcomes:
+        if name in panel.table.columns:
+            table[name] = table[name].where(~panel.table[name].isna().to_numpy())
     return Simulation(table, states, effects)
 
 
@@ -97,53 +92,32 @@ class Draw:
         return states
 
     def _start(self, at: np.ndarray) -> np.ndarray:
-        k = self.model.n_states
-        if self.model.stationary:
-            by_state = [self.move(at, np.full(len(at), s)) for s in range(k)]
-            moves = np.stack(by_state, axis=1)
-            system = np.eye(k) - np.swapaxes(moves, 1, 2) + 1.0
-            return np.linalg.solve(system, np.ones((len(at), k, 1)))[..., 0]
-        if not self.model.structure.start:
-            return self.theta["initial"]
-        coef = self.theta["start.coef"].reshape(k - 1, -1)
-        lines = self.model.structure.start
-        none = np.zeros(len(at), int)
-        etas = [self._chain_eta(line, coef[j], at, none) for j, line in enumerate(lines)]
-        return softmax(np.stack([np.zeros(len(at)), *etas], axis=1), axis=1)
-
-    def _chain_eta(self, line: Line, coef: np.ndarray, at: np.ndarray, state: np.ndarray):
-        return line.eta(coef, self.A[at], state, self.effects[at])
+        own = (self.theta, self.A[at], self.effects[at])
+        return self.model.initial.chances(*own[:2], lambda: self.model.transition.matrices(*own))
 
     def move(self, at: np.ndarray, state: np.ndarray) -> np.ndarray:
         """(at, states) the chances to go from these states to each state at some rows."""
-        k, lines = self.model.n_states, self.model.structure.moves
-        if not lines:
-            return self.theta["transition"][state]
-        coef = self.theta["moves.coef"].reshape(k, k - 1, -1)[state]
-        etas = [self._chain_eta(line, coef[:, j], at, state) for j, line in enumerate(lines)]
-        chance = softmax(np.stack([np.zeros(len(at)), *etas], axis=1), axis=1)
-        distance = (np.arange(k) - state[:, None]) % k
-        return np.take_along_axis(chance, distance, axis=1)
+        return self.model.transition.chances(self.theta, self.A[at], self.effects[at], state)
 
     # --- outcomes -------------------------------------------------------------------------------
 
     def outcomes(self, states: np.ndarray) -> pd.DataFrame:
         """The panel's table with all outcomes drawn."""
-        pieces, panel = self.model.structure.pieces, self.panel
+        panel, theta, effects = self.panel, self.theta, self.effects
         table = panel.table.copy()
-        custom = [piece for piece in pieces if isinstance(piece.family, Custom)]
         back = self._look_back()
-        every = np.arange(panel.n_rows)
+        alone = [emission for emission in self.model.emissions if not emission.remembers]
         if not back:
-            drawn = [
-                self.draw(piece, every, self.A, states) for piece in pieces if piece not in custom
-            ]
+            every = np.arange(panel.n_rows)
+            drawn = [self.draw(emission, every, self.A, states) for emission in alone]
             for values in drawn:
                 table = table.assign(**values)
         else:
-            self._draw_in_order([p for p in pieces if p not in custom], states, table, back)
-        for piece in custom:
-            table[piece.outcomes[0]] = self._custom(piece, states, table)
+            self._draw_in_order(alone, states, table, back)
+        for emission in self.model.emissions:
+            if emission.remembers:
+                found = emission.draw_sequences(self.rng, theta, panel, self.A, states, effects)
+                table = table.assign(**found)
         return table
 
     def _look_back(self) -> int:
@@ -157,73 +131,32 @@ class Draw:
             )
         return max(part.lags(names) for part in parts[:n_emission])
 
-    def _draw_in_order(self, pieces, states: np.ndarray, table: pd.DataFrame, back: int) -> None:
+    def _draw_in_order(
+        self, emissions: list[Emission], states: np.ndarray, table: pd.DataFrame, back: int
+    ) -> None:
         """Step by step, where outcomes depend on earlier outcomes.
 
         Where there is nothing to look back to, the model says nothing: known values stay.
         """
         panel, names = self.panel, set(self.model.outcomes)
-        for piece in pieces:
-            for name in piece.outcomes:
+        for emission in emissions:
+            for name in emission.outcomes:
                 known = table[name].to_numpy() if name in table else None
                 table[name] = np.nan if known is None else known
         for t in range(int(panel.lane_length.max())):
             window = np.flatnonzero((panel.row_step <= t) & (panel.row_step >= t - back))
             at = np.flatnonzero(panel.row_step == t)
             A = self.columns(panel.part(table, window))[np.searchsorted(window, at)]
-            for piece in pieces:
-                parts = {line.part for line in piece.lines if line.part >= 0}
-                own = max(self.model.designs.parts[part].lags(names) for part in parts)
-                for name, values in self.draw(piece, at, A, states).items():
+            for emission in emissions:
+                own = max(self.model.designs.parts[part].lags(names) for part in emission.parts)
+                for name, values in self.draw(emission, at, A, states).items():
                     column = table[name].to_numpy(copy=True)
                     if t < own:
                         values = np.where(pd.isna(column[at]), values, column[at])
                     column[at] = values
                     table[name] = column
 
-    def draw(self, piece: Piece, at: np.ndarray, A: np.ndarray, states: np.ndarray) -> dict:
-        """Outcome columns of a piece at some rows."""
-        state, family = states[at], piece.family
-        etas = piece.etas(self.theta[piece.key + "coef"], A, state, self.effects[at])
-        if isinstance(family, Gaussian):
-            noise = self.rng.standard_normal((len(at), len(etas)))
-            root = np.linalg.cholesky(self.theta[piece.key + "covariance"])[state]
-            values = np.stack(etas, axis=1) + np.einsum("rij,rj->ri", root, noise)
-            return dict(zip(piece.outcomes, values.T, strict=True))
-        assert isinstance(family, Family)
-        extras = tuple(column[at] for column in read_extras(family, self.panel))
-        values = family.draw(self.rng, etas, extras)
-        if family.takes_levels:
-            values = np.array(family.levels)[values.astype(int)]  # type: ignore[attr-defined]
-        return {piece.outcomes[0]: values}
-
-    def _custom(self, piece: Piece, states: np.ndarray, table: pd.DataFrame) -> np.ndarray:
-        family, panel, line = piece.family, self.panel, piece.lines[0]
-        assert isinstance(family, Custom)
-        if family.draw is None:
-            raise ModelError(
-                f"{family!r} cannot simulate: give Custom(draw=...), a function of "
-                "(rng, x, history, params, effect)."
-            )
-        coef = self.theta[piece.key + "coef"]
-        names = [name for name, _ in family.params]
-        out = np.zeros(panel.n_rows)
-        for rows in np.split(panel.order, np.cumsum(panel.lane_length)[:-1]):
-            effect = dict(
-                zip(family.effects, self.effects[rows[0]][list(line.effects[0])], strict=True)
-            )
-            params = [
-                {n: b + effect.get(n, 0.0) for n, b in zip(names, coef[k], strict=True)}
-                for k in range(len(coef))
-            ]
-            histories = [family.start_history() for _ in params]
-            for row in rows:
-                k = states[row]
-                x = dict(zip(line.terms, self.A[row, list(line.x_cols)], strict=True))
-                out[row] = family.draw(self.rng, x, histories[k], params[k], effect)
-                if family.update is not None:
-                    histories = [
-                        family.update(h, out[row], x, p, effect)
-                        for h, p in zip(histories, params, strict=True)
-                    ]
-        return out
+    def draw(self, emission: Emission, at: np.ndarray, A: np.ndarray, states: np.ndarray) -> dict:
+        """Outcome columns of an emission at some rows."""
+        extras = tuple(column[at] for column in read_extras(emission.family, self.panel))
+        return emission.draw(self.rng, self.theta, A, states[at], self.effects[at], extras)

@@ -5,17 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import cpu_count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from avem.components.dynamics import Dynamics, FirstState, SSMComponent
+from avem.components.effects import EffectCovariance
+from avem.components.loadings import Loadings
+from avem.components.param_info import Params
 from avem.components.scaling import Scaling, spread
 from avem.data import Design, Panel, parse_formula
 from avem.data.columns import outcome_values
 from avem.data.designs import Designs
 from avem.data.formula import Formula
 from avem.data.layout import Chunk, Layout, build_layout
+from avem.errors import ModelError
+from avem.models.base import Model
 from avem.models.ssm_kernel import SSMKernel
 from avem.numerics.precision import in_float64
 
@@ -67,8 +73,11 @@ class SSMData(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class SSMModel:
+class SSMModel(Model):
     """All that is fixed before the parameters are: shapes, designs, units."""
+
+    size_name = "n_latent"
+    state_word = "latent state"
 
     spec: SSMSpecification
     designs: Designs
@@ -99,14 +108,18 @@ class SSMModel:
 
     def in_user_units(self) -> SSMModel:
         """The same model without any scaling."""
-        size = len(self.scaling.scale), len(self.scaling.column_scale)
-        return replace(self, scaling=Scaling.none(*size, self.scaling.constant))
+        return replace(self, scaling=self.scaling.without())
 
     # --- what it is made of ---------------------------------------------------------------------
 
     @property
     def n_latent(self) -> int:
         """q."""
+        return self.spec.n_latent
+
+    @property
+    def size(self) -> int:
+        """The number of latent states."""
         return self.spec.n_latent
 
     @property
@@ -156,10 +169,37 @@ class SSMModel:
         """The kernel as if all outcomes were seen together."""
         return self.kernel()
 
-    @property
-    def n_effects(self) -> int:
-        """d."""
-        return self.shape.n_effects
+    def _make_parts(self) -> tuple[SSMComponent, ...]:
+        shape = self.shape
+        loadings = Loadings(
+            self.n_latent,
+            self.outcomes,
+            self.terms,
+            self.x_cols,
+            shape.w_cols,
+            tuple(self.designs.names[c] for c in shape.w_cols),
+            len(shape.transition_effects),
+            shape.loading_effects,
+            shape.coef_effects,
+        )
+        dynamics = Dynamics(self.n_latent, self.state_terms, shape.transition_effects)
+        return (FirstState(self.n_latent), dynamics, loadings)
+
+    def _make_prior(self) -> EffectCovariance:
+        arrays = [(f"{kind}_covariance", effects_of(self, kind)) for kind in BLOCKS]
+        structure: dict[str, str] = dict(zip(BLOCKS, self.spec.effect_covariance, strict=True))
+        blocks = [
+            number if structure[kind] == "diagonal" else self.effect_kinds.index(kind)
+            for number, kind in enumerate(self.effect_kinds)
+        ]
+        return EffectCovariance(
+            names=tuple(self.effect_names),
+            where=tuple({"term": name} for name in self.effect_names),
+            arrays=tuple((name, places) for name, places in arrays if places),
+            structure="block",
+            blocks=tuple(blocks),
+            units=self.effect_units,
+        )
 
     @cached_property
     def effect_kinds(self) -> tuple[str, ...]:
@@ -169,31 +209,54 @@ class SSMModel:
         pairs = zip(BLOCKS, sizes, strict=True)
         return tuple(kind for kind, entries in pairs for _ in entries)
 
-    @cached_property
+    @property
     def effect_names(self) -> list[str]:
-        """Name of each effect."""
-        shape, names = self.shape, self.outcomes
-        out = [f"transition[{a}, {b}]" for a, b in shape.transition_effects]
-        out += [f"loading[{names[j]}, {k}]" for j, k in shape.loading_effects]
-        columns = [self.designs.names[c] for c in shape.w_cols]
-        return out + [f"{columns[place]} of {names[j]}" for j, place in shape.coef_effects]
+        found = {}
+        for component in self.parts:
+            found.update(component.effects)
+        return [found[place] for place in range(len(found))]
 
-    @cached_property
-    def effect_blocks(self) -> np.ndarray:
-        """(d,) effects of different blocks are independent."""
-        structure: dict[str, str] = dict(zip(BLOCKS, self.spec.effect_covariance, strict=True))
-        out = []
-        for number, kind in enumerate(self.effect_kinds):
-            alone = structure[kind] == "diagonal"
-            out.append(number if alone else self.effect_kinds.index(kind))
-        return np.array(out, int)
+    def free_entries(self, fixed, centred: bool = False) -> Params:
+        """For each population matrix of theta, which entries the M-step moves.
 
-    @cached_property
-    def effect_units(self) -> np.ndarray:
-        """(d,) the user's unit of each effect, in those of the fit."""
-        scale, shape = self.scaling.scale, self.shape
-        rows = [j for j, _ in (*shape.loading_effects, *shape.coef_effects)]
-        return np.concatenate([np.ones(len(shape.transition_effects)), scale[rows]])
+        ``centred`` is the paper's iteration: what differs between subjects moves with the effects'
+        mean alone.
+        """
+        free = super().free_entries(fixed)
+        if centred:
+            for component in self.parts:
+                for key, varying in component.centred_entries().items():
+                    free[key] = free[key] & ~varying
+        return free
+
+    def turned(self, theta: Params, sign: np.ndarray) -> tuple[Params, np.ndarray]:
+        """Theta with the states' signs turned, and the sign (d,) that each effect takes."""
+        new, signs = dict(theta), np.ones(self.n_effects)
+        for component in self.parts:
+            new.update(component.turned(theta, sign))
+            for place, turn in component.effect_signs(sign).items():
+                signs[place] = turn
+        new["effect_covariance"] = np.outer(signs, signs) * theta["effect_covariance"]
+        return new, signs
+
+    def check_params(self, given: Any, where: str) -> Params:
+        checked = super().check_params(given, where)
+        loading = checked.get("loading_mean")
+        if loading is not None and np.triu(loading, 1).any():
+            raise ModelError(
+                f"{where}['loading_mean'] has values above the diagonal; they are 0 in this model, "
+                "which is what tells the states apart."
+            )
+        for kind, structure in zip(BLOCKS, self.spec.effect_covariance, strict=True):
+            sigma = checked.get(f"{kind}_covariance")
+            if sigma is None or structure != "diagonal":
+                continue
+            if (sigma != np.diag(np.diag(sigma))).any():
+                raise ModelError(
+                    f"{where}['{kind}_covariance'] is not diagonal, as effect_covariance says it "
+                    "is."
+                )
+        return checked
 
     # --- data -----------------------------------------------------------------------------------
 
@@ -258,6 +321,11 @@ def runaway(panel: Panel, y: np.ndarray) -> np.ndarray:
     last = np.full(panel.n_lanes, -1)
     np.maximum.at(last, panel.row_lane, np.where(size <= _BEYOND, panel.row_step, -1))
     return panel.row_step > last[panel.row_lane]
+
+
+def effects_of(model: SSMModel, kind: str) -> tuple[int, ...]:
+    """The places of the effects of one kind."""
+    return tuple(place for place, own in enumerate(model.effect_kinds) if own == kind)
 
 
 def seen_together(observed: np.ndarray) -> tuple[tuple[int, ...], ...]:

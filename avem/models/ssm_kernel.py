@@ -95,12 +95,12 @@ class SSMKernel:
 
     # --- shapes ---------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def n_outcomes(self) -> int:
         """p."""
         return sum(map(len, self.groups))
 
-    @cached_property
+    @property
     def group_of(self) -> np.ndarray:
         """(p,) the group of each outcome."""
         out = np.empty(self.n_outcomes, int)
@@ -108,7 +108,7 @@ class SSMKernel:
             out[list(group)] = number
         return out
 
-    @cached_property
+    @property
     def w_cols(self) -> tuple[int, ...]:
         """Design columns that the outcomes read."""
         return tuple(dict.fromkeys((*self.x_cols, *self.z_cols)))

@@ -136,7 +136,7 @@ def predict(
 
 def posterior_for(fit: SSMFit, data: SSMEncoded) -> tuple[np.ndarray, np.ndarray]:
     """Mean (d, subjects) and covariance of the effects: fitted where known, else inferred."""
-    units, known = fit.model.effect_units, positions(fit, data.panel)
+    units, known = np.diagonal(fit.model.effect_units), positions(fit, data.panel)
     mean = ssm_effects_in(fit.model, fit.effects_mean[known])
     cov = np.moveaxis(fit.effects_cov[known], 0, -1) / np.outer(units, units)[:, :, None]
     if (known < 0).any() and fit.model.n_effects:

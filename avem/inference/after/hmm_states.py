@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from avem.components.emissions import CustomBlock
 from avem.components.lanes import by_subject
 from avem.components.param_info import Params
 from avem.errors import AvemError
@@ -96,8 +95,9 @@ def custom_histories(
     By the key of its block; `effects` are (nodes, d, subjects).
     """
     em, found = make_em(model, data), {}
-    for block in data.kernel.blocks:
-        if not isinstance(block, CustomBlock):
+    remembering = [e.key for e in model.emissions if e.remembers]
+    for key, block in zip((e.key for e in model.emissions), data.kernel.emissions, strict=True):
+        if key not in remembering:
             continue
         nodes = []
         for at in effects:
@@ -106,16 +106,16 @@ def custom_histories(
                 list(data.layout.split(at)),
             )
             nodes.append(jax.tree.map(lambda *of: data.layout.gather(of)[rows], *passes))
-        found[block.key] = jax.tree.map(lambda *of: np.stack(of, axis=1), *nodes)
+        found[key] = jax.tree.map(lambda *of: np.stack(of, axis=1), *nodes)
     return found
 
 
 @partial(jax.jit, static_argnames=("kernel", "form"))
 def _rows_in_states(kernel, theta, f, chunk, tilt, form):
-    initial, transition = kernel.chain.tables(theta, f, chunk)
-    table = kernel.table(theta, f, chunk) + tilt[:, None]
-    steps = kernel.chain.steps(chunk)
-    posterior = hmm.smooth(initial, transition, table, chunk.valid, form, steps)
+    initial, transition, table = kernel.tables(theta, f, chunk)
+    steps = kernel.transition.steps(chunk)
+    tilted = table + tilt[:, None]
+    posterior = hmm.smooth(initial, transition, tilted, chunk.valid, form, steps)
     return by_subject(posterior.state.sum(0), chunk)
 
 

@@ -1,0 +1,239 @@
+"""What a part of a model is: a component, and its compiled half, a block.
+
+A model is a list of components: emissions, the distribution of the first state, transitions (or
+dynamics and loadings), and the distribution of the effects. A component is one class in one file
+that knows everything about itself; code outside loops over components and never asks which one it
+has.
+
+**A component** is made once the model's designs are known, and works in NumPy.
+
+- Its parameters: `param_info` (names, shapes), `params_out` and `params_in` (between the user's
+  values and its own entries of theta, which is a flat dict of arrays on the scale of the fit),
+  `rows` (each single number with the words that say where it belongs), `held`, `free_entries` and
+  `limits` (what the M-step may move, and how far), `free_parts` (what is free as one unconstrained
+  vector, for standard errors), `middle` (values inside all bounds), `matches` (which coefficient an
+  effect is added to), `effect_units` and `effect_scale` (in which unit its effects are).
+- Its states: `relabelled` (the same parameters, the states renumbered).
+- Its start: `start`, from the data alone.
+- Its data: `check`, in words, before anything is computed.
+
+**A block** is what a component is to compiled code on one data set: hashable, so that jit can key
+on it, and without numbers of its own. Subjects are on the last axis; `mean` and `cov` describe q,
+and ``cov=None`` means the point `mean`.
+
+- `table`: log densities or probabilities, at given effects or expected under q.
+- `collect`: what the local posterior leaves behind for the later steps; `weigh`: the same times a
+  share of each subject.
+- Its part of Q(f), the expected log likelihood: `quadratic`, where it is one; otherwise `value`
+  and `effect_terms`.
+- Its M-step: in closed form from `sums` over subjects (`maximise`, `slopes`, `shifted`), or by
+  Newton (`newton_keys`, `coef_terms`, and `needed_by_newton` of what was collected).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jax import Array
+
+from avem.components.linear import CoefTerms
+from avem.data.layout import Chunk
+from avem.effects.quadratic import EffectTerms
+
+if TYPE_CHECKING:
+    from avem.components.free import Part
+    from avem.components.param_info import ParamInfo, Params
+    from avem.components.scaling import Scaling
+
+Theta = dict[str, Array]
+
+
+class Match(NamedTuple):
+    """The fixed coefficients that an effect is added to."""
+
+    key: str
+    """Of theta."""
+    state: int | None
+    """None: of every state."""
+    place: tuple[int, ...]
+
+
+class Row(NamedTuple):
+    """One number among the parameters."""
+
+    where: dict[str, Any]
+    """Some of state, to_state, outcome, term, other."""
+    estimate: float
+    constant: bool = False
+    """It is what it is by definition."""
+
+
+class Component(ABC):
+    """One part of a model; see the top of this file."""
+
+    key: str
+    """Prefix of its entries in theta."""
+
+    # --- parameters -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def param_info(self) -> dict[str, ParamInfo]:
+        """Its parameters by the user's names."""
+
+    @abstractmethod
+    def params_out(self, theta: Params, units: Scaling) -> Params:
+        """The user's parameters from its entries of theta."""
+
+    @abstractmethod
+    def params_in(self, params: Params, units: Scaling) -> Params:
+        """Its entries of theta from the user's parameters."""
+
+    @abstractmethod
+    def rows(self, name: str, value: np.ndarray) -> Iterator[Row]:
+        """Every single number of one of its parameters, states first."""
+
+    @abstractmethod
+    def middle(self) -> Params:
+        """Entries of theta inside all bounds, where nothing is at a boundary."""
+
+    @abstractmethod
+    def free_parts(
+        self, theta: Params, fixed: Collection[str], spread: np.ndarray, scale: np.ndarray
+    ) -> list[Part]:
+        """What is free: not held by the user, and not on the boundary.
+
+        ``spread`` (outcome columns) and ``scale`` (effects) are the variances that others are
+        judged by.
+        """
+
+    def held(self, fixed: Collection[str]) -> set[str]:
+        """The entries of theta with a closed form that stay as they are."""
+        return set()
+
+    def free_entries(self, fixed: Collection[str]) -> Params:
+        """For every coefficient array of theta, which coefficients (of a state) may move."""
+        return {}
+
+    def limits(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Lowest and highest coefficients, where a density could close in on a single value."""
+        return {}
+
+    def matches(self, fixed: Collection[str]) -> dict[int, Match]:
+        """By place in f, the coefficients that an effect is added to, unless they are held."""
+        return {}
+
+    def effect_units(self, units: Scaling) -> list[tuple[tuple[int, ...], np.ndarray]]:
+        """Places in f, and the matrix from effects there on the scale of the fit to the user's."""
+        return []
+
+    def effect_scale(self, spread: np.ndarray) -> dict[int, float]:
+        """By place in f, the variances beside which its effects are judged, where not 1."""
+        return {}
+
+    # --- states ---------------------------------------------------------------------------------
+
+    def relabelled(self, theta: Params, order: np.ndarray) -> Params:
+        """Its entries of theta with the states renumbered: state k is what `order[k]` was."""
+        return {key: theta[key][order] for key in self.middle()}
+
+
+class Block(ABC):
+    """The compiled half of a component of a hidden Markov model; see the top of this file.
+
+    The defaults are those of a block without effects and without closed forms.
+    """
+
+    @property
+    def newton_keys(self) -> tuple[str, ...]:
+        """The entries of theta whose M-step has no closed form."""
+        return ()
+
+    @property
+    def concave(self) -> bool:
+        """Its part of Q(f) is concave."""
+        return True
+
+    @property
+    def has_effects(self) -> bool:
+        """Effects act on it."""
+        return False
+
+    @property
+    def closed_form(self) -> bool:
+        """Its part of Q(f) is quadratic, or effects do not act on it."""
+        return not self.has_effects
+
+    @abstractmethod
+    def weigh(self, collected: Any, share: Array, chunk: Chunk) -> Any:
+        """What was collected, counting only with a share of each subject."""
+
+    def quadratic(self, theta: Theta, collected: Any) -> tuple[Array, Array] | None:
+        """Lambda and h with Q(f) = h'f - f'Lambda f / 2 + constant; None where it is not."""
+        return None
+
+    def value(self, theta: Theta, mean: Array, cov, collected: Any, chunk: Chunk) -> Array:
+        """E_q of its part of Q(f), as far as f acts on it, where it is not quadratic."""
+        return np.zeros(mean.shape[1])  # type: ignore[return-value]
+
+    def effect_terms(
+        self, theta: Theta, mean: Array, cov, collected: Any, chunk: Chunk
+    ) -> EffectTerms:
+        """`value` with its gradient (d, subject) and curvature (d, d, subject)."""
+        d, n = mean.shape
+        none: Any = np.zeros((d, d, n))
+        return EffectTerms(none[0, 0], none[0], none, none)
+
+    # --- the M-step -----------------------------------------------------------------------------
+
+    def sums(self, collected: Any, mean: Array, second: Array) -> Any:
+        """What its closed forms need, summed over subjects, given E_q[f] and E_q[f f']."""
+        return ()
+
+    def maximise(
+        self,
+        theta: dict[str, np.ndarray],
+        sums: Any,
+        fixed: frozenset[str],
+        noise_floor: np.ndarray,
+    ) -> dict[str, np.ndarray]:
+        """New entries of theta, from the sums; in NumPy."""
+        return {}
+
+    def slopes(self, theta: dict[str, np.ndarray], sums: Any) -> dict[str, np.ndarray]:
+        """Derivatives of the expected complete log likelihood in these entries."""
+        return {}
+
+    def shifted(self, sums: Any, moves: Callable[[str], np.ndarray]) -> Any:
+        """The sums as if coefficients had gained ``moves(key)``, and their effects lost it."""
+        return sums
+
+    def needed_by_newton(self, collected: Any) -> Any:
+        """The part of what was collected that `coef_terms` reads; None where it reads nothing."""
+        return collected if self.newton_keys else None
+
+    def coef_terms(
+        self, key: str, coef: Array, mean: Array, cov, collected: Any, chunk: Chunk
+    ) -> CoefTerms:
+        """E_q of its part of Q in theta[key], with derivatives, summed over subjects."""
+        size = coef.size // len(coef)
+        none: Any = np.zeros((len(coef), size, size))
+        return CoefTerms(none[:, 0, 0], none[:, 0], none)
+
+
+class EmissionBlock(Block):
+    """A block that emits outcomes."""
+
+    @abstractmethod
+    def table(self, theta: Theta, f: Array, chunk: Chunk, cov: Array | None = None) -> Array:
+        """(time, state, lane) log density of each row in each state; 0 where nothing was seen."""
+
+    @abstractmethod
+    def collect(self, state: Array, chunk: Chunk) -> Any:
+        """What state probabilities (time, state, lane) leave behind."""
+
+    def histories(self, theta: Theta, f: Array, chunk: Chunk) -> Any:
+        """What is remembered before each step, (time, state, ..., lane) a part; None: nothing."""
+        return None

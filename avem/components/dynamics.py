@@ -1,0 +1,174 @@
+"""The states of a state-space model: x_1 ~ N(m, P), x_t = G_i x_{t-1} + B s_t + N(0, I)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from avem.components.base import Component, Match, Row
+from avem.components.free import Plain, covariance_parts
+from avem.components.param_info import ParamInfo, Params
+from avem.components.scaling import Scaling
+
+
+class SSMComponent(Component):
+    """A part of a state-space model."""
+
+    @property
+    def effects(self) -> dict[int, str]:
+        """Its effects: their places in f, and their names."""
+        return {}
+
+    @abstractmethod
+    def turned(self, theta: Params, sign: np.ndarray) -> Params:
+        """Its entries of theta when the states' signs are turned by `sign` (q,)."""
+
+    def effect_signs(self, sign: np.ndarray) -> dict[int, float]:
+        """By place in f, the signs that its effects then take."""
+        return {}
+
+    def middle(self) -> Params:
+        """Entries of theta inside all bounds."""
+        return {}
+
+    def centred_entries(self) -> dict[str, np.ndarray]:
+        """Entries that differ between subjects, which the paper moves with the effects' mean."""
+        return {}
+
+
+@dataclass(frozen=True)
+class FirstState(SSMComponent):
+    """The distribution of a sequence's first state."""
+
+    n_latent: int
+    key = "start_"
+
+    def param_info(self) -> dict[str, ParamInfo]:
+        q = self.n_latent
+        return {
+            "initial_mean": ParamInfo((q,), "free", "states"),
+            "initial_covariance": ParamInfo((q, q), "covariance", "states, both ways"),
+        }
+
+    def params_out(self, theta: Params, units: Scaling) -> Params:
+        return {
+            "initial_mean": np.array(theta["start_mean"]),
+            "initial_covariance": np.array(theta["start_covariance"]),
+        }
+
+    def params_in(self, params: Params, units: Scaling) -> Params:
+        return {
+            "start_mean": np.array(params["initial_mean"], float),
+            "start_covariance": np.array(params["initial_covariance"], float),
+        }
+
+    def rows(self, name: str, value: np.ndarray) -> Iterator[Row]:
+        for i in range(self.n_latent):
+            if name == "initial_mean":
+                yield Row({"state": i}, value[i])
+            else:
+                for j in range(i + 1):
+                    yield Row({"state": i, "other": f"state {j}"}, value[i, j])
+
+    def middle(self) -> Params:
+        return {"start_mean": np.zeros(self.n_latent), "start_covariance": np.eye(self.n_latent)}
+
+    def held(self, fixed) -> set[str]:
+        names = {"initial_mean": "start_mean", "initial_covariance": "start_covariance"}
+        return {key for name, key in names.items() if name in fixed}
+
+    def free_parts(self, theta, fixed, spread, scale) -> list[Any]:
+        q, parts = self.n_latent, []
+        if "initial_mean" not in fixed:
+            parts.append(Plain("start_mean", np.arange(q)))
+        if "initial_covariance" not in fixed:
+            own, together = theta["start_covariance"], np.zeros(q, int)
+            parts += covariance_parts("start_covariance", (), own, "full", np.ones(q), together)
+        return parts
+
+    def turned(self, theta: Params, sign: np.ndarray) -> Params:
+        return {
+            "start_mean": sign * theta["start_mean"],
+            "start_covariance": np.outer(sign, sign) * theta["start_covariance"],
+        }
+
+
+@dataclass(frozen=True)
+class Dynamics(SSMComponent):
+    """The matrices that move the states: G, of which subjects may have their own, and B."""
+
+    n_latent: int
+    terms: tuple[str, ...]
+    """Of the covariates that act on the states."""
+    entries: tuple[tuple[int, int], ...]
+    """The entry of G that each effect is added to, column by column."""
+    key = "dynamics"
+
+    @property
+    def effects(self) -> dict[int, str]:
+        return {e: f"transition[{a}, {b}]" for e, (a, b) in enumerate(self.entries)}
+
+    def param_info(self) -> dict[str, ParamInfo]:
+        q = self.n_latent
+        out = {"transition_mean": ParamInfo((q, q), "free", "to state x from state")}
+        if self.terms:
+            axes = f"states x terms ({', '.join(self.terms)})"
+            out["state_coef"] = ParamInfo((q, len(self.terms)), "free", axes)
+        return out
+
+    def params_out(self, theta: Params, units: Scaling) -> Params:
+        out = {"transition_mean": np.array(theta["dynamics"])}
+        return out | ({"state_coef": np.array(theta["drive"])} if self.terms else {})
+
+    def params_in(self, params: Params, units: Scaling) -> Params:
+        drive = params["state_coef"] if self.terms else np.zeros((self.n_latent, 0))
+        return {
+            "dynamics": np.array(params["transition_mean"], float),
+            "drive": np.array(drive, float),
+        }
+
+    def rows(self, name: str, value: np.ndarray) -> Iterator[Row]:
+        states = range(self.n_latent)
+        if name == "transition_mean":
+            for a, b in product(states, states):
+                yield Row({"state": b, "to_state": a}, value[a, b])
+        else:
+            for k, (i, term) in product(states, enumerate(self.terms)):
+                yield Row({"to_state": k, "term": term}, value[k, i])
+
+    def middle(self) -> Params:
+        q = self.n_latent
+        return {"dynamics": np.zeros((q, q)), "drive": np.zeros((q, len(self.terms)))}
+
+    def free_entries(self, fixed) -> Params:
+        q = self.n_latent
+        return {
+            "dynamics": np.full((q, q), "transition_mean" not in fixed),
+            "drive": np.full((q, len(self.terms)), "state_coef" not in fixed),
+        }
+
+    def centred_entries(self) -> dict[str, np.ndarray]:
+        q = self.n_latent
+        return {"dynamics": np.full((q, q), bool(self.entries))}
+
+    def free_parts(self, theta, fixed, spread, scale) -> list[Any]:
+        return [Plain(key, np.flatnonzero(free)) for key, free in self.free_entries(fixed).items()]
+
+    def matches(self, fixed) -> dict[int, Match]:
+        if "transition_mean" in fixed:
+            return {}
+        return {e: Match("dynamics", a, (b,)) for e, (a, b) in enumerate(self.entries)}
+
+    def turned(self, theta: Params, sign: np.ndarray) -> Params:
+        return {
+            "dynamics": np.outer(sign, sign) * theta["dynamics"],
+            "drive": sign[:, None] * theta["drive"],
+        }
+
+    def effect_signs(self, sign: np.ndarray) -> dict[int, float]:
+        return {e: sign[a] * sign[b] for e, (a, b) in enumerate(self.entries)}

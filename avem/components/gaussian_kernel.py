@@ -1,0 +1,390 @@
+"""Gaussian emissions: y_t | state k, effect f ~ N(B_k x_t + F z_t, V_k).
+
+`B_k` (outcomes x terms) are the state's fixed coefficients, `F` (outcomes x effect terms) is the
+subject's effect laid out as a matrix, and `V_k` is spherical, diagonal or full. With x = z = 1 this
+is the paper's eq. (gauss_case).
+
+All that inference needs of a subject's data, given the state probabilities, is a handful of
+weighted sums of products of the design columns and the outcomes (`moments`). From these, the
+expected log density is an explicit quadratic in the effect (`effect_quadratic`) and the M-step is a
+weighted regression (`accumulate`, then `maximise`): each iteration reads the data once.
+
+Missing cells: the outcomes are split into *groups* that are seen or missing together; a group that
+is not seen at a step has weight 0 there. With a spherical or diagonal covariance each outcome can
+be its own group; with a full one the groups are the patterns of observed outcomes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Float
+
+from avem.data.layout import Chunk
+from avem.families.gaussian import Gaussian
+from avem.numerics.covariance import floor_eigenvalues
+
+_FULL_MISSING_STEPS = 5
+"""Inner EM steps for a full covariance with missing cells; each raises the M-step's objective."""
+
+
+class Sums(NamedTuple):
+    """What the M-step needs, per state and group, summed over subjects: JAX arrays, then NumPy."""
+
+    weight: Any
+    """(state, group) expected number of observations."""
+    xx: Any
+    """(state, group, term, term)."""
+    xr: Any
+    """(state, group, outcome, term): products of x with y minus the subject's part F z."""
+    rr: Any
+    """(state, group, outcome, outcome): E_q of products of y - F z with itself."""
+
+
+@dataclass(frozen=True)
+class GaussianKernel:
+    """The Gaussian formulas for one shape of model; hashable, so that jit can key on it."""
+
+    family: Gaussian
+    n_states: int
+    n_outcomes: int
+    x_cols: tuple[int, ...]
+    z_cols: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+    effects: tuple[tuple[int, ...], ...]
+    """For every state, the place in f of each effect, by outcome, then by `z_cols`."""
+    n_effects: int
+    """Of the whole model: the length of f."""
+
+    @property
+    def n_own_effects(self) -> int:
+        """How many effects act in one state."""
+        return len(self.effects[0])
+
+    @property
+    def _shared(self) -> bool:
+        return len(set(self.effects)) == 1
+
+    def _own(self, f: Array) -> Float[Array, "state outcome effect_term lane"]:
+        """The effects that act in every state; one state for all when they are shared."""
+        states = self.effects[:1] if self._shared else self.effects
+        shape = (len(states), self.n_outcomes, len(self.z_cols), f.shape[-1])
+        return f[np.array(states, int)].reshape(shape)
+
+    # --- features: the products of design columns and outcomes that are summed over time --------
+
+    @cached_property
+    def _features(self) -> dict[tuple[str, int, int, int], int]:
+        """Number of each product: (kind, group, i, j), kind by kind.
+
+        Kinds: "1" the weight alone, "aa" two design columns, "ay" a column and an outcome, "yy" two
+        outcomes.
+        """
+        columns = sorted({*self.x_cols, *self.z_cols})
+        full = self.family.covariance == "full"
+        pairs = {
+            "1": lambda members: [(0, 0)],
+            "aa": lambda members: [(i, j) for i in columns for j in columns if i <= j],
+            "ay": lambda members: [(i, j) for i in columns for j in members],
+            "yy": lambda members: [
+                (i, j) for i in members for j in members if i == j or (full and i < j)
+            ],
+        }
+        keys = [
+            (kind, g, i, j)
+            for kind, of_group in pairs.items()
+            for g, members in enumerate(self.groups)
+            for i, j in of_group(members)
+        ]
+        return {key: number for number, key in enumerate(keys)}
+
+    def _index(self, kind: str, rows: tuple[int, ...], cols: tuple[int, ...]) -> np.ndarray:
+        """(group, rows, cols) feature numbers; products that are not kept point past the end."""
+        nowhere = len(self._features)
+
+        def number(g: int, i: int, j: int) -> int:
+            swapped = kind != "ay" and i > j
+            return self._features.get((kind, g, *((j, i) if swapped else (i, j))), nowhere)
+
+        groups = range(len(self.groups))
+        found = [[[number(g, i, j) for j in cols] for i in rows] for g in groups]
+        return np.array(found, int).reshape(len(groups), len(rows), len(cols))
+
+    def moments(
+        self, state: Float[Array, "time state lane"], chunk: Chunk
+    ) -> Float[Array, "state feature lane"]:
+        """Sums over time of state probability x product, for every product the model needs."""
+        keys = list(self._features)
+        group = np.array([g for _, g, _, _ in keys])
+        place = {
+            kind: np.array([(i, j) for k, _, i, j in keys if k == kind], int).reshape(-1, 2).T
+            for kind in ("1", "aa", "ay", "yy")
+        }
+
+        def add(total, now):
+            state_t, y, a, seen = now
+            # One row at a time: gathers of rows inside the loop were once compiled wrongly.
+            rows = [jnp.ones_like(y[0])] * place["1"].shape[1]
+            rows += [a[i] * a[j] for i, j in place["aa"].T.tolist()]
+            rows += [a[i] * y[j] for i, j in place["ay"].T.tolist()]
+            rows += [y[i] * y[j] for i, j in place["yy"].T.tolist()]
+            products = jnp.stack(rows)
+            products = jnp.where(seen[group], products, 0.0)
+            return total + state_t[:, None] * products[None], None
+
+        nothing = jnp.zeros((self.n_states, len(keys), state.shape[2]), state.dtype)
+        # A scan adds the steps in order, so that padding cannot change the last bit.
+        return lax.scan(add, nothing, (state, chunk.y, chunk.a, chunk.seen))[0]
+
+    def _take(self, moments: Array, index: np.ndarray) -> Array:
+        return jnp.pad(moments, ((0, 0), (0, 1), (0, 0)))[:, index]
+
+    # --- densities ------------------------------------------------------------------------------
+
+    def _precision(self, covariance: Array) -> tuple[Array, Array]:
+        """Precision of each group's outcomes, 0 outside them, and the log density's constant."""
+        p = self.n_outcomes
+        precisions, constants = [], []
+        for members in self.groups:
+            member = np.zeros(p, bool)
+            member[list(members)] = True
+            inside = np.outer(member, member)
+            if self.family.covariance == "full":
+                # Outcomes outside the group are replaced by independent unit-variance ones.
+                filled = jnp.where(inside, covariance, jnp.eye(p))
+                factor = jnp.linalg.cholesky(filled)
+                half = jnp.linalg.inv(factor)
+                inverse = jnp.swapaxes(half, 1, 2) @ half
+                logdet = 2.0 * jnp.log(jnp.diagonal(factor, axis1=1, axis2=2)).sum(-1)
+            else:
+                variance = jnp.diagonal(covariance, axis1=1, axis2=2)
+                inverse = jnp.eye(p) / variance[:, :, None]
+                logdet = jnp.where(member, jnp.log(variance), 0.0).sum(-1)
+            precisions.append(jnp.where(inside, inverse, 0.0))
+            constants.append(-0.5 * (len(members) * jnp.log(2.0 * jnp.pi) + logdet))
+        return jnp.stack(precisions, 1), jnp.stack(constants, 1)
+
+    def table(
+        self,
+        coef: Float[Array, "state outcome term"],
+        covariance: Float[Array, "state outcome outcome"],
+        f: Float[Array, "d lane"],
+        chunk: Chunk,
+        cov: Float[Array, "d d lane"] | None = None,
+    ) -> Float[Array, "time state lane"]:
+        """Log density of every observation in every state; 0 where nothing was seen.
+
+        With `cov`, its expectation over effects with mean `f` and that covariance.
+        """
+        precision, constant = self._precision(covariance)
+        z = [chunk.a[:, c] for c in self.z_cols]
+        x = [chunk.a[:, c] for c in self.x_cols]
+        outcomes = range(self.n_outcomes)
+        own = [
+            [chunk.y[:, j] - sum((f_k[j, e] * z[e] for e in range(len(z))), 0.0) for j in outcomes]
+            for f_k in self._own(f)
+        ]
+        by_state = []
+        for k in range(self.n_states):
+            own_k = own[0 if self._shared else k]
+            r = [
+                own_k[j] - sum((coef[k, j, m] * x[m] for m in range(len(x))), 0.0) for j in outcomes
+            ]
+
+            def product(i: int, j: int, k: int = k, r: list[Array] = r) -> Array:
+                """Expected product of two residuals."""
+                return r[i] * r[j] + (0.0 if cov is None else self._spread(cov, k, i, j, z))
+
+            total = 0.0
+            for g, members in enumerate(self.groups):
+                square = sum(precision[k, g, i, i] * product(i, i) for i in members)
+                if self.family.covariance == "full":
+                    square += 2.0 * sum(
+                        precision[k, g, i, j] * product(i, j)
+                        for i in members
+                        for j in members
+                        if i < j
+                    )
+                total += jnp.where(chunk.seen[:, g], constant[k, g] - 0.5 * square, 0.0)
+            by_state.append(total)
+        return jnp.stack(by_state, 1)
+
+    def _spread(self, cov: Array, k: int, i: int, j: int, z: list[Array]) -> Array:
+        """Covariance of the effects' part of outcomes i and j in state k, row by row."""
+        n = len(z)
+        rows, cols = self.effects[k][i * n : (i + 1) * n], self.effects[k][j * n : (j + 1) * n]
+        parts = [z[a] * z[b] * cov[rows[a], cols[b]] for a in range(n) for b in range(n)]
+        return sum(parts, jnp.zeros_like(cov[0, 0]))
+
+    # --- the effect, given the states -----------------------------------------------------------
+
+    def effect_quadratic(
+        self, coef: Array, covariance: Array, moments: Float[Array, "state feature subject"]
+    ) -> tuple[Float[Array, "d d subject"], Float[Array, "d subject"]]:
+        """Lambda and h: E[log p(D, U | f)] = h'f - f'Lambda f / 2 + constant, for every subject."""
+        precision, _ = self._precision(covariance)
+        y = tuple(range(self.n_outcomes))
+        zz = self._take(moments, self._index("aa", self.z_cols, self.z_cols))
+        zx = self._take(moments, self._index("aa", self.z_cols, self.x_cols))
+        zy = self._take(moments, self._index("ay", self.z_cols, y))
+        n = moments.shape[-1]
+        states = "" if self._shared else "k"  # shared effects: sum over the states at once
+        quadratic = jnp.einsum(f"kgij,kgabn->{states}iajbn", precision, zz)
+        # The precision couples outcome i of the effect with the residual of outcome j.
+        residual = zy - jnp.einsum("kjm,kgamn->kgajn", coef, zx)
+        linear = jnp.einsum(f"kgij,kgajn->{states}ian", precision, residual)
+        at = np.array(self.effects[:1] if self._shared else self.effects, int)
+        own = at.shape[1]
+        quadratic = quadratic.reshape(len(at), own, own, n)
+        linear = linear.reshape(len(at), own, n)
+        if len(at) == 1 and (at[0] == np.arange(self.n_effects)).all() and own == self.n_effects:
+            return quadratic[0], linear[0]
+        # A product with 0s and 1s puts every entry in its place, without a scatter.
+        place = jnp.asarray(at[:, :, None] == np.arange(self.n_effects), quadratic.dtype)
+        return (
+            jnp.einsum("kabn,kad,kbe->den", quadratic, place, place),
+            jnp.einsum("kan,kad->dn", linear, place),
+        )
+
+    # --- M-step ---------------------------------------------------------------------------------
+
+    def accumulate(
+        self,
+        moments: Float[Array, "state feature subject"],
+        mean: Float[Array, "d subject"],
+        second_moment: Float[Array, "d d subject"],
+    ) -> Sums:
+        """The M-step's sums over the subjects of a chunk, given E_q[f] and E_q[f f']."""
+        p, e, n = self.n_outcomes, len(self.z_cols), moments.shape[-1]
+        y = tuple(range(p))
+        f = jnp.broadcast_to(self._own(mean), (self.n_states, p, e, n))
+        at = np.array(self.effects[:1] if self._shared else self.effects, int)
+        ff = second_moment[at[:, :, None], at[:, None]].reshape(len(at), p, e, p, e, n)
+        ff = jnp.broadcast_to(ff, (self.n_states, *ff.shape[1:]))
+        count = self._take(moments, self._index("1", (0,), (0,)))[:, :, 0, 0].sum(-1)
+        xx = self._take(moments, self._index("aa", self.x_cols, self.x_cols)).sum(-1)
+        xy = self._take(moments, self._index("ay", self.x_cols, y))
+        yy = self._take(moments, self._index("yy", y, y)).sum(-1)
+        zz = self._take(moments, self._index("aa", self.z_cols, self.z_cols))
+        zx = self._take(moments, self._index("aa", self.z_cols, self.x_cols))
+        zy = self._take(moments, self._index("ay", self.z_cols, y))
+        xr = jnp.einsum("kgmjn->kgjm", xy) - jnp.einsum("kjan,kgamn->kgjm", f, zx)
+        cross = jnp.einsum("kian,kgajn->kgij", f, zy)
+        rr = yy - cross - jnp.swapaxes(cross, 2, 3) + jnp.einsum("kgabn,kiajbn->kgij", zz, ff)
+        return Sums(count, xx, xr, rr)
+
+    def maximise(
+        self,
+        coef: np.ndarray,
+        covariance: np.ndarray,
+        sums: Sums,
+        floor: np.ndarray,
+        hold_coef: bool = False,
+        hold_noise: bool = False,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """New coefficients and covariances.
+
+        Coefficients first, at the current covariances, then covariances: each raises the bound.
+        An outcome that was not observed in a state keeps its parameters there. ``floor`` (outcomes)
+        is the smallest variance allowed.
+        """
+        p, m = self.n_outcomes, len(self.x_cols)
+        masks = np.zeros((len(self.groups), p), bool)
+        for g, members in enumerate(self.groups):
+            masks[g, list(members)] = True
+        new_coef, new_covariance = coef.copy(), covariance.copy()
+        for k in range(self.n_states):
+            count = np.where(masks, sums.weight[k][:, None], 0.0).sum(0)  # per outcome
+            unseen = count < 1e-8
+            if unseen.all():
+                continue
+            if not hold_coef and m:
+                found = self._regress(covariance[k], sums.xx[k], sums.xr[k], masks)
+                new_coef[k] = np.where(unseen[:, None], coef[k], found)
+            b = new_coef[k]
+            cross = np.einsum("jm,gim->gji", b, sums.xr[k])
+            fitted = np.einsum("im,gmn,jn->gij", b, sums.xx[k], b)
+            residual = sums.rr[k] - cross - np.swapaxes(cross, 1, 2) + fitted
+            residual = np.where(masks[:, :, None] & masks[:, None], residual, 0.0)
+            if not hold_noise:
+                found = self._noise(covariance[k], residual, sums.weight[k], masks, floor)
+                if self.family.covariance != "full":  # there, EM completes what was not seen
+                    found = np.where(unseen[:, None] | unseen, covariance[k], found)
+                new_covariance[k] = found
+        return new_coef, new_covariance
+
+    def slopes(
+        self, coef: np.ndarray, covariance: np.ndarray, sums: Sums
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives of the expected log likelihood in coefficients and covariances.
+
+        `maximise` goes to where both are 0. Covariances are taken as symmetric: both of a pair of
+        entries have the same slope.
+        """
+        of_coef, of_covariance = np.zeros_like(coef), np.zeros_like(covariance)
+        for k, b in enumerate(coef):
+            for g, members in enumerate(self.groups):
+                mask = np.isin(np.arange(self.n_outcomes), members)
+                precision = _embedded_inverse(covariance[k], mask)
+                xr, xx = sums.xr[k][g], sums.xx[k][g]
+                of_coef[k] += precision @ (xr - b @ xx)
+                cross = b @ xr.T
+                residual = sums.rr[k][g] - cross - cross.T + b @ xx @ b.T
+                square = precision @ residual @ precision
+                of_covariance[k] += 0.5 * (square - sums.weight[k][g] * precision)
+        return of_coef, of_covariance
+
+    def _regress(self, covariance, xx, xr, masks) -> np.ndarray:
+        """Generalised least squares over the groups; ordinary when there is one group."""
+        p, m = self.n_outcomes, xx.shape[-1]
+        if len(self.groups) == 1:
+            return np.linalg.lstsq(xx[0], xr[0].T, rcond=1e-13)[0].T
+        normal = np.zeros((p, m, p, m))
+        right = np.zeros((p, m))
+        for g, mask in enumerate(masks):
+            precision = _embedded_inverse(covariance, mask)
+            normal += np.einsum("ij,mn->imjn", precision, xx[g])
+            right += precision @ np.where(mask[:, None], xr[g], 0.0)
+        solution = np.linalg.lstsq(normal.reshape(p * m, p * m), right.ravel(), rcond=1e-13)[0]
+        return solution.reshape(p, m)
+
+    def _noise(self, covariance, residual, count, masks, floor) -> np.ndarray:
+        kind = self.family.covariance
+        seen = np.maximum(masks.T @ count, 1e-300)
+        if kind == "full":
+            if masks.all():
+                covariance = residual.sum(0) / seen[0]
+            else:
+                for _ in range(_FULL_MISSING_STEPS):
+                    covariance = _complete(covariance, residual, count, masks)
+                    covariance, _ = floor_eigenvalues(covariance, floor)
+            return floor_eigenvalues(covariance, floor)[0]
+        variance = np.diagonal(residual.sum(0)) / seen
+        if kind == "spherical":
+            variance = np.full(self.n_outcomes, residual.sum(0).trace() / seen.sum())
+        return np.diag(np.maximum(variance, floor))
+
+
+def _embedded_inverse(covariance: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Inverse of the masked part of a covariance, 0 elsewhere."""
+    out = np.zeros_like(covariance)
+    out[np.ix_(mask, mask)] = np.linalg.inv(covariance[np.ix_(mask, mask)])
+    return out
+
+
+def _complete(covariance, residual, count, masks) -> np.ndarray:
+    """One EM step for a covariance when each group shows only some outcomes.
+
+    Missing residuals are replaced by their regression on the seen ones, plus its error.
+    """
+    total = np.zeros_like(covariance)
+    for g, mask in enumerate(masks):
+        predict = covariance @ _embedded_inverse(covariance, mask)
+        error = covariance - predict @ covariance
+        total += predict @ residual[g] @ predict.T + count[g] * error
+    return total / count.sum()

@@ -1,0 +1,223 @@
+"""What every model is: components, effects, and what follows from looping over them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from avem.components.base import Component, Match, Row
+from avem.components.effects import EffectCovariance
+from avem.components.free import Free
+from avem.components.param_info import ParamInfo, Params, check_arrays
+from avem.components.scaling import Scaling
+from avem.data.designs import Designs
+
+
+class Model(ABC):
+    """A model learned from a panel; leaves are `HMMModel` and `SSMModel`."""
+
+    size_name: ClassVar[str]
+    """What the number of its states is called: "n_states"."""
+    state_word: ClassVar[str]
+    """What one of them is called: "state"."""
+
+    spec: Any
+    designs: Designs
+    scaling: Scaling
+
+    @abstractmethod
+    def _make_parts(self) -> tuple[Any, ...]: ...
+
+    @abstractmethod
+    def _make_prior(self) -> EffectCovariance: ...
+
+    @property
+    @abstractmethod
+    def effect_names(self) -> list[str]:
+        """Name of each effect."""
+
+    @cached_property
+    def parts(self) -> tuple[Any, ...]:
+        """Its components in the order of `fit.params`, without the effects' distribution."""
+        return self._make_parts()
+
+    @cached_property
+    def prior(self) -> EffectCovariance:
+        """The distribution of the effects."""
+        return self._make_prior()
+
+    @cached_property
+    def components(self) -> tuple[Component, ...]:
+        """All of them."""
+        return (*self.parts, self.prior)
+
+    @property
+    def n_effects(self) -> int:
+        """Number of effects of a subject, d."""
+        return len(self.effect_names)
+
+    @property
+    def effect_blocks(self) -> np.ndarray:
+        """(d,) effects of different blocks are independent."""
+        return np.array(self.prior.blocks, int)
+
+    # --- parameters -----------------------------------------------------------------------------
+
+    @cached_property
+    def _owners(self) -> dict[str, list[tuple[Component, ParamInfo]]]:
+        """The components behind each of the user's arrays; several share one by its second axis."""
+        found: dict[str, list[tuple[Component, ParamInfo]]] = {}
+        for component in self.components:
+            for name, info in component.param_info().items():
+                found.setdefault(name, []).append((component, info))
+        return found
+
+    def param_info(self) -> dict[str, ParamInfo]:
+        """Every parameter of the model, in the order of `fit.params`."""
+        out = {}
+        for name, owners in self._owners.items():
+            (_, info), *others = owners
+            for _, more in others:
+                info = info.joined(more)
+            out[name] = info
+        return out
+
+    def params_out(self, theta: Params) -> Params:
+        """The user's parameters from theta."""
+        found: dict[str, list[np.ndarray]] = {name: [] for name in self._owners}
+        for component in self.components:
+            for name, value in component.params_out(theta, self.scaling).items():
+                found[name].append(value)
+        return {
+            name: parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+            for name, parts in found.items()
+        }
+
+    def params_in(self, params: Params) -> Params:
+        """Theta from all of the user's parameters."""
+        theta: Params = {}
+        for component in self.components:
+            theta.update(component.params_in(self._own(component, params), self.scaling))
+        return theta
+
+    def _own(self, component: Component, params: Params) -> Params:
+        """A component's share of the user's arrays."""
+        own = {}
+        for name in component.param_info():
+            at = 0
+            for owner, info in self._owners[name]:
+                width = info.shape[1] if len(self._owners[name]) > 1 else None
+                if owner is component:
+                    own[name] = params[name] if width is None else params[name][:, at : at + width]
+                at += width or 0
+        return own
+
+    def override(self, theta: Params, params: Params) -> Params:
+        """Theta with some of the user's parameters put in the place of its own."""
+        return self.params_in({**self.params_out(theta), **params}) if params else theta
+
+    def check_params(self, given: Any, where: str) -> Params:
+        """The given parameters as arrays, or an error that says which is wrong and how."""
+        return check_arrays(given, self.param_info(), where)
+
+    def parameter_rows(self, params: Mapping[str, np.ndarray]) -> Iterator[tuple[str, Row]]:
+        """Name and row of every single number, array by array, states first."""
+        for name, value in params.items():
+            rows: list[Row] = []
+            at = 0
+            for owner, info in self._owners[name]:
+                several = len(self._owners[name]) > 1
+                part = value[:, at : at + info.shape[1]] if several else value
+                at += info.shape[1] if several else 0
+                rows += owner.rows(name, part)
+            if len(self._owners[name]) > 1:
+                rows.sort(key=lambda row: row.where["state"])
+            for row in rows:
+                yield name, row
+
+    # --- what is free ---------------------------------------------------------------------------
+
+    def find_free(
+        self, theta: Params, fixed: Collection[str], spread: np.ndarray, scale: np.ndarray
+    ) -> Free:
+        """What is estimated: not held by the user, and not on the boundary.
+
+        ``spread`` (outcome columns) and ``scale`` (effects) are the variances that others are
+        judged by.
+        """
+        found = [
+            part
+            for component in self.components
+            for part in component.free_parts(theta, fixed, spread, scale)
+        ]
+        return Free(tuple(part for part in found if part.size))
+
+    def count_free(self, fixed: Collection[str]) -> int:
+        """How many parameters are estimated, those that ended on a boundary included."""
+        middle: Params = {}
+        for component in self.components:
+            middle.update(component.middle())
+        ones = np.ones(len(self.scaling.scale)), np.ones(self.n_effects)
+        return self.find_free(middle, fixed, *ones).size
+
+    def held(self, fixed: Collection[str]) -> frozenset[str]:
+        """The entries of theta with a closed form that the user's `fixed` names hold."""
+        return frozenset().union(*(component.held(fixed) for component in self.components))
+
+    def free_entries(self, fixed: Collection[str]) -> Params:
+        """For every coefficient array of theta, which coefficients may move."""
+        out: Params = {}
+        for component in self.components:
+            out.update(component.free_entries(fixed))
+        return out
+
+    def limits(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Lowest and highest coefficients, where a density could close in on a single value."""
+        out = {}
+        for component in self.components:
+            out.update(component.limits())
+        return out
+
+    # --- effects --------------------------------------------------------------------------------
+
+    def matches(self, fixed: Collection[str] = ()) -> tuple[Match | None, ...]:
+        """(d,) the coefficients that each effect is added to, unless they are held."""
+        found: dict[int, Match] = {}
+        for component in self.components:
+            found.update(component.matches(fixed))
+        return tuple(found.get(place) for place in range(self.n_effects))
+
+    @cached_property
+    def effect_units(self) -> np.ndarray:
+        """(d, d) from effects on the scale of the fit to the user's."""
+        matrix = np.eye(self.n_effects)
+        for component in self.parts:
+            for places, change in component.effect_units(self.scaling):
+                matrix[np.ix_(places, places)] = change
+        return matrix
+
+    def effect_scale(self, spread: np.ndarray) -> np.ndarray:
+        """(d,) the variance beside which an effect's is judged: the outcome's, or 1 on a link."""
+        scale = np.ones(self.n_effects)
+        for component in self.parts:
+            for place, variance in component.effect_scale(spread).items():
+                scale[place] = variance
+        return scale
+
+    def effects_in(self, effects: np.ndarray) -> np.ndarray:
+        """Effects (d, subjects) on the scale of the fit from the user's (subjects, d)."""
+        return np.linalg.solve(self.effect_units, effects.T)
+
+    def effects_cov_in(self, cov: np.ndarray) -> np.ndarray:
+        """Covariances (d, d, subjects) on the scale of the fit from the user's (subjects, d, d)."""
+        back = np.linalg.inv(self.effect_units)
+        return np.moveaxis(back @ cov @ back.T, 0, -1)
+
+    def effects_out(self, mean: np.ndarray, cov: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The user's (subjects, d) and (subjects, d, d) from (d, subjects) and (d, d, subjects)."""
+        matrix = self.effect_units
+        return (matrix @ mean).T, matrix @ np.moveaxis(cov, -1, 0) @ matrix.T

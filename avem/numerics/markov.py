@@ -1,0 +1,40 @@
+"""Markov chains: where they are in the long run."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+_SEPARATE = 1e12
+"""Condition number from which a chain counts as falling apart."""
+
+
+def stationary(moves: Any, xp: ModuleType = np) -> Any:
+    """(..., states) distributions that the transitions (..., from, to) leave as they are.
+
+    `xp` is NumPy, or `jax.numpy` in compiled code.
+    """
+    return xp.linalg.solve(_system(moves, xp), xp.ones((*moves.shape[:-1], 1)))[..., 0]
+
+
+def _system(moves: Any, xp: ModuleType) -> Any:
+    """The matrix A of A pi = 1 that pi P = pi and sum(pi) = 1 amount to."""
+    return xp.eye(moves.shape[-1]) - xp.swapaxes(moves, -1, -2) + 1.0
+
+
+def long_run(moves: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+    """(..., states) shares of time in the long run, also where some states are never left.
+
+    Then they depend on `start` (states,), by default uniform.
+    """
+    k = moves.shape[-1]
+    if start is None:
+        if (np.linalg.cond(_system(moves, np)) < _SEPARATE).all():
+            return stationary(moves)
+        start = np.full(k, 1 / k)
+    # Staying put every second step changes no long-run share, but ends any cycling.
+    lazy = (moves + np.eye(k)) / 2
+    share = start @ np.linalg.matrix_power(lazy, 1 << 20)
+    return share / share.sum(axis=-1, keepdims=True)

@@ -16,7 +16,6 @@ import numpy as np
 
 from avem.components.structure import Line, Structure
 from avem.families import Custom, Gaussian
-from avem.families.base import Family
 
 _UNITS = ("centre", "scale", "column_centre", "column_scale")
 
@@ -52,7 +51,7 @@ class Scaling:
                 if piece.family.covariance == "spherical" or isotropic:
                     found = np.full_like(found, np.exp(np.log(found).mean()))
                 can_shift = constant in piece.lines[0].x_cols
-            elif isinstance(piece.family, Family) and piece.family.location_scale:
+            elif piece.family.location_scale:
                 at = at[:1]
                 found = np.array([spread(Y[:, at[0]])])
                 can_shift = constant in piece.lines[0].x_cols

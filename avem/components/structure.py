@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from avem.components.outcome import AnyFamily, Outcome
+from avem.components.outcome import Outcome
 from avem.data.designs import Designs
 from avem.families import Custom, Gaussian
 from avem.families.base import Family
+from avem.families.univariate import Univariate
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Piece:
     """Prefix of its entries in the user's parameters."""
     spec: int
     outcomes: tuple[str, ...]
-    family: AnyFamily
+    family: Family
     lines: tuple[Line, ...]
 
     def etas(
@@ -124,7 +125,7 @@ class _Effects:
 
 def build_structure(
     specs: Sequence[Outcome],
-    families: Sequence[Sequence[AnyFamily]],
+    families: Sequence[Sequence[Family]],
     designs: Designs,
     n_states: int,
     structure: str,
@@ -148,7 +149,7 @@ def build_structure(
         else:
             own = {name: part + 1 + i for i, (name, _) in enumerate(spec.parameters)}
             for name, family in zip(names, of_spec, strict=True):
-                assert isinstance(family, Family)
+                assert isinstance(family, Univariate)
                 lines = tuple(made.of_family(part, own, name, family))
                 pieces.append(Piece(f"{len(pieces)}.", prefix, number, (name,), family, lines))
         part += len(spec.formulas)
@@ -208,7 +209,7 @@ class _Lines:
     def _none(self) -> tuple[tuple[int, ...], ...]:
         return ((),) * self.n_states
 
-    def of_family(self, part: int, own: dict[str, int], outcome: str, family: Family):
+    def of_family(self, part: int, own: dict[str, int], outcome: str, family: Univariate):
         for i, parameter in enumerate(family.parameters):
             if i < family.n_location:
                 label = outcome if family.n_location == 1 else f"{outcome}[{parameter.name}]"

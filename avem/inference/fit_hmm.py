@@ -184,5 +184,7 @@ def state_order(model: HMMModel, data: Encoded, theta: Params) -> np.ndarray:
     elif isinstance(piece.family, Gaussian):
         level = coef[:, 0] @ average[list(piece.lines[0].x_cols)]
     else:
-        level = piece.family.mean(line_etas(piece, coef, average[None]))[:, 0]
+        alone = piece.family.alone(0)
+        assert alone is not None
+        level = alone.family.mean(line_etas(piece, coef, average[None]))[:, 0]
     return np.argsort(level, kind="stable")

@@ -18,7 +18,7 @@ import numpy as np
 
 from avem.components.structure import Piece
 from avem.families import Custom, Gaussian
-from avem.families.base import Family
+from avem.families.univariate import Univariate
 from avem.models.hmm import Encoded, HMMModel
 
 _SAMPLE = 4000
@@ -69,7 +69,7 @@ class Rows:
         if isinstance(piece.family, Gaussian):
             return y
         seen = ~np.isnan(y[:, 0])
-        if isinstance(piece.family, Family):
+        if isinstance(piece.family, Univariate):
             found = piece.family.features(tuple(column[seen] for column in y.T))
         else:
             found = y[seen, :1]
@@ -214,7 +214,7 @@ def _piece_start(
 def _family_start(piece: Piece, y: np.ndarray, a: np.ndarray, constant: int) -> np.ndarray:
     """Coefficients of one state from its rows: moments, and slopes by least squares."""
     family = piece.family
-    assert isinstance(family, Family)
+    assert isinstance(family, Univariate)
     columns = tuple(y.T)
     etas = family.start(columns)
     out = []
@@ -233,7 +233,7 @@ def _family_start(piece: Piece, y: np.ndarray, a: np.ndarray, constant: int) -> 
     return np.concatenate(out)
 
 
-def _slopes(family: Family, etas, i: int, y: np.ndarray, x: np.ndarray) -> np.ndarray:
+def _slopes(family: Univariate, etas, i: int, y: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Slopes of a predictor: those of the outcome's mean, divided by the link's slope."""
     if family.n_location > 1:  # log odds of a level against the first
         share, base = max((y == i + 1).mean(), 0.02), max((y == 0).mean(), 0.02)

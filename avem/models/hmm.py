@@ -14,14 +14,14 @@ import pandas as pd
 from avem.components.chain import Chain
 from avem.components.emissions import Block, CustomBlock, GaussianBlock, GeneralBlock
 from avem.components.linear import GeneralKernel, Predictor
-from avem.components.outcome import AnyFamily, Outcome, learn_families, read_outcome
+from avem.components.outcome import Outcome, learn_families, read_outcome
 from avem.components.scaling import Scaling, spread
 from avem.components.structure import Line, Piece, Structure, build_structure
 from avem.data import Design, Panel, parse_formula
 from avem.data.designs import Designs
 from avem.data.formula import Formula
 from avem.data.layout import Chunk, Layout, build_layout
-from avem.families import Custom, Gaussian
+from avem.families import Custom, Family, Gaussian
 from avem.families.categorical import Counts
 from avem.families.gaussian import GaussianKernel
 from avem.models.hmm_kernel import HMMKernel
@@ -73,7 +73,7 @@ class HMMModel:
     """All that is fixed before the parameters are: states, families, designs, units."""
 
     spec: Specification
-    families: tuple[tuple[AnyFamily, ...], ...]
+    families: tuple[tuple[Family, ...], ...]
     designs: Designs
     scaling: Scaling
     averages: np.ndarray
@@ -84,9 +84,7 @@ class HMMModel:
         """The model with levels, moments and columns learned from a panel, in the user's units."""
         families = tuple(learn_families(outcome, panel) for outcome in spec.outcomes)
         designs = Designs(tuple(Design.build(formula, panel) for formula in spec.formulas))
-        n_outcomes = sum(
-            1 + len(getattr(family, "extras", ())) for of_spec in families for family in of_spec
-        )
+        n_outcomes = sum(1 + len(family.extras) for of_spec in families for family in of_spec)
         scaling = Scaling.none(n_outcomes, len(designs.keys), designs.names.index("Intercept"))
         constant = (np.arange(len(designs.keys)) == scaling.constant).astype(float)
         return cls(spec, families, designs, scaling, averages=constant)
@@ -182,7 +180,7 @@ class HMMModel:
         """For each piece, its columns of Y: the outcomes, then what its family reads beside."""
         out, at = [], 0
         for piece in self.structure.pieces:
-            width = len(piece.outcomes) + len(getattr(piece.family, "extras", ()))
+            width = len(piece.outcomes) + len(piece.family.extras)
             out.append(tuple(range(at, at + width)))
             at += width
         return tuple(out)

@@ -10,7 +10,6 @@ from avem.components.structure import Line
 from avem.data import Panel
 from avem.errors import DataError, ModelError
 from avem.families import Gaussian
-from avem.families.base import Family
 from avem.models.hmm import HMMData, HMMModel
 
 _LARGEST = 1e75
@@ -176,7 +175,7 @@ def _check_states(model: HMMModel, data: HMMData) -> None:
         n_wanted += k * sum(len(line.terms) for line in piece.lines)
         if isinstance(piece.family, Gaussian):
             n_wanted += int(np.prod(piece.family.noise_shape(k, len(own))))
-        per_outcome = len(piece.lines[0].terms) + (not getattr(piece.family, "takes_levels", False))
+        per_outcome = len(piece.lines[0].terms) + (not piece.family.takes_levels)
         for name, column in zip(piece.outcomes, own, strict=True):
             count, wanted = observed[:, column].sum(), k * per_outcome
             if count < wanted:
@@ -192,7 +191,7 @@ def _check_states(model: HMMModel, data: HMMData) -> None:
         )
     # Discrete outcomes tell states apart by their frequencies over time, not by their values.
     families = [piece.family for piece in model.structure.pieces]
-    if any(isinstance(f, Family) and f.discrete for f in families):
+    if any(f.discrete for f in families):
         return
     rows = np.nan_to_num(data.Y[:, distinct_columns][observed.any(1)], nan=np.inf)
     # Sorting millions of rows takes seconds; nearly always a few show that there are enough.

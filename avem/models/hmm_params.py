@@ -17,7 +17,6 @@ from scipy.special import softmax
 from avem.components.param_info import ParamInfo, Params, check_arrays
 from avem.components.structure import Line, Piece, moves_as_matrix, moves_by_distance
 from avem.families import Custom, Gaussian
-from avem.families.base import Family
 from avem.models.hmm import HMMModel
 
 CHAIN_PARAMS = ("initial", "initial_coef", "transition", "transition_coef", "effect_covariance")
@@ -150,7 +149,7 @@ def coef_limits(model: HMMModel) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Lowest and highest coefficients of the families whose density could close in on a value."""
     out = {}
     for piece in model.structure.pieces:
-        if not isinstance(piece.family, Family):
+        if not piece.family.parameters:
             continue
         low, high = [], []
         for line, parameter in zip(piece.lines, piece.family.parameters, strict=True):
@@ -183,7 +182,7 @@ class _Translation:
         at = self.model.y_cols[self.model.structure.pieces.index(piece)]
         if isinstance(piece.family, Gaussian):
             return self.scaling.scale[at[i]], self.scaling.centre[at[i]]
-        if isinstance(piece.family, Family) and piece.family.location_scale and i < 2:
+        if piece.family.location_scale and i < 2:
             scale, centre = self.scaling.scale[at[0]], self.scaling.centre[at[0]]
             return (scale, centre) if i == 0 else (1.0, np.log(scale))
         return 1.0, 0.0
@@ -247,7 +246,6 @@ class _Translation:
                 at += len(line.terms)
                 b = self._line_out(b, line, *self._units(piece, i))
                 if line.parameter and line.part < 0:
-                    assert isinstance(piece.family, Family)
                     b = piece.family.parameters[i].link.to_natural(b[:, 0])
                 found.setdefault(prefix + param_name(line), []).append(b)
         return {name: np.stack(parts, axis=1) for name, parts in found.items()}
@@ -304,7 +302,6 @@ class _Translation:
                 row = seen[name] = seen.get(name, -1) + 1
                 b = np.asarray(params[name], float)[:, row]
                 if line.parameter and line.part < 0:
-                    assert isinstance(piece.family, Family)
                     b = piece.family.parameters[i].link.to_eta(b)[:, None]
                 parts.append(self._line_in(b, line, *self._units(piece, i)))
             theta[piece.key + "coef"] = np.concatenate(parts, axis=1)
@@ -318,7 +315,7 @@ def line_units(model: HMMModel) -> dict[Line, float]:
         if isinstance(piece.family, Gaussian):
             pairs = zip(piece.lines, at, strict=True)
             out.update({line: model.scaling.scale[column] for line, column in pairs})
-        elif isinstance(piece.family, Family) and piece.family.location_scale:
+        elif piece.family.location_scale:
             out[piece.lines[0]] = model.scaling.scale[at[0]]
     return out
 

@@ -14,7 +14,7 @@ from avem.components.structure import Line, Piece
 from avem.data import Panel
 from avem.errors import ModelError
 from avem.families import Custom, Gaussian
-from avem.families.base import Family
+from avem.families.univariate import Univariate
 from avem.models.hmm import HMMModel
 from avem.models.hmm_params import params_in
 
@@ -190,11 +190,11 @@ class Draw:
             root = np.linalg.cholesky(self.theta[piece.key + "covariance"])[state]
             values = np.stack(etas, axis=1) + np.einsum("rij,rj->ri", root, noise)
             return dict(zip(piece.outcomes, values.T, strict=True))
-        assert isinstance(family, Family)
+        assert isinstance(family, Univariate)
         extras = tuple(column[at] for column in read_extras(family, self.panel))
         values = family.draw(self.rng, etas, extras)
         if family.takes_levels:
-            values = np.array(family.levels)[values.astype(int)]  # type: ignore[attr-defined]
+            values = np.array(family.levels)[values.astype(int)]
         return {piece.outcomes[0]: values}
 
     def _custom(self, piece: Piece, states: np.ndarray, table: pd.DataFrame) -> np.ndarray:

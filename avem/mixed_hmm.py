@@ -20,7 +20,6 @@ from avem.data.formula import Formula
 from avem.data.grouping import blank_frame, group_of, read_panel, subject_column
 from avem.effects.prior import STRUCTURES, project_covariance
 from avem.errors import ModelError
-from avem.families import Bernoulli
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.making import make_fit, start_from
 from avem.fits.notes import alarms, remarks
@@ -308,9 +307,9 @@ class MixedHMM:
         """The model for a panel that need not have the outcomes, and the panel with them."""
         table = panel.table.copy()
         for spec in self.spec.outcomes:
-            levels = getattr(spec.family, "levels", None)
-            if levels == () and isinstance(spec.family, Bernoulli):
-                levels = (0, 1)
+            levels = spec.family.levels
+            if levels == ():
+                levels = spec.family.usual_levels
             for name in spec.formula.outcomes:
                 if name in table:
                     continue

@@ -15,10 +15,11 @@ from avem.components.lines import Line
 
 if TYPE_CHECKING:
     from avem.components.lines import Builder
-    from avem.components.outcome import AnyFamily, Outcome
+    from avem.components.outcome import Outcome
     from avem.components.param_info import Params
     from avem.components.scaling import Scaling
     from avem.data import Panel
+    from avem.families.base import Family
 
 
 class BlockMaker(Protocol):
@@ -113,15 +114,15 @@ class Emission(Component):
     """The number of the `Outcome` that it comes from."""
     n_states: int
     outcomes: tuple[str, ...]
-    family: AnyFamily
+    family: Family
     lines: tuple[Line, ...]
     y_cols: tuple[int, ...]
     """Its columns of Y: the outcomes, then what its family reads beside."""
 
     @classmethod
     def split(
-        cls, outcomes: tuple[str, ...], families: Sequence[AnyFamily]
-    ) -> list[tuple[tuple[str, ...], AnyFamily]]:
+        cls, outcomes: tuple[str, ...], families: Sequence[Family]
+    ) -> list[tuple[tuple[str, ...], Family]]:
         """The outcomes of one formula, in groups that one emission each is made for."""
         return [((name,), family) for name, family in zip(outcomes, families, strict=True)]
 

@@ -9,18 +9,19 @@ from avem.components.emission import Emission, Place
 from avem.components.gaussian import GaussianEmission
 from avem.components.glm import FamilyEmission
 from avem.components.lines import Builder
-from avem.components.outcome import AnyFamily, Outcome
+from avem.components.outcome import Outcome
+from avem.families.base import Family
 
 EMISSIONS: dict[str, type[Emission]] = {
     "gaussian": GaussianEmission,
-    "glm": FamilyEmission,
+    "linear": FamilyEmission,
     "custom": CustomEmission,
 }
 """By what a family says of itself in `Family.emission`."""
 
 
 def make_emissions(
-    specs: Sequence[Outcome], families: Sequence[Sequence[AnyFamily]], builder: Builder
+    specs: Sequence[Outcome], families: Sequence[Sequence[Family]], builder: Builder
 ) -> tuple[Emission, ...]:
     """The emissions of a model whose designs begin with those of the outcomes' formulas."""
     return tuple(_make(specs, families, builder))

@@ -24,7 +24,7 @@ from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms
 
 if TYPE_CHECKING:
-    from avem.families.base import Family
+    from avem.families.univariate import Univariate
 
 _NARROWEST = np.log(1e-3)
 """Of the log of a scale, in the units of the fit; a variance is then a millionth."""
@@ -35,7 +35,7 @@ _SLOPE_LIMIT = 3.0
 class FamilyEmission(Emission):
     """One outcome whose family gives a density in its linear predictors."""
 
-    family: Family
+    family: Univariate
 
     @classmethod
     def make_lines(cls, place, outcomes, family, spec, builder):
@@ -234,7 +234,7 @@ def standardised(y: np.ndarray, features) -> np.ndarray:
     return out
 
 
-def _slopes(family: Family, etas, i: int, y: np.ndarray, x: np.ndarray) -> np.ndarray:
+def _slopes(family: Univariate, etas, i: int, y: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Slopes of a predictor: those of the outcome's mean, divided by the link's slope."""
     if family.n_location > 1:  # log odds of a level against the first
         share, base = max((y == i + 1).mean(), 0.02), max((y == 0).mean(), 0.02)

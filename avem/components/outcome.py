@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,23 +10,9 @@ import numpy as np
 from avem.data import Panel, parse_formula
 from avem.data.columns import outcome_codes, outcome_labels, outcome_values
 from avem.data.formula import Formula
-from avem.data.frames import examples
 from avem.errors import DataError, ModelError
-from avem.families import FAMILIES, Bernoulli, Custom, Gaussian, Normal
+from avem.families import FAMILIES
 from avem.families.base import Family
-
-AnyFamily = Gaussian | Family | Custom
-
-_OTHER_NAMES = {
-    "normal": "gaussian",
-    "binary": "bernoulli",
-    "logistic": "bernoulli",
-    "multinomial": "categorical",
-    "nbinom": "negative_binomial",
-    "lognormal": "log_normal",
-    "t": "student_t",
-}
-"""What other software calls some of the families."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +20,7 @@ class Outcome:
     """Outcomes of one family; make one with `outcome`."""
 
     formula: Formula
-    family: AnyFamily
+    family: Family
     parameters: tuple[tuple[str, Formula], ...]
     """Parameters with a formula of their own."""
     effects_by_state: bool
@@ -52,7 +38,7 @@ class Outcome:
 
 def outcome(
     formula: str,
-    family: str | AnyFamily = "gaussian",
+    family: str | Family = "gaussian",
     *,
     effects_by_state: bool = False,
     **parameters: str,
@@ -73,30 +59,14 @@ def outcome(
     parsed = parse_formula(formula)
     if not parsed.outcomes:
         raise ModelError(f"The formula {formula!r} has no outcome. Write 'y ~ ...'.")
-    chosen = find_family(family)
-    if isinstance(chosen, Gaussian) and "sd" in parameters:
-        if chosen.covariance != "diagonal":
-            raise ModelError(
-                "A formula for sd= needs outcomes that are independent given the state: "
-                'Gaussian("diagonal").'
-            )
-        chosen = Normal()
-    if isinstance(chosen, Custom):
-        if len(parsed.outcomes) != 1 or parsed.groups or parameters or effects_by_state:
-            raise ModelError(
-                "A custom family takes one outcome and covariates: 'y ~ x1 + x2'. Its effects are "
-                "named in Custom(effects=...), its parameters in Custom(params=...)."
-            )
-        return Outcome(parsed, chosen, (), False)
-    known = () if isinstance(chosen, Gaussian) else chosen.parameters[chosen.n_location :]
-    names = [parameter.name for parameter in known]
+    chosen = find_family(family).given(parsed, parameters, effects_by_state)
+    names = chosen.with_formula
     described: list[tuple[str, Formula]] = []
     for name, text in parameters.items():
         if name not in names:
-            available = ["sd"] if isinstance(chosen, Gaussian) else names
             raise ModelError(
                 f"{name!r} is no parameter of {chosen!r} that takes a formula; available: "
-                f"{', '.join(available) or 'none'}. The outcome's own formula describes the rest."
+                f"{', '.join(names) or 'none'}. The outcome's own formula describes the rest."
             )
         one_sided = parse_formula(text)
         if one_sided.outcomes:
@@ -105,57 +75,31 @@ def outcome(
     return Outcome(parsed, chosen, tuple(described), effects_by_state)
 
 
-def find_family(family: Any) -> AnyFamily:
+def find_family(family: Any) -> Family:
     """The family object for a word or an object."""
-    if isinstance(family, Gaussian | Family | Custom):
+    if isinstance(family, Family):
         return family
-    if family == "binomial":
-        raise ModelError(
-            "A binomial outcome needs its number of trials: avem.Binomial(trials='column') or "
-            "avem.Binomial(10)."
-        )
     if not isinstance(family, str) or family not in FAMILIES:
-        other = _OTHER_NAMES.get(str(family).casefold())
-        hint = "" if other is None else f" Here that is {other!r}."
+        word = str(family).casefold()
+        others = [name for name, kind in FAMILIES.items() if word in kind.other_names]
+        hint = f" Here that is {others[0]!r}." if others else ""
         raise ModelError(f"family is {family!r}; available: {', '.join(FAMILIES)}.{hint}")
-    return FAMILIES[family]()
+    return FAMILIES[family].from_word()
 
 
-def learn_families(spec: Outcome, panel: Panel) -> tuple[AnyFamily, ...]:
+def learn_families(spec: Outcome, panel: Panel) -> tuple[Family, ...]:
     """The family of each outcome, with the levels that occur in the data."""
-    if not isinstance(spec.family, Family) or not spec.family.takes_levels:
-        return (spec.family,) * len(spec.formula.outcomes)
-    return tuple(_with_levels(spec.family, panel, name) for name in spec.formula.outcomes)
+    names = spec.formula.outcomes
+    if spec.family.levels != ():  # it needs none, or the user gave them
+        return (spec.family,) * len(names)
+    return tuple(spec.family.learn(name, outcome_labels(panel, name)) for name in names)
 
 
-def _with_levels(family: Any, panel: Panel, name: str) -> Family:
-    if family.levels:
-        return family
-    levels = outcome_labels(panel, name)
-    if isinstance(family, Bernoulli):
-        if set(levels) <= {0, 1}:  # False == 0 and True == 1
-            return replace(family, levels=(0, 1))
-        if len(levels) != 2:
-            raise DataError(
-                f"The outcome {name!r} takes {len(levels)} values ({examples(levels)}); a "
-                "bernoulli outcome has two. Choose another family, such as 'categorical' or "
-                "'poisson', or recode it."
-            )
-    elif not 2 <= len(levels) <= 100:
-        raise DataError(
-            f"The outcome {name!r} takes {len(levels)} values ({examples(levels)}); a "
-            "categorical outcome has from 2 to 100."
-        )
-    return replace(family, levels=tuple(levels))
-
-
-def read_outcome(family: AnyFamily, panel: Panel, name: str) -> np.ndarray:
+def read_outcome(family: Family, panel: Panel, name: str) -> np.ndarray:
     """(rows, columns): the outcome and the further columns its family reads, NaN where missing."""
-    if isinstance(family, Family) and family.takes_levels:
-        return outcome_codes(panel, name, family.levels)[:, None]  # type: ignore[attr-defined]
+    if family.levels is not None:
+        return outcome_codes(panel, name, family.levels)[:, None]
     y = outcome_values(panel, name)
-    if not isinstance(family, Family):
-        return y[:, None]
     columns = [y, *read_extras(family, panel)]
     seen = ~np.isnan(y)
     for extra, values in zip(family.extras, columns[1:], strict=True):

@@ -1,5 +1,8 @@
 """Emission families, one per file."""
 
+from dataclasses import is_dataclass
+
+from avem.errors import ModelError
 from avem.families.base import Family
 from avem.families.bernoulli import Bernoulli
 from avem.families.beta import Beta
@@ -14,12 +17,40 @@ from avem.families.negative_binomial import NegativeBinomial
 from avem.families.normal import Normal
 from avem.families.poisson import Poisson
 from avem.families.student_t import StudentT
+from avem.families.univariate import Univariate
 from avem.families.von_mises import VonMises
 from avem.families.wrapped_cauchy import WrappedCauchy
 from avem.families.zero_augmented_gamma import ZeroAugmentedGamma
 from avem.families.zero_inflated import ZeroInflatedNegativeBinomial, ZeroInflatedPoisson
 
-_LISTED: tuple[type[Family], ...] = (
+FAMILIES: dict[str, type[Family]] = {}
+"""The class for each word users type; `register` adds to it."""
+
+
+def register(family: type[Family]) -> type[Family]:
+    """Make a family known by its word: to models, the command line, files, reports.
+
+    Parameters
+    ----------
+    family
+        A frozen dataclass, most easily a leaf of `avem.families.Univariate`, with a ``name`` of its
+        own. A saved fit can be loaded where the same class is registered.
+
+    Returns
+    -------
+    type
+        The class itself, so that this can stand above it as a decorator.
+    """
+    if not (isinstance(family, type) and issubclass(family, Family) and is_dataclass(family)):
+        raise ModelError(f"{family!r} is no family: a dataclass below avem.families.Family is.")
+    if FAMILIES.get(family.name, family) is not family:
+        raise ModelError(f"There is a family {family.name!r} already: {FAMILIES[family.name]!r}.")
+    FAMILIES[family.name] = family
+    return family
+
+
+for _family in (
+    Gaussian,
     Bernoulli,
     Binomial,
     Categorical,
@@ -35,10 +66,14 @@ _LISTED: tuple[type[Family], ...] = (
     StudentT,
     VonMises,
     WrappedCauchy,
-)
+):
+    register(_family)
 
-FAMILIES: dict[str, type] = {"gaussian": Gaussian, **{family.name: family for family in _LISTED}}
-"""The class for each word users type. `Normal` has none: it stands in for a Gaussian inside."""
+
+def families_in_files() -> dict[str, type[Family]]:
+    """The class for each word in a file: users type none for `Normal`, which a Gaussian becomes."""
+    return {**FAMILIES, Normal.name: Normal}
+
 
 __all__ = [
     "FAMILIES",
@@ -56,9 +91,12 @@ __all__ = [
     "Normal",
     "Poisson",
     "StudentT",
+    "Univariate",
     "VonMises",
     "WrappedCauchy",
     "ZeroAugmentedGamma",
     "ZeroInflatedNegativeBinomial",
     "ZeroInflatedPoisson",
+    "families_in_files",
+    "register",
 ]

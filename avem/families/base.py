@@ -1,22 +1,30 @@
-"""What a family of emissions is: a density in its linear predictors, and a few plain facts.
+"""What a family is: all that the rest of the package may ask about the outcomes of one emission.
 
-To add a family, write one leaf class with the members below; `families/__init__.py` lists it, and
-the conformance test runs over the list. A family knows one outcome in one state: states, subjects,
-effects and missing values are other people's business.
+A family is a frozen dataclass, so that jit can key on it and a file can hold its fields. States,
+subjects, effects and missing values are other people's business. To add one, write a leaf of
+`Univariate` (one outcome, a density in linear predictors) and call `avem.families.register` on it;
+the rest of the package then finds it by its word.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-from jax import Array
 from scipy.special import expit, logit
+
+from avem.data.formula import Formula
+
+if TYPE_CHECKING:
+    from avem.families.univariate import Univariate
 
 Etas = tuple[Any, ...]
 """One array per linear predictor; they broadcast against each other."""
+Table = tuple[str, Any, Sequence[str]]
+"""Title, numbers (rows, states) and names of the rows."""
 
 
 class Link(NamedTuple):
@@ -43,38 +51,90 @@ class Parameter(NamedTuple):
     """-1 or 1: the density closes in on a single value as the predictor goes to -inf or inf."""
 
 
-class Family(ABC):
-    """The interface of an emission family. Leaves are frozen dataclasses, so that jit can key on
-    them.
+class Alone(NamedTuple):
+    """The distribution of one outcome of an emission, whatever the others are."""
 
-    ``y`` is a tuple: the outcome and, where a family reads more columns (`extras`), those.
-    """
+    family: Univariate
+    predictors: Callable[[Etas, Any, np.ndarray], Etas]
+    """Its linear predictors, from those of the emission, the covariance of its noise in every state
+    (None where it has none) and the state of each element, which broadcasts to the predictors."""
+
+
+class Family(ABC):
+    """The interface of every family: plain facts, words, and what an outcome is on its own."""
+
+    # --- facts --------------------------------------------------------------------------------
 
     name: ClassVar[str]
     """The word users type."""
-    wanted: ClassVar[str]
+    other_names: ClassVar[tuple[str, ...]] = ()
+    """What other software calls it."""
+    wanted: ClassVar[str] = "numbers"
     """What values it takes, for error messages: "counts (0, 1, 2, ...)"."""
-    harmless: ClassVar[float] = 0.0
-    """A value of the outcome at which density and gradient are finite: stands in for a missing."""
-    takes_levels: ClassVar[bool] = False
-    """Whether outcomes are labels, coded 0, 1, ... in the order of the field `levels`."""
+    emission: ClassVar[Literal["linear", "gaussian", "custom"]] = "linear"
+    """The formulas that fit it: linear predictors, closed forms, or a function of one step."""
+    linear_gaussian: ClassVar[bool] = False
+    """Effects add to the outcome and the noise is Gaussian: what follows has a closed form."""
+    one_outcome: ClassVar[bool] = False
+    """A formula has one outcome, not several of this family."""
     discrete: ClassVar[bool] = False
     """The outcome takes separate values, so that `log_density` is a log probability."""
+    zeros_apart: ClassVar[bool] = False
+    """Exact zeros have a probability beside the density of all other values."""
     angular: ClassVar[bool] = False
     """The outcome is an angle in radians: its mean is a direction."""
     location_scale: ClassVar[bool] = False
     """The first two parameters are a location (identity) and a scale (log), in its unit."""
     concave: ClassVar[bool] = False
     """The log density is concave in its predictors, jointly."""
-    n_location: int = 1
-    """How many of `parameters`, from the first, the outcome's own formula describes."""
-    emission: ClassVar[str] = "glm"
-    """The component that emits it: a density in linear predictors."""
+    usual_levels: ClassVar[tuple[Any, ...]] = ()
+    """Levels to assume where neither the user nor data say which there are."""
+    most_levels: ClassVar[float] = np.inf
+    """Of an outcome."""
+    levels: Any = None
+    """A tuple of the labels that outcomes are, coded 0, 1, ...; (): not known; None: numbers."""
 
     @property
-    @abstractmethod
+    def extras(self) -> tuple[str, ...]:
+        """Further columns of the data that the density needs."""
+        return ()
+
+    @property
+    def has_history(self) -> bool:
+        """The density of an outcome depends on earlier outcomes."""
+        return False
+
+    @property
+    def can_draw(self) -> bool:
+        """Outcomes can be drawn."""
+        return True
+
+    @property
+    def cannot_save(self) -> str:
+        """Why a file cannot hold it; empty where it can."""
+        return ""
+
+    @property
+    def labels(self) -> tuple[Any, ...] | None:
+        """The levels, unless they are the numbers 0 and 1."""
+        return None if self.levels is None or set(self.levels) <= {0, 1} else self.levels
+
+    @property
+    def takes_levels(self) -> bool:
+        """Outcomes are labels."""
+        return self.levels is not None
+
+    # --- parameters ---------------------------------------------------------------------------
+
+    @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """One for each linear predictor, location first."""
+        """One for each linear predictor of an outcome, location first, if these are all it has."""
+        return ()
+
+    @property
+    def n_location(self) -> int:
+        """How many of `parameters`, from the first, the outcome's own formula describes."""
+        return 1
 
     @property
     def labels_levels(self) -> bool:
@@ -82,47 +142,94 @@ class Family(ABC):
         return self.n_location > 1
 
     @property
-    def extras(self) -> tuple[str, ...]:
-        """Further columns of the data that the density needs."""
+    def location(self) -> str:
+        """What the outcome's own formula describes; empty where it only names covariates."""
+        return ""
+
+    @property
+    def coef_scale(self) -> str:
+        """The scale of its coefficients, such as "log scale"; empty: that of the outcome."""
+        return ""
+
+    @property
+    def with_formula(self) -> tuple[str, ...]:
+        """The parameters that may have a formula of their own."""
         return ()
 
-    @abstractmethod
+    @property
+    def own_params(self) -> tuple[str, ...]:
+        """Parameters of a state, in `fit.params`, that are not those of a linear predictor."""
+        return ()
+
+    # --- what a user gives it -----------------------------------------------------------------
+
+    @classmethod
+    def from_word(cls) -> Self:
+        """The family that its word alone stands for, or an error that says what is lacking."""
+        return cls()
+
+    def given(
+        self, formula: Formula, parameters: Collection[str], effects_by_state: bool
+    ) -> Family:
+        """The family to use for these outcomes, where `parameters` have formulas of their own.
+
+        Raises ModelError where it cannot have what is asked.
+        """
+        return self
+
+    def learn(self, outcome: str, levels: Sequence[Any]) -> Family:
+        """The family with the levels that occur in the data."""
+        return self
+
     def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
         """(rows,) bool: which observed values the density can take."""
+        return np.ones(np.shape(y[0]), bool)
 
     @abstractmethod
-    def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
-        """Log density, elementwise; traced by JAX and differentiated twice in each `eta`."""
+    def alone(self, number: int) -> Alone | None:
+        """The distribution of outcome `number`; None if only its log density is known."""
 
-    @abstractmethod
-    def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
-        """Linear predictors that fit all observed values `y` together: moments, not a search."""
+    # --- words --------------------------------------------------------------------------------
 
-    @abstractmethod
-    def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
-        """(rows, columns) numbers of comparable size in which different states lie apart."""
+    def describe(self) -> str:
+        """It in words, for tables."""
+        return self.name.replace("_", " ")
 
-    @abstractmethod
-    def mean(self, eta: Etas) -> np.ndarray:
-        """Expected outcome: orders the states and draws the fitted line."""
+    @property
+    def sentence(self) -> str:
+        """What its outcomes are, given the state: "y is ..."."""
+        return self.describe()
 
-    @abstractmethod
-    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
-        """Probability of an outcome of at most `y`, elementwise; of an angle, of -pi to `y`."""
+    @property
+    def noise_words(self) -> str:
+        """What a state has for the noise of all outcomes together."""
+        return ""
 
-    def below(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
-        """Probability of an outcome less than `y`: less than `cdf` where single values have one."""
-        return self.cdf(np.asarray(y) - 1.0 if self.discrete else y, eta, extras)
+    def tables(self, params: Mapping[str, np.ndarray], outcomes: Sequence[str]) -> Iterator[Table]:
+        """The values of `own_params` as people read them."""
+        return iter(())
 
-    @abstractmethod
-    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
-        """Variance of the outcome; of an angle, 1 less the length of the mean unit vector."""
+    def code(self) -> str:
+        """Python that makes it."""
+        given = [f"{name}={plain(value)!r}" for name, value in self._fields() if value != ()]
+        module = "avem." if type(self).__module__.partition(".")[0] == "avem" else ""
+        return f"{module}{type(self).__name__}({', '.join(given)})"
 
-    @abstractmethod
-    def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
-        """One value per row."""
+    @property
+    def code_formulas(self) -> dict[str, str]:
+        """Formulas of parameters that turn what `code` makes into this family."""
+        return {}
 
-    def natural(self, eta: Etas) -> dict[str, np.ndarray]:
-        """The parameters as people read them: names and values."""
-        pairs = zip(self.parameters, eta, strict=True)
-        return {parameter.name: parameter.link.to_natural(value) for parameter, value in pairs}
+    def to_json(self) -> dict[str, Any]:
+        """Its word and its fields: plain values, or tuples of them."""
+        return {"name": self.name} | {name: plain(value) for name, value in self._fields()}
+
+    def _fields(self) -> list[tuple[str, Any]]:
+        return [(field.name, getattr(self, field.name)) for field in fields(self)]  # type: ignore[arg-type]
+
+
+def plain(value: Any) -> Any:
+    """A field without NumPy's own kinds of numbers, which print themselves as ``np.int64(1)``."""
+    if isinstance(value, tuple):
+        return tuple(plain(part) for part in value)
+    return value.item() if isinstance(value, np.generic) else value

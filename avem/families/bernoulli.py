@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 from jax import Array
 
-from avem.families.base import LOGIT, Etas, Family, Parameter
+from avem.data.frames import examples
+from avem.errors import DataError
+from avem.families.base import LOGIT, Etas, Parameter
+from avem.families.univariate import Univariate
 
 
 @dataclass(frozen=True)
-class Bernoulli(Family):
+class Bernoulli(Univariate):
     """An outcome with two values; the model is of the probability of the second.
 
     ``levels`` are its two values. Without them: 0 and 1, or the two that occur, in order.
@@ -22,14 +26,30 @@ class Bernoulli(Family):
     levels: tuple[Any, ...] = ()
 
     name = "bernoulli"
+    other_names = ("binary", "logistic")
     wanted = "two values, such as 0 and 1"
     discrete = True
-    takes_levels = True
+    usual_levels = (0, 1)
+    most_levels = 2
     concave = True
+
+    def describe(self) -> str:
+        return "Bernoulli"
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return (Parameter("probability", LOGIT),)
+
+    def learn(self, outcome: str, levels: Sequence[Any]) -> Bernoulli:
+        if set(levels) <= {0, 1}:  # False == 0 and True == 1
+            return replace(self, levels=(0, 1))
+        if len(levels) != 2:
+            raise DataError(
+                f"The outcome {outcome!r} takes {len(levels)} values ({examples(levels)}); a "
+                "bernoulli outcome has two. Choose another family, such as 'categorical' or "
+                "'poisson', or recode it."
+            )
+        return replace(self, levels=tuple(levels))
 
     def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
         return (y[0] == 0) | (y[0] == 1)
@@ -47,6 +67,9 @@ class Bernoulli(Family):
 
     def mean(self, eta: Etas) -> np.ndarray:
         return LOGIT.to_natural(eta[0])
+
+    def natural_location(self, outcome: str, eta: Etas) -> dict[str, np.ndarray]:
+        return {f"{outcome} = {self.levels[1]}": self.mean(eta)}
 
     def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
         below = LOGIT.to_natural(-np.asarray(eta[0]))

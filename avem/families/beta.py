@@ -11,12 +11,13 @@ import numpy as np
 from jax import Array
 from scipy.special import betainc
 
-from avem.families.base import LOG, LOGIT, Etas, Family, Parameter
+from avem.families.base import LOG, LOGIT, Etas, Parameter
 from avem.families.gamma import is_positive, log_gamma_rest
+from avem.families.univariate import Univariate
 
 
 @dataclass(frozen=True)
-class Beta(Family):
+class Beta(Univariate):
     """A share; within a state its variance is mean (1 - mean) / (1 + precision)."""
 
     name = "beta"

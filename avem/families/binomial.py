@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -12,12 +12,13 @@ from jax.scipy.special import gammaln
 from scipy.special import betainc
 
 from avem.errors import ModelError
-from avem.families.base import LOGIT, Etas, Family, Parameter
+from avem.families.base import LOGIT, Etas, Parameter
 from avem.families.poisson import is_count
+from avem.families.univariate import Mean, Univariate
 
 
 @dataclass(frozen=True)
-class Binomial(Family):
+class Binomial(Univariate):
     """A count of successes; the model is of the probability of each.
 
     ``trials`` is the name of the column with the numbers of trials, or the number itself.
@@ -37,6 +38,13 @@ class Binomial(Family):
                 f"Binomial trials is {self.trials!r}; "
                 "give the name of a column or a whole number of at least 1."
             )
+
+    @classmethod
+    def from_word(cls) -> Self:
+        raise ModelError(
+            "A binomial outcome needs its number of trials: avem.Binomial(trials='column') or "
+            "avem.Binomial(10)."
+        )
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -68,6 +76,14 @@ class Binomial(Family):
     def mean(self, eta: Etas) -> np.ndarray:
         """Expected successes; expected share of successes where the trials vary by row."""
         return LOGIT.to_natural(eta[0]) * (1 if self.extras else self.trials)
+
+    def expected(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
+        """Expected successes."""
+        return self.mean(eta) * extras[0] if self.extras else self.mean(eta)
+
+    def means(self, outcome: str) -> list[Mean]:
+        """On a log scale where it is a number of successes, not a share."""
+        return [Mean(outcome, outcome, "logit" if self.extras else "log")]
 
     def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
         n, k = np.asarray(self._trials(extras), float), np.floor(y)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,11 +12,14 @@ from jax import Array
 from jax.scipy.special import logsumexp
 from scipy.special import softmax
 
-from avem.families.base import IDENTITY, Etas, Family, Parameter
+from avem.data.frames import examples
+from avem.errors import DataError
+from avem.families.base import IDENTITY, Etas, Parameter
+from avem.families.univariate import Univariate
 
 
 @dataclass(frozen=True)
-class Categorical(Family):
+class Categorical(Univariate):
     """An outcome with a few unordered values. ``levels`` are learned from the data if not given.
 
     The model is of the log odds of each level after the first against the first.
@@ -24,9 +28,9 @@ class Categorical(Family):
     levels: tuple[Any, ...] = ()
 
     name = "categorical"
+    other_names = ("multinomial",)
     wanted = "a few different values"
     discrete = True
-    takes_levels = True
     concave = True
 
     @property
@@ -38,9 +42,21 @@ class Categorical(Family):
         return True
 
     @property
-    def n_location(self) -> int:  # type: ignore[override]
+    def n_location(self) -> int:
         """All predictors: the outcome's formula describes each level's log odds."""
         return len(self.levels) - 1
+
+    @property
+    def coef_scale(self) -> str:
+        return "log odds against the first level"
+
+    def learn(self, outcome: str, levels: Sequence[Any]) -> Categorical:
+        if not 2 <= len(levels) <= 100:
+            raise DataError(
+                f"The outcome {outcome!r} takes {len(levels)} values ({examples(levels)}); a "
+                "categorical outcome has from 2 to 100."
+            )
+        return replace(self, levels=tuple(levels))
 
     def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
         return (y[0] >= 0) & (y[0] < len(self.levels))
@@ -81,6 +97,9 @@ class Categorical(Family):
         """The probability of each level."""
         chance = np.moveaxis(self._chances(eta), -1, 0)
         return dict(zip(map(str, self.levels), chance, strict=True))
+
+    def natural_location(self, outcome: str, eta: Etas) -> dict[str, np.ndarray]:
+        return {f"{outcome} = {level}": p for level, p in self.natural(eta).items()}
 
     def _chances(self, eta: Etas) -> np.ndarray:
         """Probabilities of all levels, on a new last axis."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from avem.data.formula import Formula
 from avem.errors import ModelError
+from avem.families.base import Family, Table
 
 
-class Custom:
+class Custom(Family):
     """An emission written by the user, for one step of one sequence in one state.
 
     Parameters
@@ -38,7 +40,7 @@ class Custom:
 
     name = "custom"
     emission = "custom"
-    extras = ()
+    one_outcome = True
 
     def __init__(
         self,
@@ -70,6 +72,50 @@ class Custom:
     def __repr__(self) -> str:
         names = ", ".join(name for name, _ in self.params)
         return f"Custom({getattr(self.log_prob, '__name__', 'log_prob')}: {names})"
+
+    @property
+    def own_params(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.params)
+
+    @property
+    def has_history(self) -> bool:
+        return self.update is not None
+
+    @property
+    def can_draw(self) -> bool:
+        return self.draw is not None
+
+    @property
+    def cannot_save(self) -> str:
+        return (
+            f"{self!r} is made of Python functions, which a file of avem does not hold. "
+            "Keep the script that fits the model and save the numbers: "
+            "np.savez('params.npz', **fit.params). fit(data, init=params) starts from them."
+        )
+
+    def given(
+        self, formula: Formula, parameters: Collection[str], effects_by_state: bool
+    ) -> Family:
+        if len(formula.outcomes) != 1 or formula.groups or parameters or effects_by_state:
+            raise ModelError(
+                "A custom family takes one outcome and covariates: 'y ~ x1 + x2'. Its effects are "
+                "named in Custom(effects=...), its parameters in Custom(params=...)."
+            )
+        return self
+
+    def alone(self, number: int) -> None:
+        """Not known: there is a log probability, but no distribution function."""
+
+    @property
+    def sentence(self) -> str:
+        return "of a custom density"
+
+    def tables(self, params: Mapping[str, np.ndarray], outcomes: Sequence[str]) -> Iterator[Table]:
+        yield "parameters", np.array(list(params.values())), list(params)
+
+    def code(self) -> str:
+        """It needs the user's own function, `log_prob`."""
+        return f"avem.Custom(log_prob, params={dict(self.params)!r}, effects={self.effects!r})"
 
     def start_history(self) -> Any:
         """The history before the first step."""

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from avem.families.base import LOG, Etas, Family, Parameter
+from avem.families.base import LOG, Etas, Parameter
+from avem.families.univariate import Univariate
 
 
 @dataclass(frozen=True)
-class Exponential(Family):
+class Exponential(Univariate):
     """A number from 0 up whose standard deviation, within a state, equals its mean."""
 
     name = "exponential"

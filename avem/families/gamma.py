@@ -10,7 +10,8 @@ import numpy as np
 from jax import Array
 from scipy.special import gammainc
 
-from avem.families.base import LOG, Etas, Family, Parameter
+from avem.families.base import LOG, Etas, Parameter
+from avem.families.univariate import Univariate
 
 # Coefficients of 1/x, 1/x^3, ... in the asymptotic series of log gamma; exact to rounding from 8.
 _SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
@@ -18,7 +19,7 @@ _FAR = 8.0
 
 
 @dataclass(frozen=True)
-class Gamma(Family):
+class Gamma(Univariate):
     """A positive number; within a state its variance is mean^2 / shape."""
 
     name = "gamma"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
+from avem.data.formula import Formula
 from avem.errors import ModelError
+from avem.families.base import Alone, Etas, Family, Table
+from avem.families.normal import Normal
 
 COVARIANCES = ("spherical", "diagonal", "full")
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(Family):
     """Gaussian outcomes. `covariance` is that of the noise within a state.
 
     Parameters
@@ -25,9 +28,12 @@ class Gaussian:
     """
 
     covariance: str = "diagonal"
-    name: ClassVar[str] = "gaussian"
-    emission: ClassVar[str] = "gaussian"
-    extras: ClassVar[tuple[str, ...]] = ()
+
+    name = "gaussian"
+    other_names = ("normal",)
+    emission = "gaussian"
+    linear_gaussian = True
+    concave = True
 
     def __post_init__(self) -> None:
         if self.covariance not in COVARIANCES:
@@ -58,6 +64,67 @@ class Gaussian:
             return np.array(noise, float)
         variance = noise[:, None] if noise.ndim == 1 else noise
         return np.eye(n_outcomes) * np.broadcast_to(variance, (len(noise), n_outcomes))[:, None]
+
+    @property
+    def location(self) -> str:
+        return "mean"
+
+    @property
+    def with_formula(self) -> tuple[str, ...]:
+        return ("sd",)
+
+    @property
+    def own_params(self) -> tuple[str, ...]:
+        return (self.noise_name,)
+
+    def given(
+        self, formula: Formula, parameters: Collection[str], effects_by_state: bool
+    ) -> Family:
+        if "sd" not in parameters:
+            return self
+        if self.covariance != "diagonal":
+            raise ModelError(
+                "A formula for sd= needs outcomes that are independent given the state: "
+                'Gaussian("diagonal").'
+            )
+        return Normal()
+
+    def alone(self, number: int) -> Alone:
+        """A normal distribution with the outcome's own variance."""
+
+        def predictors(etas: Etas, covariance: np.ndarray, state: np.ndarray) -> Etas:
+            variance = np.diagonal(covariance, axis1=1, axis2=2)[state, number]
+            return etas[number], np.broadcast_to(0.5 * np.log(variance), np.shape(etas[number]))
+
+        return Alone(Normal(), predictors)
+
+    def describe(self) -> str:
+        return f"Gaussian ({self.covariance})"
+
+    @property
+    def sentence(self) -> str:
+        return "Gaussian"
+
+    @property
+    def noise_words(self) -> str:
+        return {
+            "spherical": "one variance for all outcomes",
+            "diagonal": "a variance for each outcome",
+            "full": "outcomes that are correlated within the state",
+        }[self.covariance]
+
+    def tables(self, params: Mapping[str, np.ndarray], outcomes: Sequence[str]) -> Iterator[Table]:
+        covariance = self.noise_from_params(params[self.noise_name], len(outcomes))
+        sd = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+        yield "noise (standard deviation)", sd.T, outcomes
+        if self.covariance == "full" and len(outcomes) > 1:
+            pairs = [(i, j) for i in range(len(outcomes)) for j in range(i)]
+            values = [covariance[:, i, j] / (sd[:, i] * sd[:, j]) for i, j in pairs]
+            yield (
+                "noise (correlation)",
+                values,
+                [f"{outcomes[i]} with {outcomes[j]}" for i, j in pairs],
+            )
 
     def groups(self, observed: np.ndarray) -> tuple[tuple[tuple[int, ...], ...], np.ndarray]:
         """The groups of outcomes, and which of them each row of `observed` (rows, outcomes) has."""

@@ -9,16 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from avem.families.base import IDENTITY, LOG, Etas, Family, Parameter
+from avem.families.base import IDENTITY, LOG, Etas, Parameter
 from avem.families.gamma import is_positive
 from avem.families.normal import Normal
+from avem.families.univariate import Univariate
 
 
 @dataclass(frozen=True)
-class LogNormal(Family):
+class LogNormal(Univariate):
     """A positive number; the parameters are mean and standard deviation of its logarithm."""
 
     name = "log_normal"
+    other_names = ("lognormal",)
     wanted = "positive numbers"
     harmless = 1.0
 

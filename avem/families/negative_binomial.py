@@ -12,16 +12,18 @@ from jax import Array
 from jax.scipy.special import gammaln
 from scipy.special import betainc
 
-from avem.families.base import LOG, LOGIT, Etas, Family, Parameter
+from avem.families.base import LOG, LOGIT, Etas, Parameter
 from avem.families.gamma import log_gamma_rest
 from avem.families.poisson import count_mean, is_count
+from avem.families.univariate import Univariate
 
 
 @dataclass(frozen=True)
-class NegativeBinomial(Family):
+class NegativeBinomial(Univariate):
     """A count whose variance, within a state, is mean + mean^2 / size."""
 
     name = "negative_binomial"
+    other_names = ("nbinom",)
     wanted = "counts (0, 1, 2, ...)"
     discrete = True
 

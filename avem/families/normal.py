@@ -1,4 +1,7 @@
-"""One Gaussian outcome, whose standard deviation has a linear predictor of its own."""
+"""One Gaussian outcome, whose standard deviation has a linear predictor of its own.
+
+Users write a `Gaussian` with a formula for sd; it turns into this.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,31 @@ import numpy as np
 from jax import Array
 from scipy.special import ndtr
 
-from avem.families.base import IDENTITY, LOG, Etas, Family, Parameter
+from avem.families.base import IDENTITY, LOG, Etas, Parameter
+from avem.families.univariate import Univariate
 
 
 @dataclass(frozen=True)
-class Normal(Family):
+class Normal(Univariate):
     """A real number with mean and standard deviation."""
 
     name = "normal"
     wanted = "numbers"
     location_scale = True
 
+    def describe(self) -> str:
+        return "Gaussian"
+
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return Parameter("mean", IDENTITY), Parameter("sd", LOG, -1)
+
+    def code(self) -> str:
+        return "avem.Gaussian()"
+
+    @property
+    def code_formulas(self) -> dict[str, str]:
+        return {"sd": "~ 1"}
 
     def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
         return np.isfinite(y[0])

@@ -11,17 +11,21 @@ from jax import Array
 from jax.scipy.special import gammaln
 from scipy.special import pdtr
 
-from avem.families.base import LOG, Etas, Family, Parameter
+from avem.families.base import LOG, Etas, Parameter
+from avem.families.univariate import Univariate
 
 
 @dataclass(frozen=True)
-class Poisson(Family):
+class Poisson(Univariate):
     """A count whose variance, within a state, equals its mean."""
 
     name = "poisson"
     wanted = "counts (0, 1, 2, ...)"
     concave = True
     discrete = True
+
+    def describe(self) -> str:
+        return "Poisson"
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

@@ -10,21 +10,26 @@ import numpy as np
 from jax import Array
 from scipy.special import stdtr, stdtrit
 
-from avem.families.base import IDENTITY, LOG, Etas, Family, Parameter
+from avem.families.base import IDENTITY, LOG, Etas, Parameter
 from avem.families.gamma import log_gamma_rest
 from avem.families.normal import spread
+from avem.families.univariate import Univariate
 
 _DF = np.array([30.0, 15.0, 10.0, 7.0, 5.0, 4.0, 3.0, 2.0, 1.5, 1.0])
 """Degrees of freedom between which `start` interpolates, from light tails to heavy ones."""
 
 
 @dataclass(frozen=True)
-class StudentT(Family):
+class StudentT(Univariate):
     """A real number with heavy tails: the heavier, the smaller df."""
 
     name = "student_t"
+    other_names = ("t",)
     wanted = "numbers"
     location_scale = True
+
+    def describe(self) -> str:
+        return "Student t"
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

@@ -12,7 +12,8 @@ from jax.scipy.special import i0e
 from scipy import special
 from scipy.stats import vonmises
 
-from avem.families.base import ANGLE, LOG, Etas, Family, Parameter
+from avem.families.base import ANGLE, LOG, Etas, Parameter
+from avem.families.univariate import Univariate
 
 # Coefficients of 1/k, 1/k^2, ... in i0e(k) sqrt(2 pi k); exact to rounding from 100.
 _SERIES = (1 / 8, 9 / 128, 75 / 1024, 3675 / 32768, 59535 / 262144, 2401245 / 4194304)
@@ -20,12 +21,15 @@ _FAR = 100.0
 
 
 @dataclass(frozen=True)
-class VonMises(Family):
+class VonMises(Univariate):
     """An angle in radians; the larger the concentration, the closer to the mean angle."""
 
     name = "von_mises"
     wanted = "angles in radians, between -pi and pi"
     angular = True
+
+    def describe(self) -> str:
+        return "von Mises"
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

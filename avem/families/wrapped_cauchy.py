@@ -9,17 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from avem.families.base import ANGLE, LOGIT, Etas, Family, Parameter
+from avem.families.base import ANGLE, LOGIT, Etas, Parameter
+from avem.families.univariate import Univariate
 from avem.families.von_mises import is_angle, mean_vector
 
 
 @dataclass(frozen=True)
-class WrappedCauchy(Family):
+class WrappedCauchy(Univariate):
     """An angle in radians; the concentration is the mean of cos(y - mean), from 0 to 1."""
 
     name = "wrapped_cauchy"
     wanted = "angles in radians, between -pi and pi"
     angular = True
+
+    def describe(self) -> str:
+        return "wrapped Cauchy"
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

@@ -10,16 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from avem.families.base import LOGIT, Etas, Family, Parameter
+from avem.families.base import LOGIT, Etas, Parameter
 from avem.families.gamma import Gamma
+from avem.families.univariate import Univariate
 
 
 @dataclass(frozen=True)
-class ZeroAugmentedGamma(Family):
+class ZeroAugmentedGamma(Univariate):
     """0 with probability `zero`, otherwise positive; mean and shape are those of the positives."""
 
     name = "zero_augmented_gamma"
     wanted = "numbers of at least 0"
+    zeros_apart = True
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

@@ -11,15 +11,16 @@ import numpy as np
 from jax import Array
 from scipy.special import lambertw
 
-from avem.families.base import LOGIT, Etas, Family, Parameter
+from avem.families.base import LOGIT, Etas, Parameter
 from avem.families.negative_binomial import NegativeBinomial
 from avem.families.poisson import Poisson, count_mean
+from avem.families.univariate import Univariate
 
 
-class _ZeroInflated(Family):
+class _ZeroInflated(Univariate):
     """What the two families share."""
 
-    counts: ClassVar[Family]
+    counts: ClassVar[Univariate]
     """The family of the counts, which may be 0 as well."""
 
     wanted = "counts (0, 1, 2, ...)"
@@ -68,6 +69,9 @@ class ZeroInflatedPoisson(_ZeroInflated):
 
     name = "zero_inflated_poisson"
     counts = Poisson()
+
+    def describe(self) -> str:
+        return "zero inflated Poisson"
 
     def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
         # The counts above 0 do not know `zero`: their mean is rate / (1 - exp(-rate)).

@@ -33,7 +33,7 @@ from avem.fits.likelihood import LogLik, aic, bic
 from avem.fits.plots.hmm_plots import Plots
 from avem.fits.predict import hmm as _hmm_predict
 from avem.fits.predict import log_score as _score
-from avem.fits.predict.at import levels_of, places
+from avem.fits.predict.at import places
 from avem.fits.questions import (
     dwell as stays,
 )
@@ -491,7 +491,7 @@ class HMMFit:
             fixed = choose_effects(rng, effects, self.effects_mean, self.effects_cov)
             return simulate(self.model, self.params, panel, rng, fixed).frame
 
-        levels = {place.name: levels_of(place.piece) for place in places(self.model)}
+        levels = {place.name: place.piece.family.levels for place in places(self.model)}
         return run_check(
             panel,
             levels,

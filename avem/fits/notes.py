@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from avem.data import Panel
-from avem.families import Gaussian
 from avem.fits.questions.diagnosis import HARD_TO_TELL
 from avem.inference.after.diagnose import anchoring_fails, fails_above
 from avem.inference.fit_hmm import Fitted, effect_scale
@@ -50,10 +49,11 @@ def _column_names(model: HMMModel) -> dict[int, str]:
     }
 
 
-def _gaussian(model: HMMModel) -> set[str]:
-    """The outcomes whose effects are in the outcome's own unit."""
+def _in_own_unit(model: HMMModel) -> np.ndarray:
+    """(d,) which effects are in the outcome's own unit, not on the scale of a link."""
     pieces = model.structure.pieces
-    return {name for p in pieces if isinstance(p.family, Gaussian) for name in p.outcomes}
+    names = {name for p in pieces if p.family.linear_gaussian for name in p.outcomes}
+    return np.array([effect.outcome in names for effect in model.structure.effects])
 
 
 def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str]) -> list[str]:
@@ -61,8 +61,7 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
     found = []
     variances = np.diagonal(fitted.theta["effect_covariance"])
     scale = effect_scale(model, data)
-    gaussian = np.array([effect.outcome in _gaussian(model) for effect in model.structure.effects])
-    none = variances < np.where(gaussian, _NOTHING, _NOTHING_ON_A_LINK) * scale
+    none = variances < np.where(_in_own_unit(model), _NOTHING, _NOTHING_ON_A_LINK) * scale
     # A collapsed state can force the effects to 0; then there is more to say, and it was said.
     if "effect_covariance" not in fixed and none.any() and not fitted.collapsed.any():
         named = zip(model.effect_names, none, strict=True)

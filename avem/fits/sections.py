@@ -10,15 +10,11 @@ import numpy as np
 import pandas as pd
 
 from avem.components.structure import Line, Piece
-from avem.families import Custom, Gaussian, Normal
-from avem.families.base import Family
-from avem.fits.predict.at import at_words, average_moves, average_predictors, levels_of
+from avem.fits.predict.at import at_words, average_moves, average_predictors
 from avem.models.hmm_params import by_spec, param_name
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
-
-_NAMES = ("bernoulli", "cauchy", "mises", "poisson", "student")
 
 
 class Section(NamedTuple):
@@ -37,24 +33,10 @@ def frames(fit: HMMFit) -> list[Section]:
     return [*found, effects_frame(fit)] if fit.model.n_effects else found
 
 
-def describe_family(family: Any) -> str:
-    """A family in words."""
-    if isinstance(family, Gaussian):
-        return f"Gaussian ({family.covariance})"
-    if isinstance(family, Normal):  # a Gaussian whose sd has a formula
-        return "Gaussian"
-    words = family.name.split("_")
-    return " ".join(word.capitalize() if word in _NAMES else word for word in words)
-
-
 def emission_names(pieces: list[Piece]) -> list[str]:
     """The parameters of the pieces of one formula, without their prefix."""
-    family = pieces[0].family
-    if isinstance(family, Custom):
-        return [name for name, _ in family.params]
-    if isinstance(family, Gaussian):
-        return ["coef", family.noise_name]
-    return list(dict.fromkeys(param_name(line) for line in pieces[0].lines))
+    family, lines = pieces[0].family, pieces[0].lines if pieces[0].family.location else ()
+    return [*dict.fromkeys(param_name(line) for line in lines), *family.own_params]
 
 
 # --- emissions ----------------------------------------------------------------------------------
@@ -70,75 +52,49 @@ def emission_frames(fit: HMMFit, pieces: list[Piece]) -> Iterator[Section]:
         return Section(title, pd.DataFrame(values, index=index, columns=states), chances)
 
     params = {name: fit.params[prefix + name] for name in emission_names(pieces)}
-    if isinstance(family, Custom):
-        yield section("parameters", np.array(list(params.values())), list(params))
-        return
     lines = [line for piece in pieces for line in piece.lines]
     outcomes = [name for piece in pieces for name in piece.outcomes]
     for name, value in params.items():
+        if name in family.own_params:
+            continue
         if name == "coef":
             own = [line for line in lines if not line.parameter]
-            yield section(f"coefficients{_link_words(family)}", _flat(value), _labels(own))
-        elif isinstance(family, Gaussian):
-            covariance = family.noise_from_params(value, len(outcomes))
-            sd = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
-            yield section("noise (standard deviation)", sd.T, outcomes)
-            if family.covariance == "full" and len(outcomes) > 1:
-                pairs = [(i, j) for i in range(len(outcomes)) for j in range(i)]
-                values = [covariance[:, i, j] / (sd[:, i] * sd[:, j]) for i, j in pairs]
-                index = [f"{outcomes[i]} with {outcomes[j]}" for i, j in pairs]
-                yield section("noise (correlation)", values, index)
+            scale = f" ({family.coef_scale})" if family.coef_scale else ""
+            yield section(f"coefficients{scale}", _flat(value), _labels(own))
         elif value.ndim == 2:
             yield section(name, value.T, outcomes)
         else:
             own = [line for line in lines if param_name(line) == name]
             word = name.removesuffix("_coef")
             yield section(f"coefficients of {word} (link scale)", _flat(value), _labels(own))
-    if isinstance(family, Family):
-        for title, rows, chances in _natural(fit, pieces):
-            yield section(title, np.array(list(rows.values())), list(rows), chances)
+    for title, values, index in family.tables({n: params[n] for n in family.own_params}, outcomes):
+        yield section(title, values, index)
+    for title, rows, chances in _natural(fit, pieces):
+        yield section(title, np.array(list(rows.values())), list(rows), chances)
 
 
 def _natural(fit: HMMFit, pieces: list[Piece]) -> Iterator[tuple[str, dict[str, np.ndarray], bool]]:
     """What has a formula, on the scale people think in: (title, rows, are they probabilities)."""
-    first = pieces[0].family
-    assert isinstance(first, Family)
+    if not pieces[0].family.parameters:
+        return
+    alone = [piece.family.alone(0) for piece in pieces]
+    families = [own.family for own in alone if own is not None]
     etas = [average_predictors(fit, piece) for piece in pieces]
-    chances = first.takes_levels or first.name == "binomial"
+    first, outcomes = families[0], [piece.outcomes[0] for piece in pieces]
     rows: dict[str, np.ndarray] = {}
-    for piece, eta in zip(pieces, etas, strict=True):
-        rows.update(_location(piece, eta))
+    for family, outcome, eta in zip(families, outcomes, etas, strict=True):
+        rows |= family.natural_location(outcome, eta)
     locations = [line for piece in pieces for line in piece.lines if not line.parameter]
     own = [eta[0] for eta in etas]
     if len(rows) != len(own) or not np.allclose(list(rows.values()), own, rtol=1e-8):
-        word = "probabilities" if chances else first.parameters[0].name
-        yield word + at_words(locations), rows, chances
+        word = "probabilities" if first.chances else first.parameters[0].name
+        yield word + at_words(locations), rows, first.chances
     # Locations differ in number where outcomes differ in levels; further parameters do not.
     for i, parameter in list(enumerate(first.parameters))[first.n_location :]:
         lines = [piece.lines[i] for piece in pieces]
         if lines[0].parameter and lines[0].part >= 0:
             values = [parameter.link.to_natural(eta[i]) for eta in etas]
-            named = zip((piece.outcomes[0] for piece in pieces), values, strict=True)
-            yield parameter.name + at_words(lines), dict(named), False
-
-
-def _location(piece: Piece, etas: tuple[np.ndarray, ...]) -> dict[str, np.ndarray]:
-    family, outcome, levels = piece.family, piece.outcomes[0], levels_of(piece)
-    assert isinstance(family, Family)
-    if levels is None:
-        return {outcome: family.parameters[0].link.to_natural(etas[0])}
-    if family.name == "bernoulli":
-        return {f"{outcome} = {levels[1]}": family.mean(etas)}
-    return {f"{outcome} = {level}": p for level, p in family.natural(etas).items()}
-
-
-def _link_words(family: Gaussian | Family) -> str:
-    if isinstance(family, Gaussian):
-        return ""
-    if family.name == "categorical":
-        return " (log odds against the first level)"
-    link = family.parameters[0].link.name
-    return "" if link in ("identity", "angle") else f" ({link} scale)"
+            yield parameter.name + at_words(lines), dict(zip(outcomes, values, strict=True)), False
 
 
 def _labels(lines: list[Line]) -> pd.MultiIndex:

@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 
 from avem.components.structure import Piece
-from avem.families import Custom
 from avem.fits.info import FitInfo
-from avem.fits.sections import Section, describe_family, emission_names, frames
+from avem.fits.sections import Section, emission_names, frames
 from avem.inference.stop import Stop
 from avem.models.hmm import HMMModel
 from avem.models.hmm_params import by_spec
@@ -98,16 +97,14 @@ def _chain_rows(model: HMMModel, name: str, value: np.ndarray) -> Iterator[tuple
 def _rows(pieces: list[Piece], name: str, value: np.ndarray) -> Iterator[tuple[dict, float]]:
     states, own = range(len(value)), name.removeprefix(pieces[0].prefix)
     outcomes = [outcome for piece in pieces for outcome in piece.outcomes]
-    if isinstance(pieces[0].family, Custom):
+    if value.ndim == 1:  # of the only outcome, or of all together
+        where = {"outcome": outcomes[0]} if pieces[0].family.one_outcome else {}
         for k in states:
-            yield {"state": k, "outcome": outcomes[0]}, value[k]
+            yield {"state": k, **where}, value[k]
     elif own == "covariance":
         for k, (i, y), (j, other) in product(states, enumerate(outcomes), enumerate(outcomes)):
             if j <= i:
                 yield {"state": k, "outcome": y, "other": other}, value[k, i, j]
-    elif value.ndim == 1:  # one variance for all outcomes
-        for k in states:
-            yield {"state": k}, value[k]
     elif value.ndim == 2:
         for k, (j, y) in product(states, enumerate(outcomes)):
             yield {"state": k, "outcome": y}, value[k, j]
@@ -143,7 +140,7 @@ def summary(fit: HMMFit) -> Summary:
     model = fit.model
     n_states = model.n_states
     kind = "Mixed hidden" if model.n_effects else "Hidden"
-    families = dict.fromkeys(describe_family(piece.family) for piece in model.structure.pieces)
+    families = dict.fromkeys(piece.family.describe() for piece in model.structure.pieces)
     head = [
         f"{kind} Markov model: {model.spec.text}",
         *_chain_words(fit),

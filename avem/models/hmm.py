@@ -17,7 +17,7 @@ from avem.components.emission import Emission
 from avem.components.emissions import make_emissions
 from avem.components.initial import Initial, make_initial
 from avem.components.lines import Builder, Effect, Line
-from avem.components.outcome import AnyFamily, Outcome, learn_families, read_outcome
+from avem.components.outcome import Outcome, learn_families, read_outcome
 from avem.components.param_info import Params
 from avem.components.scaling import Scaling, size, spread
 from avem.components.transitions import FreeTransitions, LogitTransitions, Transitions
@@ -25,6 +25,7 @@ from avem.data import Design, Panel, parse_formula
 from avem.data.designs import Designs
 from avem.data.formula import Formula
 from avem.data.layout import Chunk, Layout, build_layout
+from avem.families.base import Family
 from avem.models.base import Model
 from avem.models.hmm_kernel import HMMKernel
 from avem.numerics.precision import in_float64
@@ -99,7 +100,7 @@ class HMMModel(Model):
     state_word = "state"
 
     spec: Specification
-    families: tuple[tuple[AnyFamily, ...], ...]
+    families: tuple[tuple[Family, ...], ...]
     designs: Designs
     scaling: Scaling
     averages: np.ndarray

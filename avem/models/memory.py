@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from avem.data.expressions import compile_side
 from avem.errors import ModelError
-from avem.families import Custom
 from avem.models.hmm import Specification
 from avem.models.ssm import SSMSpecification
 
@@ -37,7 +36,7 @@ def has_history(spec: Specification | SSMSpecification) -> bool:
     """A custom family remembers earlier outcomes."""
     if isinstance(spec, SSMSpecification):
         return False
-    return any(isinstance(o.family, Custom) and o.family.update is not None for o in spec.outcomes)
+    return any(o.family.has_history for o in spec.outcomes)
 
 
 def refuse_memory(spec: Specification | SSMSpecification, what: str, instead: str) -> None:

@@ -3,6 +3,7 @@
 import inspect
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,8 +15,9 @@ from scipy import stats
 from scipy.special import gammaln
 
 import avem.families
+from avem.data import parse_formula
 from avem.errors import ModelError
-from avem.families import FAMILIES, Gaussian, Normal
+from avem.families import FAMILIES, Custom, Gaussian, Normal
 from avem.families.base import IDENTITY, LOG, LOGIT, Family
 from avem.families.bernoulli import Bernoulli
 from avem.families.beta import Beta
@@ -27,6 +29,7 @@ from avem.families.log_normal import LogNormal
 from avem.families.negative_binomial import NegativeBinomial
 from avem.families.poisson import Poisson
 from avem.families.student_t import StudentT
+from avem.families.univariate import Univariate
 from avem.families.von_mises import VonMises
 from avem.families.wrapped_cauchy import WrappedCauchy
 from avem.families.zero_augmented_gamma import ZeroAugmentedGamma
@@ -74,7 +77,7 @@ NO_ANGLES = (7, -90, np.inf, np.nan)
 class Case(NamedTuple):
     """A family and what is expected of it."""
 
-    family: Family
+    family: Univariate
     reference: Callable[..., Any]
     """Log density from the outcome and the natural parameters."""
     eta: tuple[float, ...]
@@ -798,17 +801,86 @@ def test_bad_trials(trials):
         Binomial(trials)
 
 
-def test_the_list_of_families_is_complete():
-    def leaves(kind):
-        below = kind.__subclasses__()
-        return {kind} if not below else set().union(*map(leaves, below))
+def leaves(kind):
+    below = kind.__subclasses__()
+    return {kind} if not below else set().union(*map(leaves, below))
 
+
+def test_the_list_of_families_is_complete():
     ours = {kind for kind in leaves(Family) if kind.__module__.startswith("avem.")}
-    assert ours == {type(case.family) for case in CASES}
-    assert {*FAMILIES.values(), Normal} == {*ours, Gaussian}
+    assert ours == {*(type(case.family) for case in CASES), Gaussian, Custom}
+    assert {kind for kind in FAMILIES.values() if kind in ours} == ours - {Normal, Custom}
     assert FAMILIES["gaussian"] is Gaussian
-    assert all(FAMILIES[kind.name] is kind for kind in ours - {Normal})
+    assert all(FAMILIES[kind.name] is kind for kind in ours - {Normal, Custom})
     assert "normal" not in FAMILIES
     exported = {value for value in vars(avem.families).values() if inspect.isclass(value)}
-    assert {*ours, Gaussian} <= exported
-    assert all(kind.__name__ in avem.families.__all__ for kind in {*ours, Gaussian})
+    assert ours <= exported
+    assert all(kind.__name__ in avem.families.__all__ for kind in ours)
+
+
+# --- what every family says of itself ---------------------------------------------------------
+
+
+def log_prob(y, x, history, params, effect):
+    return -0.5 * (y - params["level"] - history) ** 2
+
+
+EVERY = [
+    *(case.family for case in CASES),
+    *(Gaussian(covariance) for covariance in ("diagonal", "spherical", "full")),
+    Custom(log_prob, {"level": 0.0}, update=lambda history, y, x, params, effect: y),
+]
+really_every_family = pytest.mark.parametrize("family", EVERY, ids=repr)
+
+
+@really_every_family
+def test_facts_agree_with_each_other(family):
+    assert family.takes_levels == (family.levels is not None)
+    assert set(family.with_formula).isdisjoint(family.own_params)
+    assert family.describe()
+    assert family.sentence
+    assert hash(family) == hash(family)
+    alone = family.alone(0)
+    assert (alone is None) == isinstance(family, Custom)
+    if family.parameters:  # one outcome: itself, whatever the noise and the state
+        assert alone.family is family
+        assert alone.predictors((1.0, 2.0), None, np.array(0)) == (1.0, 2.0)
+
+
+@really_every_family
+def test_json_and_code_make_it_again(family):
+    if family.cannot_save:
+        assert "Python functions" in family.cannot_save
+        assert family.code() == "avem.Custom(log_prob, params={'level': 0.0}, effects=())"
+        return
+    word, *values = family.to_json().values()
+    assert avem.families.families_in_files()[word](*values) == family
+    made = eval(family.code(), {"avem": avem})
+    formulas = {name: parse_formula(text) for name, text in family.code_formulas.items()}
+    assert made.given(parse_formula("y ~ 1"), formulas, False) == family
+
+
+@pytest.mark.parametrize("covariance", ["diagonal", "spherical", "full"])
+def test_one_gaussian_outcome_alone_is_normal(covariance):
+    rng = np.random.default_rng(12)
+    noise = np.array([[[4.0, 1.0], [1.0, 9.0]], [[1.0, 0.0], [0.0, 16.0]]])
+    etas, state = (rng.normal(size=5), rng.normal(size=5)), np.array([0, 1, 1, 0, 0])
+    family, predictors = Gaussian(covariance).alone(1)
+    eta = predictors(etas, noise, state)
+    assert family == Normal()
+    np.testing.assert_array_equal(family.mean(eta), etas[1])
+    np.testing.assert_allclose(family.variance(eta), noise[state, 1, 1])
+
+
+def test_a_family_that_cannot_be_registered():
+    with pytest.raises(ModelError, match="is no family"):
+        avem.families.register(Case)
+    with pytest.raises(ModelError, match="There is a family 'gamma' already"):
+
+        @avem.families.register
+        @dataclass(frozen=True)
+        class Other(Univariate):
+            name = "gamma"
+
+    assert avem.families.register(Gamma) is Gamma
+    assert FAMILIES["gamma"] is Gamma

@@ -8,8 +8,7 @@ import numpy as np
 
 from avem.components.structure import Piece
 from avem.errors import AvemError, ModelError
-from avem.families import Custom
-from avem.fits.predict.at import levels_of, places
+from avem.fits.predict.at import places
 from avem.fits.sections import emission_names
 from avem.models.hmm import HMMModel
 from avem.models.hmm_params import by_spec, param_info
@@ -76,7 +75,7 @@ def _levels(fit: HMMFit | SSMFit) -> str:
     """ "choice: left, right" for each outcome that has levels."""
     found = []
     for place in () if isinstance(fit.model, SSMModel) else places(fit.model):
-        levels = levels_of(place.piece)
+        levels = place.piece.family.levels
         found += [f"{place.name}: {', '.join(map(str, levels))}"] if levels is not None else []
     return "; ".join(found)
 
@@ -131,7 +130,7 @@ def _hmm_axes(model: HMMModel) -> dict[str, dict[str, Any]]:
 def _emission_axes(pieces: list[Piece], name: str, ndim: int) -> dict[str, Any]:
     """The axes after the states of a parameter of the outcomes of one formula."""
     prefix, outcomes = pieces[0].prefix, [name for piece in pieces for name in piece.outcomes]
-    if ndim == 1 or isinstance(pieces[0].family, Custom):
+    if ndim == 1:
         return {}
     if name == "covariance":
         return {f"{prefix}outcome": outcomes, f"{prefix}other_outcome": outcomes}

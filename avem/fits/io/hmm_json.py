@@ -7,23 +7,23 @@ functions, families are looked up in a list, and sizes are checked before anythi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from avem.components.outcome import AnyFamily, Outcome, outcome
+from avem.components.outcome import Outcome, outcome
 from avem.components.scaling import Scaling
 from avem.data import Design, parse_formula
 from avem.data.designs import Designs
 from avem.data.formula import Formula
 from avem.effects.prior import STRUCTURES
 from avem.errors import FileError
-from avem.families import FAMILIES, Custom, Normal
+from avem.families import families_in_files
+from avem.families.base import Family, plain
 from avem.fits.io.archive import typed
 from avem.models.hmm import HMMModel, Specification
 
-_KINDS = {**FAMILIES, Normal.name: Normal}
 MAX_SIZE = 1 << 24
 """Of states x states x columns: no model comes near, and it can be built in a moment."""
 
@@ -91,33 +91,25 @@ def designs_out(designs: Designs) -> list[dict[str, Any]]:
     return [{name: part.state[name] for name in ("levels", "moments")} for part in designs.parts]
 
 
-def _outcome_out(item: Outcome, families: tuple[AnyFamily, ...]) -> _Outcome:
-    if isinstance(item.family, Custom):
-        raise FileError(
-            f"{item.family!r} is made of Python functions, which a file of avem does not hold. "
-            "Keep the script that fits the model and save the numbers: "
-            "np.savez('params.npz', **fit.params). fit(data, init=params) starts from them."
-        )
-    family: Any = item.family
-    (word,) = [word for word, kind in _KINDS.items() if type(family) is kind]
-    values = {field.name: getattr(family, field.name) for field in fields(family)}
-    levels = [getattr(family, "levels", None) for family in families]
+def _outcome_out(item: Outcome, families: tuple[Family, ...]) -> _Outcome:
+    if item.family.cannot_save:
+        raise FileError(item.family.cannot_save)
     return _Outcome(
         formula=item.formula.text,
-        family={"name": word} | {name: _plain(value) for name, value in values.items()},
-        levels=[None if found is None else _plain(found) for found in levels],
+        family={name: _saved(value) for name, value in item.family.to_json().items()},
+        levels=[None if own.levels is None else _saved(own.levels) for own in families],
         parameters={name: formula.text for name, formula in item.parameters},
         effects_by_state=item.effects_by_state,
     )
 
 
-def _plain(field: Any) -> Any:
+def _saved(field: Any) -> Any:
     """A field of a family, or its levels, as JSON keeps them."""
     return [_level(part) for part in field] if isinstance(field, tuple) else _level(field)
 
 
 def _level(value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
+    value = plain(value)
     if type(value) not in (str, int, float, bool):
         raise FileError(
             f"The level {value!r} is a {type(value).__name__}, which cannot be saved; text, "
@@ -167,22 +159,24 @@ def designs_in(formulas: Sequence[Formula], learned: list) -> Designs:
 
 def _outcome_in(saved: _Outcome) -> Outcome:
     name = saved.family.get("name")
-    if name not in _KINDS:
-        raise FileError(f"its family is {name!r}; this avem knows {', '.join(_KINDS)}.")
-    family = typed(_KINDS[name], saved.family, "family")
+    known = families_in_files()
+    if name not in known:
+        raise FileError(f"its family is {name!r}; this avem knows {', '.join(known)}.")
+    family = typed(known[name], saved.family, "family")
     return outcome(
         saved.formula, family, effects_by_state=saved.effects_by_state, **saved.parameters
     )
 
 
-def _learned_families(item: Outcome, levels: list) -> tuple[AnyFamily, ...]:
+def _learned_families(item: Outcome, levels: list) -> tuple[Family, ...]:
     found = []
     for name, own in zip(item.formula.outcomes, levels, strict=True):
-        family: Any = item.family
-        if getattr(family, "takes_levels", False):
-            family = typed(type(family), {"levels": own}, f"outcome {name!r}")
-            n = len(family.levels)
-            if len(set(family.levels)) != n or n < 2 or (family.name == "bernoulli" and n > 2):
+        family = item.family
+        if family.levels is not None:
+            with_levels = {**family.to_json(), "levels": own}
+            family = typed(type(family), with_levels, f"outcome {name!r}")
+            kinds, n = set(family.levels or ()), len(family.levels or ())
+            if len(kinds) != n or not 2 <= n <= family.most_levels:
                 raise FileError(f"its outcome {name!r} has the levels {str(own)[:40]}.")
         found.append(family)
     return tuple(found)
@@ -205,7 +199,7 @@ def _check_spec(spec: Specification) -> None:
 
 
 def _check_size(n_states: int, families: Any, designs: Designs) -> None:
-    levels = [getattr(family, "levels", ()) for of_spec in families for family in of_spec]
+    levels = [family.levels or () for of_spec in families for family in of_spec]
     columns = len(levels) + sum(map(len, levels)) + sum(len(part.keys) for part in designs.parts)
     if n_states**2 * columns > MAX_SIZE:
         raise FileError(

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from avem.families import Custom
 from avem.fits.plots.figures import plain, state_colors
 from avem.fits.plots.occupancy import draw_by_state
-from avem.fits.predict.at import describe_means, levels_of, places
+from avem.fits.predict.at import describe_means, places
 from avem.fits.questions.covariate import covariates_of
 
 if TYPE_CHECKING:
@@ -40,10 +39,10 @@ def find_curves(fit: HMMFit, outcomes: list[int]) -> list[Curve]:
     found: list[tuple[float, Curve]] = []
     every, read = places(fit.model), covariates_of(fit)
     for place in (every[j] for j in outcomes):
-        if isinstance(place.piece.family, Custom):
-            continue
         own = [mean.label for mean in describe_means(place.piece) if mean.outcome == place.name]
-        levels, name = levels_of(place.piece), place.name
+        if not own:
+            continue
+        levels, name = place.piece.family.levels, place.name
         what = "mean of " if levels is None else "probability of "
         for covariate in read[name]:
             table: Any = fit.covariate(covariate, name, points=_POINTS, level=None)

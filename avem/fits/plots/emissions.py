@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from avem.families import Custom, Gaussian, ZeroAugmentedGamma
 from avem.families.base import Family
+from avem.families.univariate import Univariate
 from avem.fits.plots.figures import DARK, plain, state_colors
 from avem.fits.predict.at import (
     Place,
     at_words,
     average_predictors,
-    levels_of,
+    distribution,
     occupancy,
     user_theta,
 )
@@ -44,6 +44,8 @@ class View(NamedTuple):
     """(states, points) at given values, not weighted; None where it cannot be drawn."""
     span: np.ndarray
     """Some values that the states emit, when there are no data."""
+    ends: tuple[float, float] | None = None
+    """Of the axis, when there are no data; None: as `span` has it."""
 
 
 class Emissions:
@@ -58,21 +60,18 @@ class Emissions:
     def draw(self, ax: Axes, place: Place) -> None:
         """The panel of one outcome."""
         family = place.piece.family
-        view = self._gaussian(place) if isinstance(family, Gaussian) else self._other(place)
+        view = self._over_subjects(place) if family.linear_gaussian else self._at_average(place)
         if view.density is None:
-            why = "A custom density is not drawn."
-            if not isinstance(family, Custom):
-                why = (
-                    f"Not drawn without {' and '.join(getattr(family, 'extras', ()))} of every row."
-                )
+            why = f"A {family.name} density is not drawn."
+            if family.extras:
+                why = f"Not drawn without {' and '.join(family.extras)} of every row."
             ax.text(0.5, 0.9, why, ha="center", transform=ax.transAxes)
-        levels = levels_of(place.piece)
-        if levels is not None:
-            _draw_levels(ax, view, levels)
-        elif getattr(family, "discrete", False):
+        if family.levels is not None:
+            _draw_levels(ax, view, family.levels)
+        elif family.discrete:
             _draw_counts(ax, view)
         else:
-            _draw_numbers(ax, view, _ends(family, view), isinstance(family, ZeroAugmentedGamma))
+            _draw_numbers(ax, view, _ends(family, view), family.zeros_apart)
 
     def _observed(self, place: Place) -> np.ndarray | None:
         if self.data is None:
@@ -80,37 +79,36 @@ class Emissions:
         y = self.data.Y[:, place.column]
         return y[~np.isnan(y)]
 
-    def _gaussian(self, place: Place) -> View:
+    def _over_subjects(self, place: Place) -> View:
         """Densities of noise and effects together; data brought to average covariates."""
         fit, (name, piece, j, column, _) = self.fit, place
-        model, line, family = fit.model, place.piece.lines[place.number], place.piece.family
-        assert isinstance(family, Gaussian)
+        model, line, theta = fit.model, place.piece.lines[place.number], user_theta(fit)
         z = model.averages[list(line.z_cols)]
         sigma = fit.params["effect_covariance"]
         between = np.array([z @ sigma[np.ix_(own, own)] @ z for own in line.effects])
-        noise = fit.params[piece.prefix + family.noise_name]
-        noise = family.noise_from_params(noise, len(piece.outcomes))[:, j, j]
-        mean, sd = average_predictors(fit, piece)[j], np.sqrt(noise + between)
+        averages = average_predictors(fit, piece)
+        family, eta = distribution(place, theta, averages, np.arange(model.n_states))
+        mean, sd = family.mean(eta), np.sqrt(family.variance(eta) + between)
         y = self._observed(place)
         if self.data is not None and self.state is not None and fit.panel is not None:
             effects = fit.effects_mean[fit.panel.row_subject]
             a = self.data.A - model.averages
-            coef = user_theta(fit)[piece.key + "coef"]
-            moved = piece.etas(coef, a, self.state, effects)[j]
+            moved = piece.etas(theta[piece.key + "coef"], a, self.state, effects)[j]
             y = (self.data.Y[:, column] - moved)[~np.isnan(self.data.Y[:, column])]
         covariates = any(term != "Intercept" for term in line.terms) or len(z) > 1
         label = plain(name, 40) + (" at average covariates" if covariates else "")
-        span = np.array([(mean - 4 * sd).min(), (mean + 4 * sd).max()])
-        return View(label, y, self.weight, partial(_normal, mean=mean, sd=sd), span)
+        ends = float((mean - 4 * sd).min()), float((mean + 4 * sd).max())
+        density = partial(_normal, mean=mean, sd=sd)
+        return View(label, y, self.weight, density, np.array(ends), ends)
 
-    def _other(self, place: Place) -> View:
+    def _at_average(self, place: Place) -> View:
         """Densities at effect 0 and average covariates; data as they are."""
-        family, y, label = place.piece.family, self._observed(place), plain(place.name, 40)
-        nothing = np.zeros(2)
-        if not isinstance(family, Family):
+        y, label, nothing = self._observed(place), plain(place.name, 40), np.zeros(2)
+        if place.piece.family.alone(place.number) is None:
             return View(label, y, self.weight, None, nothing)
         label += at_words(place.piece.lines)
-        etas = average_predictors(self.fit, place.piece)
+        averages, states = average_predictors(self.fit, place.piece), np.arange(len(self.weight))
+        family, etas = distribution(place, user_theta(self.fit), averages, states)
         if not place.extras:
             many = tuple(np.tile(eta, (_N_DRAWS, 1)) for eta in etas)
             span = nothing if y is not None else family.draw(np.random.default_rng(0), many, ())
@@ -132,7 +130,7 @@ def _normal(x: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
 
 
 @in_float64
-def _density(family: Family, etas: Any, x: np.ndarray, *extras: float) -> np.ndarray:
+def _density(family: Univariate, etas: Any, x: np.ndarray, *extras: float) -> np.ndarray:
     """(states, points), 0 where the family takes no such value."""
     columns = (x, *(np.full(len(x), value) for value in extras))
     valid = family.valid(columns)
@@ -143,7 +141,7 @@ def _density(family: Family, etas: Any, x: np.ndarray, *extras: float) -> np.nda
 
 
 def _mixed_density(
-    family: Family, etas: Any, kinds: np.ndarray, share: np.ndarray, x: np.ndarray
+    family: Univariate, etas: Any, kinds: np.ndarray, share: np.ndarray, x: np.ndarray
 ) -> np.ndarray:
     """The density over the kinds of further columns that occur, such as numbers of trials."""
     parts = (_density(family, etas, x, *kind) * p for kind, p in zip(kinds, share, strict=True))
@@ -153,24 +151,23 @@ def _mixed_density(
 # --- panels -------------------------------------------------------------------------------------
 
 
-def _ends(family: Any, view: View) -> tuple[float, float]:
+def _ends(family: Family, view: View) -> tuple[float, float]:
     """Where the axis of a continuous outcome starts and ends."""
     y = view.span if view.y is None else view.y
-    if isinstance(family, Family) and family.parameters[0].link.name == "angle":
+    if family.angular:
         half = np.pi + 1e-3  # as written, rounded
         if np.abs(y).max() <= half:
             return -np.pi, np.pi
         return (0.0 if y.min() >= 0 else -2 * np.pi), 2 * np.pi
-    if isinstance(family, Gaussian) and view.y is None:
-        return float(y[0]), float(y[1])
+    if view.y is None and view.ends is not None:
+        return view.ends
     # A single wild value must not squeeze everything else into one bar.
     low, high = np.quantile(y, [0.001, 0.999])
     room = 0.1 * (high - low) or 1.0
     low, high = float(low - room), float(high + room)
-    if isinstance(family, Family):  # no axis below 0 for what is positive, above 1 for shares
-        below, above = family.valid((np.array([-1.0, 2.0]),))
-        low, high = (low if below else max(low, 0.0)), (high if above else min(high, 1.0))
-    return low, high
+    # no axis below 0 for what is positive, above 1 for shares
+    below, above = family.valid((np.array([-1.0, 2.0]),))
+    return (low if below else max(low, 0.0)), (high if above else min(high, 1.0))
 
 
 def _draw_numbers(ax: Axes, view: View, ends: tuple[float, float], zeros_apart: bool) -> None:

@@ -19,7 +19,7 @@ from avem.fits.plots.figures import (
 from avem.fits.plots.states import label_levels
 from avem.fits.plots.timeline import choose_subjects, make_stretches
 from avem.fits.predict import hmm as later
-from avem.fits.predict.at import Place, levels_of, places
+from avem.fits.predict.at import Place, places
 from avem.fits.predict.mixture import Drawn, Mixture
 from avem.inference.after.hmm_states import state_probabilities
 
@@ -85,12 +85,12 @@ def ahead_figure(
         column[-1].set_xlabel("steps from the last row")
         for ax, j in zip(column, outcomes, strict=False):
             family = every[j].piece.family
-            numbers = levels_of(every[j].piece) is None and not getattr(family, "angular", False)
+            numbers = family.levels is None and not family.angular
             if numbers:
                 ax.plot(end.before, y[end.rows, j], color=GREY, lw=0.6, zorder=2)
             _draw_past(ax, end.before, y[end.rows, j], state[end.rows], colors)
             _draw_fan(ax, every[j], *mixtures[every[j].name], end.at)
-            label_levels(ax, levels_of(every[j].piece))
+            label_levels(ax, family.levels)
         _draw_chances(column[-1], end.before, past[end.rows], colors)
         _draw_chances(column[-1], np.arange(1, horizon + 1), found.chance[end.at], colors)
         for ax in column:
@@ -125,9 +125,8 @@ def _draw_fan(
         ax.text(0.98, 0.5, words, transform=ax.transAxes, **how)
     rows = rows[known[rows]]
     own = mixture.some(rows)
-    levels = levels_of(place.piece)
+    levels = place.piece.family.levels
     if levels is not None:
-        assert isinstance(own, Mixture)
         chance = own.chances(len(levels))
         x, code = np.broadcast_arrays(steps[:, None], np.arange(len(levels)))
         ax.scatter(x, code, 90 * chance, color=_FAN, lw=0, zorder=3, gid="fan")

@@ -35,7 +35,7 @@ from avem.fits.plots.occupancy import occupancy_figure
 from avem.fits.plots.residuals import residuals_figure
 from avem.fits.plots.states import draw_track, label_levels, make_tracks
 from avem.fits.plots.timeline import choose_subjects, share_time
-from avem.fits.predict.at import at_words, average_moves, levels_of, places
+from avem.fits.predict.at import at_words, average_moves, places
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,11 +90,11 @@ class Plots:
             row[0].set_ylabel(plain(track.along.label), **name)
             for ax, j in zip(row, outcomes, strict=True):
                 draw_track(ax, track, j, colors)
-                label_levels(ax, levels_of(every[j].piece))
+                label_levels(ax, every[j].piece.family.levels)
                 if are_dates:
                     write_dates(ax)
         for j, top, bottom in zip(outcomes, grid[0], grid[-1], strict=True):
-            levels, name = levels_of(every[j].piece), plain(every[j].name, 60)
+            levels, name = every[j].piece.family.levels, plain(every[j].name, 60)
             if levels is not None and len(levels) == 2:
                 name += f" (line: probability of {plain(levels[1])})"
             top.set_title(name, fontsize="medium")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import softmax
 
 from avem.components.param_info import Params
 from avem.components.structure import Line, Piece
-from avem.families import Binomial, Custom, Gaussian
-from avem.families.base import Family
+from avem.families.base import Etas
+from avem.families.univariate import Mean, Univariate
 from avem.models.hmm import HMMData, HMMModel
 from avem.models.hmm_params import params_in
 
@@ -47,11 +47,6 @@ def places(model: HMMModel) -> list[Place]:
     return found
 
 
-def levels_of(piece: Piece) -> tuple[Any, ...] | None:
-    """The levels of an outcome whose values are labels."""
-    return getattr(piece.family, "levels", None)
-
-
 # --- emissions ----------------------------------------------------------------------------------
 
 
@@ -68,52 +63,42 @@ def average_predictors(fit: HMMFit, piece: Piece) -> tuple[np.ndarray, ...]:
     return piece.etas(user_theta(fit)[piece.key + "coef"], a, states, none)
 
 
+def distribution(
+    place: Place, theta: Params, etas: Etas, state: np.ndarray
+) -> tuple[Univariate, Etas]:
+    """The family of one outcome alone with its predictors, from those of its piece.
+
+    ``state`` is that of each part, in a shape that broadcasts to the predictors'.
+    """
+    alone = place.piece.family.alone(place.number)
+    assert alone is not None  # who needs this has asked before
+    return alone.family, alone.predictors(etas, theta.get(place.piece.key + "covariance"), state)
+
+
 def row_means(fit: HMMFit, data: HMMData, state: np.ndarray, subject: np.ndarray) -> np.ndarray:
     """(rows, outcomes) expected values in each row's state at its subject's effects.
 
     For two levels, the probability of the second; NaN for more levels, and for custom families.
     """
     theta, effects = user_theta(fit), fit.effects_mean[subject]
-    columns = []
-    for piece in fit.model.structure.pieces:
-        levels = levels_of(piece)
-        if isinstance(piece.family, Custom) or (levels is not None and len(levels) > 2):
+    columns, etas = [], {}
+    for place in places(fit.model):
+        piece, levels = place.piece, place.piece.family.levels
+        if piece.family.alone(place.number) is None or len(levels or ()) > 2:
             columns.append(np.full(len(state), np.nan))
             continue
-        columns += list(means_at(piece, theta, data.A, state, effects).T)
-    means = np.stack(columns, axis=1)
-    for j, place in enumerate(places(fit.model)):
-        if isinstance(place.piece.family, Binomial) and place.extras:  # its mean is a share then
-            means[:, j] *= data.Y[:, place.extras[0]]
-    return means
-
-
-class Mean(NamedTuple):
-    """One number that says where an outcome lies."""
-
-    outcome: str
-    label: str
-    """The outcome, or "outcome[level]" for the probability of a level."""
-    scale: str
-    """ "log", "logit" or "": where it is free."""
+        if piece.key not in etas:
+            etas = {piece.key: piece.etas(theta[piece.key + "coef"], data.A, state, effects)}
+        family, eta = distribution(place, theta, etas[piece.key], state)
+        columns.append(family.expected(eta, tuple(data.Y[:, list(place.extras)].T)))
+    return np.stack(columns, axis=1)
 
 
 def describe_means(piece: Piece) -> list[Mean]:
-    """What the columns of `means_at` are; no piece of a custom family."""
-    family, levels = piece.family, levels_of(piece)
-    name = piece.outcomes[0]
-    if isinstance(family, Gaussian):
-        return [Mean(outcome, outcome, "") for outcome in piece.outcomes]
-    if levels is not None:
-        if tuple(levels) == (0, 1):
-            return [Mean(name, name, "logit")]
-        shown = levels if len(levels) > 2 else levels[1:]
-        return [Mean(name, f"{name}[{level}]", "logit") for level in shown]
-    assert isinstance(family, Family)
-    link = family.parameters[0].link.name
-    if isinstance(family, Binomial) and not family.extras:
-        link = "log"  # a mean number of successes, not a share
-    return [Mean(name, name, link if link in ("log", "logit") else "")]
+    """What the columns of `means_at` are; none for a family that has no means."""
+    alone = [piece.family.alone(number) for number in range(len(piece.outcomes))]
+    pairs = zip(piece.outcomes, alone, strict=True)
+    return [mean for name, own in pairs if own is not None for mean in own.family.means(name)]
 
 
 def means_at(
@@ -124,13 +109,14 @@ def means_at(
     Of successes out of trials, the mean is the share.
     """
     etas = piece.etas(theta[piece.key + "coef"], a, state, effects)
-    family, levels = piece.family, levels_of(piece)
-    if isinstance(family, Gaussian):
-        return np.stack(etas, axis=1)
-    assert isinstance(family, Family)
-    if levels is not None and len(levels) > 2:
-        return np.stack(list(family.natural(etas).values()), axis=1)
-    return family.mean(etas)[:, None]
+    noise = theta.get(piece.key + "covariance")
+    alone = [piece.family.alone(number) for number in range(len(piece.outcomes))]
+    found = [
+        own.family.mean_values(own.predictors(etas, noise, state))
+        for own in alone
+        if own is not None
+    ]
+    return np.concatenate(found, axis=1)
 
 
 def at_words(lines: Iterable[Line]) -> str:

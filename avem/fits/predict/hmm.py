@@ -13,7 +13,7 @@ from avem.data import Panel
 from avem.data.ahead import Ahead, look_ahead
 from avem.errors import ModelError
 from avem.fits.predict.at import Place, places, user_theta
-from avem.fits.predict.mixture import Mixture, mixtures, refuse_custom
+from avem.fits.predict.mixture import Mixture, mixtures, need_distributions
 from avem.fits.predict.paths import Simulated, must_simulate
 from avem.fits.predict.posterior import check_effects, in_user_units, nodes_for
 from avem.inference.after.hmm_states import states_given
@@ -117,14 +117,14 @@ def predictions(fit: HMMFit, data: Any = None, level: float = 0.95, effects: str
     """
     check_level(level)
     encoded = fit._encode(data)
-    refuse_custom(fit.model, "Predictions")
+    need_distributions(fit.model, "Predictions")
     at = Predictive.make(fit, encoded, encoded, effects, np.arange(encoded.panel.n_rows))
     columns: dict[str, np.ndarray] = {}
     for place in places(fit.model):
         names = _column_names(place)
         columns |= {name: np.full(encoded.panel.n_rows, np.nan) for name in names}
     for rows, place, mixture, known in at.each():
-        if (levels := labels_of(place)) is not None:
+        if (levels := place.piece.family.labels) is not None:
             found = list(mixture.chances(len(levels)).T)
         else:
             found = [mixture.mean, mixture.sd, *mixture.interval(level)]
@@ -180,9 +180,7 @@ def covariates_ahead(model: HMMModel) -> list[str]:
         if direct:
             what = f"{part.formula.text!r} reads {', '.join(direct)}"
             raise ModelError(f"{what}, which is not known at the steps ahead.")
-    extras = [
-        name for piece, _ in model.each_piece() for name in getattr(piece.family, "extras", ())
-    ]
+    extras = [name for piece in model.structure.pieces for name in piece.family.extras]
     return [name for name in dict.fromkeys([*read, *extras]) if name not in outcomes]
 
 
@@ -203,14 +201,8 @@ def _known(model: HMMModel, panel: Panel, Y: np.ndarray, rows: np.ndarray) -> li
 # --- tables -------------------------------------------------------------------------------------
 
 
-def labels_of(place: Place) -> tuple[Any, ...] | None:
-    """The levels of an outcome whose values are labels, not the numbers 0 and 1."""
-    levels = getattr(place.piece.family, "levels", None)
-    return None if levels is None or set(levels) <= {0, 1} else levels
-
-
 def _column_names(place: Place) -> list[str]:
-    levels = labels_of(place)
+    levels = place.piece.family.labels
     if levels is not None:
         return [f"{place.name}[{level}]" for level in levels]
     return [place.name + end for end in ("", "_sd", "_lower", "_upper")]
@@ -225,14 +217,13 @@ def _repeated(ahead: Ahead, names: list[Any], what: str) -> pd.DataFrame:
 
 def _outcome_table(at: Predictive | Simulated, ahead: Ahead, level: float) -> pd.DataFrame:
     every = places(at.fit.model)
-    labelled = any(labels_of(place) is not None for place in every)
+    labelled = any(place.piece.family.labels is not None for place in every)
     parts: list[Any] = []
     for rows, place, mixture, known in at.each():
-        levels = labels_of(place)
+        levels = place.piece.family.labels
         if levels is None:
             found = [(None, mixture.mean, mixture.sd, *mixture.interval(level))]
         else:
-            assert isinstance(mixture, Mixture)
             none = np.full(len(rows), np.nan)
             chances = mixture.chances(len(levels)).T
             sds = [np.sqrt(p * (1 - p)) for p in chances]

@@ -11,9 +11,8 @@ import numpy as np
 
 from avem.components.param_info import Params
 from avem.errors import ModelError
-from avem.families import Binomial, Custom, Gaussian, Normal
-from avem.families.base import Family
-from avem.fits.predict.at import Place, places
+from avem.families.univariate import Univariate
+from avem.fits.predict.at import Place, distribution, places
 from avem.models.hmm import HMMModel
 
 _CLOSE = 1e-18
@@ -28,7 +27,7 @@ _CELLS = 1_000_000
 class Mixture:
     """One outcome's predictive distribution in each of some rows."""
 
-    family: Family
+    family: Univariate
     weight: np.ndarray
     """(rows, parts), sums of 1."""
     eta: tuple[np.ndarray, ...]
@@ -106,9 +105,7 @@ class Mixture:
 
     @property
     def _means(self) -> np.ndarray:
-        mean = np.asarray(self.family.mean(self.eta))
-        has_trials = isinstance(self.family, Binomial) and self.extras
-        return mean * self.extras[0] if has_trials else mean  # it is a share then
+        return self.family.expected(self.eta, self.extras)
 
     @cached_property
     def _vector(self) -> np.ndarray:
@@ -130,6 +127,10 @@ class Drawn:
     def some(self, rows: np.ndarray) -> Drawn:
         """Those of some rows."""
         return Drawn(self.values[rows])
+
+    def chances(self, n_levels: int) -> np.ndarray:
+        """(rows, levels) probability of each level."""
+        return (self.values[:, :, None] == np.arange(n_levels)).mean(1)
 
     @property
     def mean(self) -> np.ndarray:
@@ -186,27 +187,10 @@ def mixtures(
             yield some, number, place, Mixture(family, heights, eta, extras)
 
 
-def distribution(
-    place: Place, theta: Params, etas: tuple[np.ndarray, ...], state: np.ndarray
-) -> tuple[Family, tuple[np.ndarray, ...]]:
-    """The family of one outcome alone with its predictors, from those of its piece.
-
-    ``state`` is that of each part, in a shape that broadcasts to the predictors'.
-    """
-    family = place.piece.family
-    if isinstance(family, Gaussian):
-        variance = np.diagonal(theta[place.piece.key + "covariance"], axis1=1, axis2=2)
-        log_sd = 0.5 * np.log(variance[state, place.number])
-        own = etas[place.number]
-        return Normal(), (own, np.broadcast_to(log_sd, own.shape))
-    assert isinstance(family, Family)
-    return family, etas
-
-
-def refuse_custom(model: HMMModel, what: str) -> None:
+def need_distributions(model: HMMModel, what: str) -> None:
     """Raise where an outcome's distribution is known by its log density alone."""
     for place in places(model):
-        if isinstance(place.piece.family, Custom):
+        if place.piece.family.alone(place.number) is None:
             raise ModelError(
                 f"{what} need the distribution function of every outcome, and of {place.name!r}, "
                 f"{place.piece.family!r}, only the log probability is known."

@@ -12,9 +12,8 @@ import numpy as np
 from avem.components.outcome import read_extras
 from avem.data.ahead import Ahead
 from avem.data.folds import with_rows
-from avem.families import Custom
-from avem.fits.predict.at import Place, places, user_theta
-from avem.fits.predict.mixture import Drawn, Mixture, distribution
+from avem.fits.predict.at import Place, distribution, places, user_theta
+from avem.fits.predict.mixture import Drawn, Mixture
 from avem.fits.predict.posterior import in_user_units, nodes_for
 from avem.inference.after.hmm_states import custom_histories, states_given
 from avem.models.hmm import Encoded, HMMModel
@@ -33,8 +32,8 @@ def must_simulate(model: HMMModel, horizon: int, of: str) -> bool:
     moves = model.parts_ahead[-1:] if model.structure.moves else ()
     if of == "states":
         return horizon > 1 and any(part.lags(names) for part in moves)
-    custom = any(isinstance(piece.family, Custom) for piece in model.structure.pieces)
-    return custom or (horizon > 1 and look_back(model) > 0)
+    only_drawn = any(piece.family.alone(0) is None for piece in model.structure.pieces)
+    return only_drawn or (horizon > 1 and look_back(model) > 0)
 
 
 class _Start(NamedTuple):
@@ -161,7 +160,7 @@ class Simulated:
         for place in places(model):
             piece = place.piece
             known = rows([step.known[piece.key] for step in steps]).all(axis=1)
-            if isinstance(piece.family, Custom):
+            if piece.family.alone(place.number) is None:
                 values: Any = Drawn(rows([step.drawn[place.name] for step in steps]))
             else:
                 coef = theta[piece.key + "coef"]

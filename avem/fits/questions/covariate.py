@@ -12,7 +12,6 @@ import pandas as pd
 from avem.components.param_info import Params, check_count
 from avem.data.frames import column, numbers
 from avem.errors import ModelError
-from avem.families import Custom
 from avem.fits.derived import check_band, with_intervals
 from avem.fits.predict.at import describe_means, means_at, moves_at, stationary_shares
 from avem.models.hmm_params import params_in
@@ -130,9 +129,10 @@ def _outcome_target(fit: HMMFit, name: str, on: str) -> Target:
         for piece in model.structure.pieces
         if (on == "outcomes" or on in piece.outcomes) and name in read[piece.outcomes[0]]
     ]
-    pieces = [piece for piece in wanted if not isinstance(piece.family, Custom)]
+    pieces = [piece for piece in wanted if describe_means(piece)]
     if not pieces:
-        raise ModelError(f"{wanted[0].outcomes[0]!r} has a custom family, which has no mean.")
+        name, family = wanted[0].outcomes[0], wanted[0].family
+        raise ModelError(f"{name!r} has a {family.name} family, which has no mean.")
     kinds = [mean for piece in pieces for mean in describe_means(piece)]
     shown = [i for i, mean in enumerate(kinds) if on in ("outcomes", mean.outcome)]
     states = np.arange(model.n_states)

@@ -12,7 +12,7 @@ from avem.components.param_info import check_seed
 from avem.effects.draws import draw_effects
 from avem.errors import ModelError
 from avem.fits.predict.at import places, user_theta
-from avem.fits.predict.mixture import mixtures, refuse_custom
+from avem.fits.predict.mixture import mixtures, need_distributions
 from avem.fits.predict.posterior import check_effects, in_user_units, node_moments, nodes_for
 from avem.fits.questions.whiteness import check_lags, whiteness_table
 from avem.inference.after.hmm_states import states_given
@@ -79,7 +79,7 @@ def residual_values(
     check_effects(effects, EFFECTS)
     check_seed(seed)
     model, panel = fit.model, encoded.panel
-    refuse_custom(model, "Residuals")
+    need_distributions(model, "Residuals")
     if kind == "ordinary":
         refuse_memory(model.spec, "kind='ordinary' takes rows given those after them", "forecast")
     rng = np.random.default_rng(seed)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
 
 import numpy as np
 
 from avem.data import Panel
-from avem.families import Custom
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.notes import step_words
 from avem.fits.plots.gap import gap_figure
-from avem.fits.predict.at import levels_of, places
+from avem.fits.predict.at import places
 from avem.fits.questions.diagnosis import Diagnosis
 from avem.fits.report.html import code, count, figure_html, number, side_by_side, table
-from avem.fits.sections import describe_family
 from avem.fits.ssm_fit import SSMFit
 from avem.inference.stop import Stop
 
@@ -87,7 +84,12 @@ def _outcomes(fit: Fit, panel: Panel) -> str:
     y = fit.model.read(panel).Y
     if isinstance(fit, HMMFit):
         found = [
-            (place.name, _family(place.piece.family), y[:, place.column], levels_of(place.piece))
+            (
+                place.name,
+                place.piece.family.describe(),
+                y[:, place.column],
+                place.piece.family.levels,
+            )
             for place in places(fit.model)
         ]
     else:
@@ -99,10 +101,6 @@ def _outcomes(fit: Fit, panel: Panel) -> str:
         rows.append([name, family, f"{len(seen):,}", lacking, _values(seen, levels)])
     header = ["", "family", "observed", "missing", "values"]
     return table("Outcomes", header, rows, wrap=True)
-
-
-def _family(family: Any) -> str:
-    return "custom" if isinstance(family, Custom) else describe_family(family)
 
 
 def _values(seen: np.ndarray, levels: tuple | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from avem.families import Custom, Gaussian
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.predict.at import at_words, average_moves, average_start, occupancy
 from avem.fits.report.estimates import section_table, state_heads
@@ -62,9 +61,9 @@ def emissions(fit: HMMFit) -> str:
     ]
     families = [piece.family for piece in fit.model.structure.pieces]
     caption = "What each state emits, weighted by how often the state occurs."
-    if any(isinstance(family, Gaussian) for family in families):
+    if any(family.linear_gaussian for family in families):
         caption += " Gaussian densities are those over all subjects, effects and noise together."
-    if not all(isinstance(family, Gaussian | Custom) for family in families):
+    if any(not f.linear_gaussian and f.alone(0) is not None for f in families):
         caption += " The labels say where other densities and probabilities are drawn."
     figure = fit.plot.emissions()
     if len(figure.axes) > len(fit.model.outcomes):

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from avem.components.outcome import Outcome
 from avem.components.structure import Line, Piece
 from avem.data.formula import Formula
-from avem.families import Custom, Gaussian, Normal
-from avem.fits.predict.at import levels_of
 from avem.fits.report.html import code, count, words
-from avem.fits.sections import describe_family
 from avem.models.hmm import HMMModel, Specification
 from avem.models.hmm_params import by_spec
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
 
-_SPREADS = {
-    "spherical": "one variance for all outcomes",
-    "diagonal": "a variance for each outcome",
-    "full": "outcomes that are correlated within the state",
-}
 _STRUCTURES = {
     "full": "with their own variances and, within a group term, correlations",
     "block": "with their own variances and, within a formula, correlations",
@@ -61,22 +50,17 @@ def _emission(pieces: list[Piece]) -> str:
     outcomes = [name for piece in pieces for name in piece.outcomes]
     be = "is" if len(outcomes) == 1 else "are"
     given = f"iven the state, {words(outcomes)} {be}"
-    if isinstance(family, Custom):
-        own = words(name for name, _ in family.params)
-        return f"{given} of a custom density; each state has its own {own}."
-    location = [line for line in lines if not line.parameter]
-    if isinstance(family, Gaussian):
-        means = _own("mean", location[0], "no fixed part in its mean")
-        return f"{given} Gaussian; each state has {means} and {_SPREADS[family.covariance]}."
-    kind = describe_family(family)
-    levels = levels_of(pieces[0])
+    kind, what, levels = family.sentence, family.location, family.levels
     if levels is not None and len(pieces) == 1:
         kind += f" ({words(levels, 'or')})"
-    what = "distribution of levels" if family.n_location > 1 else family.parameters[0].name
-    if levels is not None and family.n_location == 1 and len(pieces) == 1:
-        what = f"probability of {code(levels[-1])}"
-    parts = [_own(what, location[0], f"no fixed part in its {what}")]
+        if family.n_location == 1:
+            what = f"probability of {code(levels[-1])}"
+    location = [line for line in lines if not line.parameter] if what else []
+    parts = [_own(what, line, f"no fixed part in its {what}") for line in location[:1]]
     parts += [_own(line.parameter, line, "") for line in lines if line.parameter]
+    parts += [family.noise_words] if family.noise_words else []
+    if not parts:
+        parts = [f"its own {words(family.own_params)}"]
     *first, last = parts
     listed = f"{', '.join(first)} and {last}" if first else last
     return f"{given} {kind}; each state has {listed}."
@@ -158,7 +142,7 @@ def model_code(spec: Specification) -> str:
     if len(spec.outcomes) == 1 and not _needs_outcome(spec.outcomes[0]):
         (only,) = spec.outcomes
         arguments = [repr(only.formula.text), f"n_states={spec.n_states}"]
-        arguments.append(f"family={family_code(only.family)}")
+        arguments.append(f"family={only.family.code()}")
         arguments += ["effects_by_state=True"] if only.effects_by_state else []
     else:
         listed = "".join(f"\n        {_outcome_code(item)}," for item in spec.outcomes)
@@ -178,32 +162,14 @@ def _is_constant(formula: Formula) -> bool:
 
 
 def _needs_outcome(item: Outcome) -> bool:
-    return bool(item.parameters) or isinstance(item.family, Normal)
+    return bool(item.parameters or item.family.code_formulas)
 
 
 def _outcome_code(item: Outcome) -> str:
+    family = item.family
     parameters = {name: formula.text for name, formula in item.parameters}
-    if isinstance(item.family, Normal):  # what a Gaussian with a formula for its sd turns into
-        parameters.setdefault("sd", "~ 1")
-    arguments = [repr(item.formula.text), family_code(item.family)]
+    parameters |= {n: text for n, text in family.code_formulas.items() if n not in parameters}
+    arguments = [repr(item.formula.text), family.code()]
     arguments += ["effects_by_state=True"] if item.effects_by_state else []
     arguments += [f"{name}={text!r}" for name, text in parameters.items()]
     return f"avem.outcome({', '.join(arguments)})"
-
-
-def family_code(family: Any) -> str:
-    """Python that makes a family; a custom one needs the user's own function, `log_prob`."""
-    if isinstance(family, Custom):
-        return f"avem.Custom(log_prob, params={dict(family.params)!r}, effects={family.effects!r})"
-    if isinstance(family, Normal):
-        return "avem.Gaussian()"
-    values = {field.name: getattr(family, field.name) for field in fields(family)}
-    given = [f"{name}={_plain(value)!r}" for name, value in values.items() if value != ()]
-    return f"avem.{type(family).__name__}({', '.join(given)})"
-
-
-def _plain(value: Any) -> Any:
-    """Without NumPy's own kinds of numbers, which print themselves as ``np.int64(1)``."""
-    if isinstance(value, tuple):
-        return tuple(_plain(part) for part in value)
-    return value.item() if isinstance(value, np.generic) else value

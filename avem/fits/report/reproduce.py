@@ -9,7 +9,6 @@ from importlib.metadata import version
 
 import numpy as np
 
-from avem.families import Custom, Gaussian
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.info import FitInfo
 from avem.fits.report.about import Fit
@@ -59,7 +58,7 @@ def again(fit: Fit) -> str:
     if fit.info.fixed:
         held = ", ".join(fit.info.fixed)
         rest += f" Held at given values (fixed=): {held}."
-    if hmm and any(isinstance(spec.family, Custom) for spec in fit.model.spec.outcomes):
+    if hmm and any(spec.family.cannot_save for spec in fit.model.spec.outcomes):
         rest += " The functions of a custom family are yours to keep."
     return f"<pre>{escape(text)}</pre>\n<p>{escape(made_with)} {escape(rest)}</p>"
 
@@ -69,7 +68,7 @@ def _arguments(fit: Fit) -> list[str]:
     out = [f"{role}={name!r}" for role, name in fit.columns.items() if name is not None]
     out += [f"method={info.method!r}", *_method_options(info)]
     if isinstance(fit, HMMFit) and not all(
-        piece.family.__class__ is Gaussian for piece in fit.model.structure.pieces
+        piece.family.linear_gaussian for piece in fit.model.structure.pieces
     ):
         out.append(f"q_update={info.q_update!r}")
     if info.anchor != "mean":

@@ -12,7 +12,7 @@ from avem.data import Panel
 from avem.errors import ModelError
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.plots.timeline import choose_subjects, in_order, read_as_time, times
-from avem.fits.predict.at import levels_of, places, row_means
+from avem.fits.predict.at import places, row_means
 from avem.fits.report.pack import Packed, pack, pack_roughly, pack_times
 from avem.fits.ssm_fit import SSMFit
 from avem.inference.after.ssm_states import moments
@@ -109,7 +109,7 @@ def _hmm_columns(fit: HMMFit, panel: Panel) -> dict[str, Any]:
     means = row_means(fit, data, state, panel.row_subject)
     outcomes = []
     for j, place in enumerate(places(fit.model)):
-        y, levels = data.Y[:, place.column], levels_of(place.piece)
+        y, levels = data.Y[:, place.column], place.piece.family.levels
         one = {"name": place.name, "y": y, "levels": None, "fitName": "state's mean"}
         if levels is not None:
             one["levels"] = [str(level) for level in levels]

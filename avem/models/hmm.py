@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
@@ -13,8 +13,10 @@ import pandas as pd
 
 from avem.components.chain import Chain
 from avem.components.emissions import Block, CustomBlock, GaussianBlock, GeneralBlock
+from avem.components.free import Free
 from avem.components.linear import GeneralKernel, Predictor
 from avem.components.outcome import AnyFamily, Outcome, learn_families, read_outcome
+from avem.components.param_info import ParamInfo, Params
 from avem.components.scaling import Scaling, spread
 from avem.components.structure import Line, Piece, Structure, build_structure
 from avem.data import Design, Panel, parse_formula
@@ -262,6 +264,74 @@ class HMMModel:
             spread=np.array([spread(column) ** 2 for column in y.T]),
             n_without_past=data.n_without_past,
         )
+
+    # --- parameters and effects -----------------------------------------------------------------
+
+    size_name: ClassVar[str] = "n_states"
+    """What the number of its states is called."""
+    state_words: ClassVar[str] = "state"
+    """What one of them is called."""
+
+    @property
+    def size(self) -> int:
+        """How many states there are."""
+        return self.n_states
+
+    def param_info(self) -> dict[str, ParamInfo]:
+        """Shape and kind of each parameter, by the user's names."""
+        from avem.models import hmm_params
+
+        return hmm_params.param_info(self)
+
+    def check_params(self, given: Any, where: str) -> Params:
+        """The parameters that a user gave, as arrays; raises where they make no sense."""
+        from avem.models import hmm_params
+
+        return hmm_params.check_params(given, self, where)
+
+    def params_in(self, params: Params) -> Params:
+        """Theta from all of the user's parameters."""
+        from avem.models import hmm_params
+
+        return hmm_params.params_in(self, params)
+
+    def params_out(self, theta: Params) -> Params:
+        """The user's parameters from theta."""
+        from avem.models import hmm_params
+
+        return hmm_params.params_out(self, theta)
+
+    def effects_in(self, effects: np.ndarray) -> np.ndarray:
+        """(d, subjects) on the scale of the fit, from (subjects, d) in the user's units."""
+        from avem.models import hmm_params
+
+        return hmm_params.effects_in(self, effects)
+
+    def effects_out(self, mean: np.ndarray, cov: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(subjects, d) and (subjects, d, d) in the user's units."""
+        from avem.models import hmm_params
+
+        return hmm_params.effects_out(self, mean, cov)
+
+    def effects_cov_in(self, cov: np.ndarray) -> np.ndarray:
+        """(d, d, subjects) on the scale of the fit, from (subjects, d, d) in the user's units."""
+        from avem.models import hmm_params
+
+        return hmm_params.effects_cov_in(self, cov)
+
+    def find_free(
+        self, theta: Params, fixed: Sequence[str], spread: np.ndarray, scale: np.ndarray
+    ) -> Free:
+        """The free parameters, as a vector."""
+        from avem.models import hmm_free
+
+        return hmm_free.find_free(self, theta, fixed, spread, scale)
+
+    def count_free(self, theta: Params, fixed: Sequence[str]) -> int:
+        """How many parameters are estimated."""
+        from avem.models import hmm_free
+
+        return hmm_free.count_free(self, theta, fixed)
 
 
 class _Blocks:

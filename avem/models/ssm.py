@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import cpu_count
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 
+from avem.components.free import Free
+from avem.components.param_info import ParamInfo, Params
 from avem.components.scaling import Scaling, spread
 from avem.data import Design, Panel, parse_formula
 from avem.data.columns import outcome_values
@@ -243,6 +246,73 @@ class SSMModel:
             n_without_past=data.n_without_past,
             n_runaway=int(beyond.sum()),
         )
+
+    # --- parameters and effects -----------------------------------------------------------------
+
+    size_name: ClassVar[str] = "n_latent"
+    """What the number of its states is called."""
+    state_words: ClassVar[str] = "latent state"
+    """What one of them is called."""
+
+    @property
+    def size(self) -> int:
+        """How many states there are."""
+        return self.n_latent
+
+    def param_info(self) -> dict[str, ParamInfo]:
+        """Shape and kind of each parameter, by the user's names."""
+        from avem.models import ssm_params
+
+        return ssm_params.ssm_param_info(self)
+
+    def check_params(self, given: Any, where: str) -> Params:
+        """The parameters that a user gave, as arrays; raises where they make no sense."""
+        from avem.models import ssm_params
+
+        return ssm_params.check_ssm_params(given, self, where)
+
+    def params_in(self, params: Params) -> Params:
+        """Theta from all of the user's parameters."""
+        from avem.models import ssm_params
+
+        return ssm_params.ssm_params_in(self, params)
+
+    def params_out(self, theta: Params) -> Params:
+        """The user's parameters from theta."""
+        from avem.models import ssm_params
+
+        return ssm_params.ssm_params_out(self, theta)
+
+    def effects_in(self, effects: np.ndarray) -> np.ndarray:
+        """(d, subjects) on the scale of the fit, from (subjects, d) in the user's units."""
+        from avem.models import ssm_params
+
+        return ssm_params.ssm_effects_in(self, effects)
+
+    def effects_out(self, mean: np.ndarray, cov: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(subjects, d) and (subjects, d, d) in the user's units."""
+        from avem.models import ssm_params
+
+        return ssm_params.ssm_effects_out(self, mean, cov)
+
+    def effects_cov_in(self, cov: np.ndarray) -> np.ndarray:
+        """(d, d, subjects) on the scale of the fit, from (subjects, d, d) in the user's units."""
+        units = self.effect_units
+        return np.moveaxis(cov, 0, -1) / np.outer(units, units)[:, :, None]
+
+    def find_free(
+        self, theta: Params, fixed: Sequence[str], spread: np.ndarray, scale: np.ndarray
+    ) -> Free:
+        """The free parameters, as a vector."""
+        from avem.models import ssm_free
+
+        return ssm_free.find_ssm_free(self, theta, fixed, spread, scale)
+
+    def count_free(self, theta: Params, fixed: Sequence[str]) -> int:
+        """How many parameters are estimated."""
+        from avem.models import ssm_free
+
+        return ssm_free.count_ssm_free(self, theta, fixed)
 
 
 def runaway(panel: Panel, y: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,13 +28,14 @@ from avem.inference.fit_hmm import fit_hmm
 from avem.inference.minibatch import lanes_per_batch
 from avem.inference.options import Asked
 from avem.inference.progress import Callback, Watch
+from avem.mixed import Mixed
 from avem.models.hmm import HMMData, HMMModel, Specification
 from avem.models.hmm_checks import check_data
 from avem.models.hmm_params import check_params, param_info, params_out
 from avem.models.hmm_simulate import Simulation, simulate
 
 
-class MixedHMM:
+class MixedHMM(Mixed):
     """A hidden Markov model in which every subject has its own random effect.
 
     Parameters
@@ -119,6 +120,23 @@ class MixedHMM:
         if self.spec.transition.text.replace(" ", "") != "~1":
             words += f", transition={self.spec.transition.text!r}"
         return words + ")"
+
+    size_name: ClassVar[str] = HMMModel.size_name
+    state_words: ClassVar[str] = HMMModel.state_words
+    size_option: ClassVar[str] = "states"
+    own_criteria: ClassVar[tuple[str, ...]] = ("icl",)
+
+    def with_size(self, size: int) -> MixedHMM:
+        """The same model with another number of states."""
+        return self.with_states(size)
+
+    def usual_sizes(self) -> range:
+        """The numbers of states that `select` tries unless told otherwise."""
+        return range(1, 6)
+
+    def has_effects(self) -> bool:
+        """Whether subjects differ."""
+        return any(formula.groups for formula in self.spec.formulas)
 
     def with_states(self, n_states: int) -> MixedHMM:
         """The same model with another number of states."""

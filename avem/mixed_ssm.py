@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from avem.fits.ssm_notes import ssm_alarms, ssm_remarks
 from avem.inference.fit_ssm import fit_ssm
 from avem.inference.options import Asked
 from avem.inference.progress import Callback, Watch
+from avem.mixed import Mixed
 from avem.models.ssm import BLOCKS, RANDOM, STRUCTURES, SSMData, SSMModel, SSMSpecification
 from avem.models.ssm_checks import check_ssm_data
 from avem.models.ssm_params import check_ssm_params, ssm_param_info, ssm_params_out
@@ -35,7 +36,7 @@ _TOL = 1e-5
 _RANDOM_WORDS = {"both": RANDOM, "transition": RANDOM[:1], "loading": RANDOM[1:], "none": ()}
 
 
-class MixedSSM:
+class MixedSSM(Mixed):
     """A linear-Gaussian state-space model in which every subject has its own matrices.
 
     The states follow x_t = G_i x_{t-1} + N(0, I), the outcomes y_t = H_i x_t + a + N(0, R), R
@@ -102,6 +103,23 @@ class MixedSSM:
         )
         made._learned = None if learned is None else learned.in_user_units()
         return made
+
+    size_name: ClassVar[str] = SSMModel.size_name
+    state_words: ClassVar[str] = SSMModel.state_words
+    size_option: ClassVar[str] = "latent"
+    own_criteria: ClassVar[tuple[str, ...]] = ()
+
+    def with_size(self, size: int) -> MixedSSM:
+        """The same model with another number of latent states."""
+        return self.with_latent(size)
+
+    def usual_sizes(self) -> range:
+        """The numbers of latent states that `select` tries unless told otherwise."""
+        return range(1, min(3, len(self.spec.formula.outcomes)) + 1)
+
+    def has_effects(self) -> bool:
+        """Whether subjects differ."""
+        return bool(self.spec.random) or any(f.groups for f in self.spec.formulas)
 
     def with_latent(self, n_latent: int) -> MixedSSM:
         """The same model with another number of latent states."""

@@ -1,17 +1,12 @@
 """Panels drawn from state-space models, and fits whose parameters are the truth."""
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from avem.data import Panel, parse_formula
-from avem.fits.common import positions
+from avem.fits.ssm_fit import SSMFit
 from avem.models.ssm import SSMModel, SSMSpecification
-from avem.models.ssm_params import ssm_effects_in, ssm_params_in
-from avem.models.ssm_subjects import subject_matrices
+from tests.fit_records import common
 
 
 def specification(formula="y1 + y2 + y3 ~ 1", n_latent=2, state="~ 0", random=("transition",)):
@@ -71,61 +66,9 @@ def draw(model, params, panel, effects, rng, noise_cov=None):
     return Y
 
 
-@dataclass(frozen=True, eq=False)
-class TrueFit:
-    """What the tables and pictures ask of a fit, at given parameters."""
-
-    model: SSMModel
-    params: dict[str, np.ndarray]
-    effects_mean: np.ndarray
-    effects_cov: np.ndarray
-    panel: Panel
-    bound: float = -100.0
-    bound_name: str = "bound"
-
-    @property
-    def subjects(self):
-        return self.panel.subjects
-
-    @property
-    def columns(self):
-        panel = self.panel
-        return {"subject": panel.subject, "time": panel.time, "sequence": panel.sequence}
-
-    @property
-    def bound_history(self):
-        return self.bound - 50.0 * 0.6 ** np.arange(30)
-
-    @cached_property
-    def theta(self):
-        return ssm_params_in(self.model, self.params)
-
-    @property
-    def loadings(self):
-        model = self.model.in_user_units()
-        own = subject_matrices(model, ssm_params_in(model, self.params), self.effects_mean)
-        return own.loading
-
-    def _panel(self, data):
-        if data is None or isinstance(data, Panel):
-            return self.panel if data is None else data
-        return Panel.from_frame(data, **self.columns)
-
-    def _encode(self, data: Any):
-        return self.model.encode(self._panel(data))
-
-    def _effects_for(self, encoded):
-        known = positions(self, encoded.panel)
-        return ssm_effects_in(self.model, self.effects_mean[known])
-
-    def effects(self):
-        n, d = self.effects_mean.shape
-        mean = self.effects_mean.ravel()
-        sd = np.sqrt(np.diagonal(self.effects_cov, axis1=1, axis2=2)).ravel()
-        names = np.tile(np.array(self.model.effect_names, dtype=object), n)
-        label = {self.panel.subject: np.repeat(self.subjects, d)}
-        ends = {"lower": mean - 1.96 * sd, "upper": mean + 1.96 * sd}
-        return pd.DataFrame({**label, "effect": names, "mean": mean, "sd": sd, **ends})
+def fit_at(model, params, effects_mean, effects_cov, panel):
+    """A fit with these estimates."""
+    return SSMFit(model, params, effects_mean, effects_cov, **common(panel))
 
 
 def true_fit(
@@ -158,4 +101,4 @@ def true_fit(
     model = SSMModel.learn(spec, panel)
     model = model.scaled_to(model.read(panel))
     cov = np.tile(np.diag(0.25 * sd.reshape(-1) ** 2), (n_subjects, 1, 1))
-    return TrueFit(model, params, effects, cov, panel), frame
+    return fit_at(model, params, effects, cov, panel), frame

@@ -8,10 +8,7 @@ import avem
 from avem.cli import app
 from avem.data import Panel
 from avem.fits import report
-from avem.fits.plots.ssm_plots import SSMPlots
-from avem.fits.predict import ssm as _ssm_tables
-from avem.fits.questions import ssm_residuals as _ssm_residuals
-from tests.ssm_truth import TrueFit, specification, true_fit
+from tests.ssm_truth import fit_at, specification, true_fit
 
 TABLES = ["effects", "forecast", "parameters", "residuals", "states", "whiteness"]
 PLOTS = ["bound", "effects", "forecast", "loadings", "residuals", "states"]
@@ -36,28 +33,7 @@ class StandIn:
         type(self).calls = (self.outcomes, self.n_latent, self.options, options)
         fit, _ = true_fit(self.spec, n_subjects=3, n_times=8)
         panel = Panel.from_frame(data, "id", options["time"], options["sequence"])
-        return FitLike(fit.model, fit.params, fit.effects_mean, fit.effects_cov, panel)
-
-
-class FitLike(TrueFit):
-    """With the methods that the command calls."""
-
-    stop = avem.Stop.CONVERGED
-    states, predict = _ssm_tables.states, _ssm_tables.predict
-    residuals, whiteness = _ssm_residuals.residuals, _ssm_residuals.whiteness
-
-    @property
-    def plot(self):
-        return SSMPlots(self)
-
-    def summary(self):
-        return "a summary"
-
-    def table(self):
-        return pd.DataFrame({"parameter": ["noise"], "estimate": [1.0]})
-
-    def save(self, path):
-        path.write_text("saved")
+        return fit_at(fit.model, fit.params, fit.effects_mean, fit.effects_cov, panel)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ LAYERS = [
     ("models",),
     ("inference",),
     ("fits",),
+    ("mixed",),
     ("mixed_hmm", "mixed_ssm"),  # what the user types: calls every layer
     ("workflows", "integrations"),  # many fits of one model; models for other tools
     ("sklearn",),  # the public name of an integration

@@ -14,8 +14,8 @@ from avem.errors import DataError, FileError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from avem.fits.fit import Fit
     from avem.fits.hmm_fit import HMMFit
-    from avem.fits.ssm_fit import SSMFit
 
 NOT_CONVERGED = 3
 PLOTS = ("states", "effects", "bound", "emissions")
@@ -112,13 +112,9 @@ def refuse_existing(paths: Iterable[Path], force: bool) -> None:
 # --- tables in and out -------------------------------------------------------------------------
 
 
-def states_of(fitted: HMMFit | SSMFit, data: pd.DataFrame) -> pd.DataFrame:
+def states_of(fitted: Fit, data: pd.DataFrame) -> pd.DataFrame:
     """The states behind every row: decoded, with their probabilities, or smoothed, with bands."""
-    from avem.fits.hmm_fit import HMMFit
-
-    if isinstance(fitted, HMMFit):
-        return with_keys(fitted, data, fitted.decode(data), fitted.state_probabilities(data))
-    return with_keys(fitted, data, fitted.states(data))
+    return with_keys(fitted, data, *fitted._states_by_row(data))
 
 
 def drawn_with_states(drawn: Any, name: str) -> pd.DataFrame:
@@ -166,7 +162,7 @@ def with_data(fitted: Any, path: Path, missing: Collection[str]) -> Any:
         raise DataError(f"{str(path)!r}: {error}") from error
 
 
-def note_new_subjects(fitted: HMMFit | SSMFit, data: pd.DataFrame) -> None:
+def note_new_subjects(fitted: Fit, data: pd.DataFrame) -> None:
     from avem.data.frames import column, examples
 
     labels = column(data, str(fitted.columns["subject"]), "the subject").drop_duplicates()
@@ -179,7 +175,7 @@ def note_new_subjects(fitted: HMMFit | SSMFit, data: pd.DataFrame) -> None:
         )
 
 
-def empty_rows(fitted: HMMFit | SSMFit, n_subjects: int, n_times: int) -> pd.DataFrame:
+def empty_rows(fitted: Fit, n_subjects: int, n_times: int) -> pd.DataFrame:
     """Rows of subjects 1, 2, ..., each with one sequence of times 1, 2, ..."""
     import numpy as np
     import pandas as pd

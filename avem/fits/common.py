@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,35 +12,13 @@ from scipy.special import ndtri
 from avem.components.param_info import check_level
 from avem.components.scaling import Scaling
 from avem.data import Panel
-from avem.errors import DataError, ModelError
-from avem.fits.info import FitInfo
+from avem.errors import DataError
+from avem.fits.words import check_word
 from avem.inference.after.marginal import Marginal, marginal
 from avem.inference.after.new_subjects import infer_effects
-from avem.inference.em import EM
-from avem.inference.methods.names import MARGINAL
 
-POSTERIORS = ("fit", "adaptive")
-
-
-class HasSubjects(Protocol):
-    """A fit, as far as it is about subjects."""
-
-    @property
-    def subjects(self) -> np.ndarray: ...
-
-    @property
-    def columns(self) -> Mapping[str, str | None]: ...
-
-    @property
-    def panel(self) -> Panel | None: ...
-
-    @property
-    def info(self) -> FitInfo: ...
-
-
-def bound_name(info: FitInfo) -> str:
-    """What `bound` is: a variational bound, or the log likelihood by integration."""
-    return "log likelihood" if info.refined or info.method in MARGINAL else "bound"
+if TYPE_CHECKING:
+    from avem.fits.fit import Fit
 
 
 def effects_table(
@@ -69,13 +47,7 @@ def effects_table(
     )
 
 
-def check_posterior(posterior: str) -> None:
-    """Raise unless it is one that `effects` knows."""
-    if posterior not in POSTERIORS:
-        raise ModelError(f"posterior is {posterior!r}; choose 'fit' or 'adaptive'.")
-
-
-def panel_for(fit: HasSubjects, data: Any) -> Panel:
+def panel_for(fit: Fit, data: Any) -> Panel:
     """The panel of a user's data, by the columns of the fit; without data, that of the fit."""
     if isinstance(data, Panel):
         return data
@@ -97,7 +69,7 @@ def panel_for(fit: HasSubjects, data: Any) -> Panel:
     return fit.panel
 
 
-def own_panel(fit: HasSubjects, data: Any) -> Panel:
+def own_panel(fit: Fit, data: Any) -> Panel:
     """The panel of data that must be those of the fit."""
     panel, info = panel_for(fit, data), fit.info
     same = (panel.n_rows, panel.n_lanes) == (info.n_rows, info.n_sequences)
@@ -111,7 +83,7 @@ def own_panel(fit: HasSubjects, data: Any) -> Panel:
     return panel
 
 
-def positions(fit: HasSubjects, panel: Panel) -> np.ndarray:
+def positions(fit: Fit, panel: Panel) -> np.ndarray:
     """(panel subjects,) place of each in the fit's `subjects`, or -1."""
     places = pd.Index(fit.subjects).get_indexer(pd.Index(panel.subjects))
     if (places < 0).all():
@@ -125,50 +97,32 @@ def positions(fit: HasSubjects, panel: Panel) -> np.ndarray:
     return places
 
 
-def effects_to_start_with(fit: HasSubjects, effects: np.ndarray, panel: Panel) -> np.ndarray:
+def effects_to_start_with(fit: Fit, panel: Panel) -> np.ndarray:
     """(panel subjects, d) the effects of the fit's subjects, 0 for those it does not know."""
     places = pd.Index(fit.subjects).get_indexer(pd.Index(panel.subjects))
-    return np.where(places[:, None] < 0, 0.0, effects[places])
+    return np.where(places[:, None] < 0, 0.0, fit.effects_mean[places])
 
 
-def effects_to_draw_with(
-    fit: HasSubjects, panel: Panel, effects: str, mean: np.ndarray
-) -> np.ndarray | None:
+def effects_to_draw_with(fit: Fit, panel: Panel, effects: str) -> np.ndarray | None:
     """The fitted effects of a panel's subjects, or None where new ones are to be drawn."""
-    if effects not in ("new", "fitted"):
-        raise ModelError(f"effects is {effects!r}; choose 'new' or 'fitted'.")
+    check_word("effects", effects, ("new", "fitted"))
     if effects == "new":
         return None
     known = positions(fit, panel)
     if (known < 0).any():
         unknown = panel.subjects[known < 0][:5].tolist()
         raise DataError(f"No fitted effects for subjects {unknown}; use effects='new'.")
-    return mean[known]
+    return fit.effects_mean[known]
 
 
-class Infers(HasSubjects, Protocol):
-    """A fit, as far as it finds the effects of new subjects."""
-
-    @property
-    def model(self) -> Any: ...
-
-    @property
-    def theta(self) -> Any: ...
-
-    @property
-    def bound_name(self) -> str: ...
-
-    def _em(self, data: Any) -> EM: ...
-
-
-def marginal_of_new(fit: Infers, data: Any) -> Marginal:
+def marginal_of_new(fit: Fit, data: Any) -> Marginal:
     """The likelihood of encoded data with the effects integrated, every subject taken as new."""
     em = fit._em(data)
     start, _ = infer_effects(em, data.layout, fit.theta)
     return marginal(em, data.layout, fit.theta, start)
 
 
-def inferred_effects(fit: Infers, data: Any) -> tuple[np.ndarray, np.ndarray]:
+def inferred_effects(fit: Fit, data: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean (d, subjects) and covariance of the effects, by the fit's own kind of posterior."""
     if fit.bound_name == "bound" or not fit.model.n_effects:
         return infer_effects(fit._em(data), data.layout, fit.theta)
@@ -176,7 +130,18 @@ def inferred_effects(fit: Infers, data: Any) -> tuple[np.ndarray, np.ndarray]:
     return found.mean, found.cov
 
 
-def known_or_inferred(fit: Infers, data: Any, known: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+def posterior_for(fit: Fit, data: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (d, subjects) and covariance of the effects: fitted where known, else inferred."""
+    known = positions(fit, data.panel)
+    mean = fit.model.effects_in(fit.effects_mean[known])
+    cov = fit.model.effects_cov_in(fit.effects_cov[known])
+    if (known < 0).any() and fit.model.n_effects:
+        new_mean, new_cov = inferred_effects(fit, data)
+        mean, cov = np.where(known < 0, new_mean, mean), np.where(known < 0, new_cov, cov)
+    return mean, cov
+
+
+def known_or_inferred(fit: Fit, data: Any, known: np.ndarray, fitted: np.ndarray) -> np.ndarray:
     """(d, panel subjects) effects: the fitted ones where known (not -1), inferred elsewhere."""
     if (known >= 0).all() or not fit.model.n_effects:
         return fitted

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from avem.components.param_info import Params, check_level
-from avem.fits.uncertainty import BOUNDARY, check_kind, delta, intervals, quantile
-from avem.models.hmm_params import params_out
+from avem.fits.uncertainty import BOUNDARY, delta, intervals, quantile
+from avem.fits.words import ERRORS, check_word
 
 if TYPE_CHECKING:
-    from avem.fits.hmm_fit import HMMFit
+    from avem.fits.fit import Fit
 
 _STEP = 1e-5
 
@@ -21,20 +21,20 @@ Rows = Callable[[Params], np.ndarray]
 """(rows,) from a model's parameters as the user knows them."""
 
 
-def check_band(level: float | None, kind: str) -> None:
+def check_band(level: float | None, errors: str) -> None:
     """Raise unless these can say what intervals are wanted; a level of None means none."""
-    check_kind(kind)
+    check_word("errors", errors, ERRORS)
     if level is not None:
         check_level(level)
 
 
 def with_intervals(
-    fit: HMMFit,
+    fit: Fit,
     table: pd.DataFrame,
     rows: Rows,
     scales: Any,
     level: float | None,
-    kind: str = "observed",
+    errors: str = "observed",
     more: np.ndarray | float = 0.0,
 ) -> pd.DataFrame:
     """`table` with columns estimate, se, lower, upper and note; with a level of None, estimate.
@@ -43,13 +43,13 @@ def with_intervals(
     where its interval is made, and ``more`` is a variance beside that of the parameters. Where
     there is no interval, the note says why.
     """
-    check_band(level, kind)
+    check_band(level, errors)
     table = table.assign(estimate=rows(fit.params))
     if level is None:
         return table
     model = fit.model
     estimate = table["estimate"].to_numpy(float)
-    se, note = delta(lambda theta: rows(params_out(model, theta)), fit.theta, fit._curvature, kind)
+    se, note = delta(lambda theta: rows(model.params_out(theta)), fit.theta, fit._curvature, errors)
     se = np.sqrt(se**2 + more)
     n_units = len(fit.subjects) if model.n_effects else None
     scales = np.broadcast_to(np.asarray(scales, dtype=object), estimate.shape)

@@ -13,16 +13,12 @@ from avem.components.param_info import Params
 from avem.data import Panel
 from avem.errors import AvemWarning, ModelError
 from avem.fits.common import effects_to_start_with
-from avem.fits.hmm_fit import HMMFit
+from avem.fits.fit import Fit
 from avem.fits.info import make_info
-from avem.fits.ssm_fit import SSMFit
 from avem.inference.options import Asked
 from avem.inference.stages import Guess
-from avem.models.hmm import HMMModel
-from avem.models.kinds import kind_of
-from avem.models.ssm import SSMModel
 
-Fit = TypeVar("Fit", HMMFit, SSMFit)
+AFit = TypeVar("AFit", bound=Fit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,35 +39,27 @@ class Start:
         return frozenset(self.held)
 
 
-def start_from(
-    kind: type[HMMFit] | type[SSMFit],
-    model: HMMModel | SSMModel,
-    panel: Panel,
-    init: Any,
-    fixed: Any,
-) -> Start:
+def start_from(kind: type[Fit], model: Any, panel: Panel, init: Any, fixed: Any) -> Start:
     """Where `init` and `fixed` say, both checked; an `init` of this kind is an earlier fit."""
-    known = kind_of(model)
-    held = known.check_params({} if fixed is None else fixed, model, "fixed")
+    held = model.check_params({} if fixed is None else fixed, "fixed")
     params: Params = {}
-    effects = None
+    effects, refined = None, False
     if isinstance(init, kind):
-        if known.param_info(init.model) != known.param_info(model):
+        if init.model.param_info() != model.param_info():
             raise ModelError(
                 f"init is a fit of {init.model.spec.text!r}, which has other parameters "
                 f"than {model.spec.text!r}. Give a dict of the parameters to take over."
             )
-        params = known.check_params(init.params, model, "init")
-        own = effects_to_start_with(init, init.effects_mean, panel)
-        effects = known.effects_in(model, own)
+        params = model.check_params(init.params, "init")
+        effects = model.effects_in(effects_to_start_with(init, panel))
+        refined = init.info.refined
     elif init is not None:
-        params = known.check_params(init, model, "init")
-    refined = isinstance(init, kind) and init.info.refined
+        params = model.check_params(init, "init")
     return Start(Guess({**params, **held}, effects), held, tuple(sorted(params)), refined)
 
 
 def make_fit(
-    kind: type[Fit],
+    kind: type[AFit],
     model: Any,
     data: Any,
     fitted: Any,
@@ -81,10 +69,10 @@ def make_fit(
     doubts: Sequence[str],
     notes: Sequence[str],
     **more: Any,
-) -> Fit:
+) -> AFit:
     """The record of a fit, in the user's units; warns of the doubts."""
-    known, run, panel, observed = kind_of(model), fitted.run, data.panel, ~np.isnan(data.y)
-    effects_mean, effects_cov = known.effects_out(model, fitted.effects_mean, fitted.effects_cov)
+    run, panel, observed = fitted.run, data.panel, ~np.isnan(data.y)
+    effects_mean, effects_cov = model.effects_out(fitted.effects_mean, fitted.effects_cov)
     jacobian = float(model.scaling.log_jacobian(observed).sum())
     if doubts:
         warnings.warn(" ".join(doubts), AvemWarning, stacklevel=3)
@@ -102,7 +90,7 @@ def make_fit(
     )
     return kind(
         model=model,
-        params=known.params_out(model, fitted.theta),
+        params=model.params_out(fitted.theta),
         effects_mean=effects_mean,
         effects_cov=effects_cov,
         subjects=panel.subjects,

@@ -11,7 +11,6 @@ import pandas as pd
 
 from avem.components.param_info import Params
 from avem.fits.sections import Section
-from avem.fits.tables import Summary, compose
 from avem.models.ssm import BLOCKS, SSMModel
 from avem.models.ssm_params import effects_of
 
@@ -75,10 +74,9 @@ def ssm_constants(model: SSMModel, table: pd.DataFrame) -> np.ndarray:
 # --- for reading --------------------------------------------------------------------------------
 
 
-def ssm_summary(fit: SSMFit) -> Summary:
-    """What was fitted, to what, how it ended, and the estimates."""
-    model, spec = fit.model, fit.model.spec
-    q = model.n_latent
+def ssm_head(model: SSMModel) -> list[str]:
+    """The first lines of the summary: the model."""
+    spec, q = model.spec, model.n_latent
     head = [
         f"{'Mixed-effects state' if model.n_effects else 'State'}-space model: {spec.text}",
         f"{q} latent state{'s' if q > 1 else ''}, "
@@ -90,13 +88,7 @@ def ssm_summary(fit: SSMFit) -> Summary:
         "Identified by: noise of the states I, loadings lower triangular, signs by the first "
         "loading of each state."
     )
-    starts, gaps = [], fit.info.start_gaps
-    if len(gaps) > 1:
-        starts.append(
-            f"Begun at the best of {len(gaps)} short runs with subjects alike; the others ended "
-            f"up to {max(gaps):.3g} below it."
-        )
-    return compose(head, fit, starts, list(ssm_sections(fit)))
+    return head
 
 
 def _differing(model: SSMModel) -> str:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from avem.components.structure import Piece
-from avem.fits.info import FitInfo
-from avem.fits.sections import Section, emission_names, frames
+from avem.fits.sections import Section, emission_names
 from avem.inference.stop import Stop
 from avem.models.hmm import HMMModel
 from avem.models.hmm_params import by_spec
 
 if TYPE_CHECKING:
+    from avem.fits.fit import Fit
     from avem.fits.hmm_fit import HMMFit
 
 
@@ -36,14 +36,6 @@ class Summary:
 
 _TEXTS = ("outcome", "term", "other")
 _COLUMNS = ("parameter", "state", "to_state", *_TEXTS, "estimate")
-
-
-def parameter_table(fit: HMMFit) -> pd.DataFrame:
-    """Every parameter as a row; columns that do not apply are empty.
-
-    ``other`` is the second effect or outcome of a covariance.
-    """
-    return tidy(parameter_rows(fit.model, fit.params))
 
 
 def tidy(found: Iterable[tuple[str, dict[str, Any], float]]) -> pd.DataFrame:
@@ -135,47 +127,18 @@ def _absent(model: HMMModel) -> list[bool]:
 # --- for reading --------------------------------------------------------------------------------
 
 
-def summary(fit: HMMFit) -> Summary:
-    """What was fitted, to what, how it ended, and the estimates."""
+def head(fit: HMMFit) -> list[str]:
+    """The first lines of the summary: the model."""
     model = fit.model
     n_states = model.n_states
     kind = "Mixed hidden" if model.n_effects else "Hidden"
     families = dict.fromkeys(piece.family.describe() for piece in model.structure.pieces)
-    head = [
+    return [
         f"{kind} Markov model: {model.spec.text}",
         *_chain_words(fit),
         f"{n_states} state{'s' if n_states > 1 else ''}, {', '.join(families)}"
         + (f", effects {model.effect_covariance}" if model.n_effects > 1 else ""),
     ]
-    starts, gaps = [], fit.info.start_gaps
-    if len(gaps) > 1:
-        starts.append(
-            f"{fit.info.starts_agreeing} of {len(gaps)} starts found the same solution; "
-            f"their bounds spread over {max(gaps):.3g}."
-        )
-    return compose(head, fit, starts, frames(fit))
-
-
-class Fit(Protocol):
-    """A fit, as far as a summary's first lines speak of it."""
-
-    @property
-    def subjects(self) -> np.ndarray: ...
-
-    @property
-    def bound_name(self) -> str: ...
-
-    @property
-    def bound(self) -> float: ...
-
-    @property
-    def n_iter(self) -> int: ...
-
-    @property
-    def stop(self) -> Stop: ...
-
-    @property
-    def info(self) -> FitInfo: ...
 
 
 def compose(

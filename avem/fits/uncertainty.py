@@ -10,10 +10,8 @@ import pandas as pd
 from scipy.special import expit, logit, ndtri, stdtrit
 
 from avem.components.param_info import ParamInfo, Params
-from avem.errors import ModelError
 from avem.inference.after.curvature import Curvature
 
-KINDS = ("observed", "sandwich")
 _STEP = 1e-5
 _FLAT = 1e-7
 """An eigenvalue of the information, each parameter in its own unit, that is as good as 0."""
@@ -44,12 +42,11 @@ class Estimates:
     """Subjects, where they are all there is to judge by: with effects."""
 
 
-def standard_errors(at: Estimates, curvature: Curvature, kind: str, level: float) -> pd.DataFrame:
+def standard_errors(at: Estimates, curvature: Curvature, errors: str, level: float) -> pd.DataFrame:
     """The table of parameters with standard errors, intervals, and notes where there are none."""
-    check_kind(kind)
     table = at.table
     estimate = table["estimate"].to_numpy(float)
-    se, note = delta(at.rows, at.theta, curvature, kind)
+    se, note = delta(at.rows, at.theta, curvature, errors)
     held = table["parameter"].isin(at.fixed).to_numpy()
     note[held] = "held"
     note[at.constant & ~held] = _CONSTANT
@@ -59,15 +56,14 @@ def standard_errors(at: Estimates, curvature: Curvature, kind: str, level: float
 
 
 def delta(
-    rows: Callable[[Params], np.ndarray], theta: Params, curvature: Curvature, kind: str
+    rows: Callable[[Params], np.ndarray], theta: Params, curvature: Curvature, errors: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Standard errors of numbers that follow from theta, by the delta method, and notes.
 
     Where there is none, it is NaN and the note says why; elsewhere the note is empty.
     """
-    check_kind(kind)
     slope = _slope(rows, theta, curvature)
-    covariance, undetermined = _covariance(curvature, kind)
+    covariance, undetermined = _covariance(curvature, errors)
     se = np.sqrt(np.maximum(np.einsum("rp,pq,rq->r", slope, covariance, slope), 0.0))
     note = np.full(len(slope), "", dtype=object)
     for words, share in undetermined.items():
@@ -92,7 +88,7 @@ def _slope(rows: Callable[[Params], np.ndarray], theta: Params, curvature: Curva
     return np.array(columns).T.reshape(len(rows(theta)), free.size)
 
 
-def _covariance(curvature: Curvature, kind: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def _covariance(curvature: Curvature, errors: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Covariance of the free parameters, and their share in directions that have none."""
     information = curvature.information
     unit = 1.0 / np.sqrt(np.maximum(np.abs(np.diagonal(information)), 1e-300))
@@ -103,16 +99,10 @@ def _covariance(curvature: Curvature, kind: str) -> tuple[np.ndarray, dict[str, 
         _FLAT_WORDS: (vectors[:, np.abs(values) <= _FLAT] ** 2).sum(1),
         _SADDLE_WORDS: (vectors[:, values < -_FLAT] ** 2).sum(1),
     }
-    if kind == "sandwich":
+    if errors == "sandwich":
         meat = curvature.slopes.T @ curvature.slopes
         inverse = inverse @ meat @ inverse
     return inverse, undetermined
-
-
-def check_kind(kind: str) -> None:
-    """Raise unless it is a kind of standard error."""
-    if kind not in KINDS:
-        raise ModelError(f"kind is {kind!r}; choose 'observed' or 'sandwich'.")
 
 
 def intervals(

@@ -16,6 +16,7 @@ import numpy as np
 from avem.components.outcome import Outcome
 from avem.data.grouping import group_of
 from avem.errors import AvemError, DataError, ModelError
+from avem.fits.fit import Fit
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.ssm_fit import SSMFit
 from avem.mixed_hmm import MixedHMM
@@ -268,7 +269,7 @@ def _rows(estimator: Any, X: Any, groups: Any) -> Any:
     return frame.with_columns(values).to_native()
 
 
-def _score(fit: HMMFit | SSMFit, frame: Any) -> float:
+def _score(fit: Fit, frame: Any) -> float:
     return float(fit.loglik(frame)) / len(_narwhal(frame))
 
 

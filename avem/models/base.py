@@ -22,7 +22,7 @@ class Model(ABC):
 
     size_name: ClassVar[str]
     """What the number of its states is called: "n_states"."""
-    state_word: ClassVar[str]
+    state_words: ClassVar[str]
     """What one of them is called: "state"."""
 
     spec: Any

@@ -97,7 +97,7 @@ class HMMModel(Model):
     """All that is fixed before the parameters are: states, families, designs, units."""
 
     size_name = "n_states"
-    state_word = "state"
+    state_words = "state"
 
     spec: Specification
     families: tuple[tuple[Family, ...], ...]

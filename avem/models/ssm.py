@@ -77,7 +77,7 @@ class SSMModel(Model):
     """All that is fixed before the parameters are: shapes, designs, units."""
 
     size_name = "n_latent"
-    state_word = "latent state"
+    state_words = "latent state"
 
     spec: SSMSpecification
     designs: Designs

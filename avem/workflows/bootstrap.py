@@ -10,8 +10,7 @@ from typing import Any
 from avem.components.param_info import check_count, check_seed
 from avem.data import Panel
 from avem.errors import AvemWarning, DataError, ModelError
-from avem.fits.hmm_fit import HMMFit
-from avem.fits.ssm_fit import SSMFit
+from avem.fits.fit import Fit
 from avem.inference.progress_of_replicates import ReplicateProgress
 from avem.inference.stop import Stop
 from avem.workflows.bootstrap_table import Bootstrap, Replicate
@@ -21,7 +20,7 @@ from avem.workflows.workers import run
 
 
 def bootstrap(
-    fit: HMMFit | SSMFit,
+    fit: Fit,
     n: int = 200,
     *,
     data: Any = None,
@@ -107,7 +106,7 @@ def _interrupted(result: Bootstrap, path: str | PathLike[str] | None) -> str:
 
 
 def _check(fit: Any, n: Any, jobs: Any, seed: Any) -> None:
-    if not isinstance(fit, HMMFit | SSMFit):
+    if not isinstance(fit, Fit):
         raise ModelError(
             f"bootstrap got a {type(fit).__name__}; a fit is wanted: MixedHMM(...).fit(data)."
         )
@@ -118,7 +117,7 @@ def _check(fit: Any, n: Any, jobs: Any, seed: Any) -> None:
     check_seed(seed)
 
 
-def _own_panel(fit: HMMFit | SSMFit, data: Any) -> Panel:
+def _own_panel(fit: Fit, data: Any) -> Panel:
     """The data of the fit; an error when what is given are others."""
     panel = fit.panel if data is None else fit.with_data(data).panel
     if panel is None:

@@ -12,10 +12,8 @@ import pandas as pd
 
 from avem.components.param_info import Params, check_level
 from avem.errors import ModelError
-from avem.fits.hmm_fit import HMMFit
-from avem.fits.ssm_fit import SSMFit
+from avem.fits.fit import Fit
 from avem.inference.stop import Stop
-from avem.models.kinds import kind_of
 
 FAILED = "FAILED"
 """The stop of a replicate whose fit raised an error, beside the names of `Stop`."""
@@ -55,7 +53,7 @@ class Bootstrap:
         The replicates, by number; `replicates` has them as a table.
     """
 
-    fit: HMMFit | SSMFit
+    fit: Fit
     n: int
     done: tuple[Replicate, ...]
 
@@ -69,7 +67,7 @@ class Bootstrap:
         """How many replicates failed or did not converge."""
         return len(self.done) - self.n_ok
 
-    def table(self, level: float = 0.95) -> pd.DataFrame:
+    def table(self, level: float = 0.95) -> Any:
         """`fit.table()` with the replicates' spread: se, bias, and the percentile interval.
 
         `se` is the replicates' standard deviation, `bias` their mean less the estimate. A hundred
@@ -82,7 +80,7 @@ class Bootstrap:
                 f"A standard error needs 2 replicates that converged; here are {self.n_ok}. "
                 + self.left_out()
             )
-        table = self.fit.table()
+        table = self.fit._table()
         values = np.array(
             [
                 self.fit.values_of(replicate.params)
@@ -100,7 +98,8 @@ class Bootstrap:
         }
         held = table["parameter"].isin(self.fit.info.fixed).to_numpy()
         known = {name: np.where(held, np.nan, column) for name, column in spread.items()}
-        return table.assign(**known, note=np.where(held, "held", "").astype(object))
+        found = table.assign(**known, note=np.where(held, "held", "").astype(object))
+        return self.fit._own_kind(found)
 
     @cached_property
     def replicates(self) -> pd.DataFrame:
@@ -139,5 +138,4 @@ class Bootstrap:
         words = f"{done} of {self.n} replicates" if done < self.n else f"{done} replicates"
         if self.n_failed:
             words += f", {self.n_failed} left out"
-        size = kind_of(model).size
-        return f"Bootstrap({model.spec.text!r}, {size}={getattr(model, size)}, {words})"
+        return f"Bootstrap({model.spec.text!r}, {model.size_name}={model.size}, {words})"

@@ -14,10 +14,8 @@ from avem.errors import ModelError
 from avem.fits.predict.log_score import HeldOut, held_out
 from avem.inference.progress_of_fits import Rounds, speaking_of
 from avem.inference.stop import Stop
-from avem.mixed_hmm import MixedHMM
-from avem.mixed_ssm import MixedSSM
+from avem.mixed import Mixed
 from avem.models.memory import all_outcomes, refuse_memory
-from avem.models.ssm import SSMSpecification
 from avem.workflows.cross_validation import CrossValidation
 
 _BY = ("subjects", "time")
@@ -27,7 +25,7 @@ Score = tuple[Stop, HeldOut]
 
 
 def cross_validate(
-    model: MixedHMM | MixedSSM,
+    model: Mixed,
     data: Any,
     *,
     folds: int = 5,
@@ -66,7 +64,7 @@ def cross_validate(
 
 
 def run_folds(
-    model: MixedHMM | MixedSSM,
+    model: Mixed,
     panel: Panel,
     *,
     folds: int = 5,
@@ -107,9 +105,7 @@ def run_folds(
     return CrossValidation(pd.DataFrame(rows), pd.DataFrame(by_subject), by, int(folds))
 
 
-def _parts(
-    model: MixedHMM | MixedSSM, panel: Panel, folds: Any, by: Any, seed: Any
-) -> list[np.ndarray]:
+def _parts(model: Mixed, panel: Panel, folds: Any, by: Any, seed: Any) -> list[np.ndarray]:
     """For each fold, (rows,) bool: what is held out."""
     if by not in _BY:
         raise ModelError(f"by is {by!r}; available: {', '.join(_BY)}.")
@@ -118,19 +114,12 @@ def _parts(
         raise ModelError("folds is 1; at least 2 are wanted: one is scored, the others are fitted.")
     check_seed(seed)
     if by == "subjects":
-        return subject_folds(panel, folds, seed, n_needed=2 if _has_effects(model) else 1)
+        return subject_folds(panel, folds, seed, n_needed=2 if model.has_effects() else 1)
     refuse_memory(model.spec, "by='time' hides stretches of the outcomes", "by='subjects'")
     return time_folds(panel, folds)
 
 
-def _has_effects(model: MixedHMM | MixedSSM) -> bool:
-    own = isinstance(model.spec, SSMSpecification) and model.spec.random
-    return bool(own) or any(formula.groups for formula in model.spec.formulas)
-
-
-def _score_subjects(
-    model: MixedHMM | MixedSSM, panel: Panel, held: np.ndarray, options: Any
-) -> Score:
+def _score_subjects(model: Mixed, panel: Panel, held: np.ndarray, options: Any) -> Score:
     """The held-out subjects as new ones."""
     fit = model.fit(with_rows(panel, ~held), **options)
     if fit.stop is Stop.INTERRUPTED:
@@ -142,9 +131,7 @@ def _score_subjects(
     return fit.stop, HeldOut(*(np.where(new, part, 0 * part) for part in found))
 
 
-def _score_stretch(
-    model: MixedHMM | MixedSSM, panel: Panel, held: np.ndarray, options: Any
-) -> Score:
+def _score_stretch(model: Mixed, panel: Panel, held: np.ndarray, options: Any) -> Score:
     """The held-out rows given all the others: p(all) / p(the others)."""
     others = with_hidden(panel, sorted(all_outcomes(model.spec)), held)
     fit = model.fit(others, **options)

@@ -9,15 +9,11 @@ import pandas as pd
 
 from avem.components.param_info import check_count
 from avem.errors import AvemError, ModelError
-from avem.fits.hmm_fit import HMMFit
 from avem.fits.report.html import count
-from avem.fits.ssm_fit import SSMFit
 from avem.inference.methods.names import MARGINAL
 from avem.inference.progress_of_fits import Rounds, speaking_of
 from avem.inference.stop import Stop
-from avem.mixed_hmm import MixedHMM
-from avem.mixed_ssm import MixedSSM
-from avem.models.kinds import HMM, SSM, Kind
+from avem.mixed import Mixed
 from avem.workflows.cross_validation import CrossValidation
 from avem.workflows.folds import run_folds
 from avem.workflows.selection import CRITERIA, NAMES, Fit, Selection
@@ -87,14 +83,13 @@ def select(
         Further options of `fit`. The criteria are those of a maximum likelihood fit:
         ``refine="adaptive"`` unless something else is given here.
     """
-    if not isinstance(model, MixedHMM | MixedSSM):
+    if not isinstance(model, Mixed):
         raise ModelError(
             f"select got a {type(model).__name__}; a model is wanted: MixedHMM(...) or "
             "MixedSSM(...)."
         )
-    kind = SSM if isinstance(model, MixedSSM) else HMM
     counts, plan = _counts(model, states, latent), _plan(cv)
-    available = [name for name in CRITERIA if name != "icl" or kind is HMM]
+    available = [name for name in CRITERIA if name != "icl" or name in model.own_criteria]
     if criterion not in available:
         raise ModelError(f"criterion is {criterion!r}; available: {', '.join(available)}.")
     if criterion == "held_out" and plan is None:
@@ -108,45 +103,39 @@ def select(
     failures: list[AvemError] = []
     with Rounds(fit_options.get("progress")) as rounds:
         for k in counts:
-            row: dict[str, Any] = {kind.size: k, "problem": ""}
+            row: dict[str, Any] = {model.size_name: k, "problem": ""}
             rows.append(row)
             try:
-                with speaking_of(count(k, kind.state), depth=1):
-                    sized = _with_size(model, k)
+                with speaking_of(count(k, model.state_words), depth=1):
+                    sized = model.with_size(k)
                     fits[k] = sized.fit(panel, **fit_options)
-                    row |= _criteria(fits[k])
+                    row |= _criteria(fits[k], model)
                     if plan is not None and not rounds.ended(fits[k].stop):
                         scores[k] = run_folds(sized, panel, **{**fit_options, **plan})
                         row |= _score(scores[k])
             except AvemError as error:
                 failures.append(error)
                 row["problem"] = str(error)
-            rounds.tell(_line(row, criterion, kind))
+            rounds.tell(_line(row, criterion, model))
             stopped = k in scores and scores[k].interrupted
             if stopped or rounds.ended(fits[k].stop if k in fits else Stop.CONVERGED):
                 break
-    table = _table(rows, kind, plan is not None)
+    table = _table(rows, model, plan is not None)
     if failures and not table[criterion].notna().to_numpy().any():
         _give_up(failures)
     not_fitted = tuple(counts[len(rows) :])
-    return Selection(table, fits, criterion, scores, not_fitted, kind.size)
+    return Selection(table, fits, criterion, scores, not_fitted, model.size_name)
 
 
-def _with_size(model: MixedHMM | MixedSSM, k: int) -> MixedHMM | MixedSSM:
-    return model.with_latent(k) if isinstance(model, MixedSSM) else model.with_states(k)
-
-
-def _counts(model: MixedHMM | MixedSSM, states: Any, latent: Any) -> list[int]:
+def _counts(model: Mixed, states: Any, latent: Any) -> list[int]:
     """The numbers of states to try, in order, each once."""
-    if isinstance(model, MixedSSM):
-        name, given, other, misplaced = "latent", latent, "states", states
-        usual = range(1, min(3, len(model.spec.formula.outcomes)) + 1)
-    else:
-        name, given, other, misplaced = "states", states, "latent", latent
-        usual = range(1, 6)
-    if misplaced is not None:
-        raise ModelError(f"{other}= is not for a {type(model).__name__}: use {name}={misplaced!r}.")
-    numbers = usual if given is None else given
+    options, name = {"states": states, "latent": latent}, model.size_option
+    given = options.pop(name)
+    for other, misplaced in options.items():
+        if misplaced is not None:
+            words = f"{other}= is not for a {type(model).__name__}: use {name}={misplaced!r}."
+            raise ModelError(words)
+    numbers = model.usual_sizes() if given is None else given
     if isinstance(numbers, str | bytes) or not isinstance(numbers, Iterable):
         raise ModelError(
             f"{name} is {numbers!r}; several numbers of states are wanted: range(1, 6) or [2, 3]."
@@ -173,7 +162,7 @@ def _plan(cv: Any) -> dict[str, Any] | None:
     return dict(cv)
 
 
-def _criteria(fit: HMMFit | SSMFit) -> dict[str, Any]:
+def _criteria(fit: Any, model: Mixed) -> dict[str, Any]:
     loglik = fit.loglik()
     return {
         "n_params": fit.n_params,
@@ -181,7 +170,7 @@ def _criteria(fit: HMMFit | SSMFit) -> dict[str, Any]:
         "error": loglik.error,
         "aic": fit.aic(),
         "bic": fit.bic(),
-        **({"icl": fit.icl()} if isinstance(fit, HMMFit) else {}),
+        **{name: getattr(fit, name)() for name in model.own_criteria},
         "starts_agreeing": fit.info.starts_agreeing,
         "stop": fit.stop.name,
         "seconds": fit.info.seconds,
@@ -194,17 +183,17 @@ def _score(done: CrossValidation) -> dict[str, Any]:
     return {"held_out": done.per_value, "held_out_se": done.se}
 
 
-def _line(row: Mapping[str, Any], criterion: str, kind: Kind) -> str:
+def _line(row: Mapping[str, Any], criterion: str, model: Mixed) -> str:
     if criterion not in row:
         return row["problem"] or "Interrupted."
-    states = count(row[kind.size], kind.state)
+    states = count(row[model.size_name], model.state_words)
     return f"{states}: {NAMES[criterion]} {row[criterion]:.6g}, {row['seconds']:.1f} s"
 
 
-def _table(rows: Sequence[Mapping[str, Any]], kind: Kind, with_scores: bool) -> pd.DataFrame:
+def _table(rows: Sequence[Mapping[str, Any]], model: Mixed, with_scores: bool) -> pd.DataFrame:
     absent = set() if with_scores else {"held_out", "held_out_se"}
-    absent |= set() if kind is HMM else {"icl"}
-    types = {kind.size: "int64"} | {n: t for n, t in _TYPES.items() if n not in absent}
+    absent |= {"icl"} - set(model.own_criteria)
+    types = {model.size_name: "int64"} | {n: t for n, t in _TYPES.items() if n not in absent}
     return pd.DataFrame(rows, columns=list(types)).astype(types)
 
 

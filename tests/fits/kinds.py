@@ -11,10 +11,9 @@ import pandas as pd
 import avem
 from avem.data import Panel
 from avem.fits.hmm_fit import HMMFit
-from avem.fits.info import FitInfo
-from avem.fits.ssm_fit import SSMFit
 from avem.models.hmm import HMMModel
-from tests.ssm_truth import specification
+from tests.fit_records import common
+from tests.ssm_truth import fit_at, specification
 from tests.ssm_truth import true_fit as true_ssm
 
 N, T = 8, 24
@@ -210,49 +209,5 @@ def ssm_fit():
     """The fit of a state-space model, with missing values, at the truth."""
     spec = specification(random=("transition", "loading"))
     found, frame = true_ssm(spec, n_subjects=5, n_times=10, missing=0.2)
-    return SSMFit(
-        model=found.model,
-        params=found.params,
-        effects_mean=found.effects_mean,
-        effects_cov=found.effects_cov,
-        **common(Panel.from_frame(frame, "id", "t")),
-    )
-
-
-def common(panel):
-    """What every fit has beside its parameters."""
-    info = FitInfo(
-        method="avem",
-        refined=False,
-        lost=(),
-        q_update="laplace",
-        unanchored=(),
-        n_nodes=None,
-        n_draws=None,
-        fresh_draws=False,
-        fixed=(),
-        anchor="mean",
-        plain=False,
-        seed=0,
-        n_rows=panel.n_rows,
-        n_sequences=panel.n_lanes,
-        n_observed=panel.n_rows,
-        n_missing=0,
-        start_gaps=(0.0,),
-        start_iterations=(3,),
-        starts_agreeing=1,
-        moved=0,
-        seconds=0.1,
-        notes=(),
-    )
-    return {
-        "subjects": panel.subjects,
-        "bound": -100.0,
-        "bound_history": np.array([-120.0, -101.0, -100.0]),
-        "loglik_history": np.array([-110.0, -95.0, -94.0]),
-        "n_iter": 3,
-        "stop": avem.Stop.CONVERGED,
-        "info": info,
-        "columns": {"subject": panel.subject, "time": panel.time, "sequence": panel.sequence},
-        "panel": panel,
-    }
+    panel = Panel.from_frame(frame, "id", "t")
+    return fit_at(found.model, found.params, found.effects_mean, found.effects_cov, panel)

@@ -145,7 +145,7 @@ def test_standard_errors_are_those_of_the_numerical_curvature(frame, fit):
             second[i, j] = second[j, i] = change / (4 * step[i] * step[j])
     wanted = np.sqrt(np.diagonal(np.linalg.inv(-second)))
     np.testing.assert_allclose(table["se"], wanted, rtol=0.05)
-    sandwich = fit.standard_errors(kind="sandwich")["se"]
+    sandwich = fit.standard_errors(errors="sandwich")["se"]
     assert ((sandwich / wanted).between(0.3, 3.0)).all()
 
 
@@ -390,7 +390,7 @@ def test_check_sees_the_data_among_simulated_ones(frame, fit):
     )
     wrong = fit.with_data(shuffled).check("autocorrelation", n=30).table
     assert wrong.loc[wrong["outcome"] == "y", "p"].item() == pytest.approx(2 / 31)
-    missing = fit.check(lambda table: table["y"].isna().sum(), n=2, effects="posterior")
+    missing = fit.check(lambda table: table["y"].isna().sum(), n=2, effects="drawn")
     assert (missing.simulated == 3).all()
     assert len(found.plot().axes) == len(table)
     assert len(fit.plot.check("mean", n=2, effects="fitted").axes) == 2

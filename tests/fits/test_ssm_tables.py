@@ -11,14 +11,14 @@ from avem.data import Panel
 from avem.data.ahead import times_ahead
 from avem.errors import DataError, ModelError
 from avem.fits.predict.ssm import predict, predictions, states
-from avem.fits.questions.ssm_residuals import residuals, whiteness
+from avem.fits.questions.ssm_residuals import residuals
 from avem.inference.after.ssm_states import moments
 from avem.inference.em import State
 from avem.inference.fit_ssm import make_ssm_em
 from avem.models.ssm import SSMModel
 from avem.models.ssm_params import ssm_effects_out
 from avem.numerics.precision import in_float64
-from tests.ssm_truth import TrueFit, draw, specification, true_fit
+from tests.ssm_truth import draw, specification, true_fit
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +131,7 @@ def test_forecasts_with_covariates():
 def test_a_lagged_outcome_is_known_one_step_ahead():
     spec = specification("y1 + y2 ~ lag(y1)", random=())
     fit, frame = true_fit(specification("y1 + y2 ~ x", random=()), n_subjects=2, n_times=6)
-    fit = TrueFit(SSMModel.learn(spec, fit.panel), fit.params, *(fit.effects_mean, fit.effects_cov),
-                  fit.panel)  # fmt: skip
+    fit = replace(fit, model=SSMModel.learn(spec, fit.panel))
     with pytest.raises(ModelError, match=r"lag\(\) of an outcome.*horizon=1"):
         predict(fit, 2)
     last = frame[frame["t"] == frame["t"].max()]
@@ -164,7 +163,7 @@ def test_residuals_are_white_under_the_truth():
     p_white, p_normal, p_apart = [], [], []
     for _ in range(40):
         frame[["y1", "y2", "y3"]] = draw(fit.model, fit.params, fit.panel, fit.effects_mean, rng)
-        table = whiteness(fit, data=frame, effects="fitted")
+        table = fit.whiteness(data=frame, effects="fitted")
         p_white += table["p_white"].tolist()
         p_normal += table["p_normal"].tolist()
         p_apart += [table["p_apart"].iloc[0]]
@@ -177,17 +176,17 @@ def test_residuals_are_white_under_the_truth():
 def test_wrong_models_are_found():
     one = specification("y1 + y2 + y3 ~ 1", random=())
     fit, _ = true_fit(one, n_subjects=10, n_times=60)
-    right = whiteness(fit)
+    right = fit.whiteness()
     assert right[["p_white", "p_normal", "p_apart"]].min().min() > 1e-3
     np.testing.assert_allclose(right["sd"], 1.0, atol=0.1)
     still = {**fit.params, "transition_mean": 0 * fit.params["transition_mean"]}
-    wrong = whiteness(TrueFit(fit.model, still, fit.effects_mean, fit.effects_cov, fit.panel))
+    wrong = replace(fit, params=still).whiteness()
     assert wrong["p_white"].max() < 1e-6
     assert wrong["lag_1"].min() > 0.15
     noise = np.diag(fit.params["noise"]) + 0.25
     tied, _ = true_fit(one, n_subjects=10, n_times=60, noise_cov=noise)
     wide = {**tied.params, "noise": np.diag(noise)}
-    found = whiteness(TrueFit(tied.model, wide, tied.effects_mean, tied.effects_cov, tied.panel))
+    found = replace(tied, params=wide).whiteness()
     assert found["p_apart"].min() < 1e-4
 
 
@@ -209,7 +208,7 @@ def test_residuals_at_drawn_effects_are_white_where_those_at_fitted_ones_are_not
     spec = specification("y1 + y2 ~ 0", n_latent=1, random=("transition", "loading"))
     fit, _ = true_fit(spec, n_subjects=800, n_times=12, size=0.3, seed=2)
     fit = replace(fit, **dict(zip(("effects_mean", "effects_cov"), posterior(fit), strict=True)))
-    fitted, drawn = whiteness(fit, effects="fitted"), whiteness(fit)
+    fitted, drawn = fit.whiteness(effects="fitted"), fit.whiteness()
     assert fitted["p_white"].min() < 1e-3
     assert drawn["p_white"].min() > 0.01
     assert (drawn["lag_1"].abs() < 0.025).all()
@@ -218,9 +217,9 @@ def test_residuals_at_drawn_effects_are_white_where_those_at_fitted_ones_are_not
 def test_heavy_tails_are_found():
     fit, frame = true_fit(n_subjects=6, n_times=30)
     frame.loc[frame.index[::20], "y2"] += 8.0
-    table = whiteness(fit, data=frame).set_index("outcome")
+    table = fit.whiteness(data=frame).set_index("outcome")
     assert table.loc["y2", "p_normal"] < 1e-6
     with pytest.raises(ModelError, match="from 1 to 29"):
-        whiteness(fit, lags=30)
+        fit.whiteness(lags=30)
     with pytest.raises(ModelError, match="drawn"):
         residuals(fit, effects="new")

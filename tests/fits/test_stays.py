@@ -184,8 +184,8 @@ def test_by_what_is_said_where_it_cannot_be():
         fit_of("moving").stationary(by="kind")
     with pytest.raises(ModelError, match="level is 2"):
         fit_of("moving").dwell(level=2)
-    with pytest.raises(ModelError, match="kind is 'robust'"):
-        fit_of("moving").dwell(kind="robust")
+    with pytest.raises(ModelError, match="errors is 'robust'"):
+        fit_of("moving").dwell(errors="robust")
 
 
 # --- occupancy ----------------------------------------------------------------------------------

@@ -228,9 +228,12 @@ def test_a_loaded_fit_gets_its_data_back(refined, made, tmp_path):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda fit: fit.standard_errors("exact"), "choose 'observed' or 'sandwich'"),
+        (
+            lambda fit: fit.standard_errors("exact"),
+            "choose one of 'observed', 'sandwich'",
+        ),
         (lambda fit: fit.standard_errors(level=95), "a number between 0 and 1"),
-        (lambda fit: fit.effects(posterior="true"), "choose 'fit' or 'adaptive'"),
+        (lambda fit: fit.effects(posterior="true"), "choose one of 'fit', 'adaptive'"),
     ],
 )
 def test_wrong_options_are_refused(refined, call, words):

@@ -8,7 +8,6 @@ import numpy as np
 
 from avem.components.structure import Piece
 from avem.errors import AvemError, ModelError
-from avem.fits.predict.at import places
 from avem.fits.sections import emission_names
 from avem.models.hmm import HMMModel
 from avem.models.hmm_params import by_spec, param_info
@@ -16,8 +15,7 @@ from avem.models.ssm import BLOCKS, SSMModel
 from avem.models.ssm_params import effects_of
 
 if TYPE_CHECKING:
-    from avem.fits.hmm_fit import HMMFit
-    from avem.fits.ssm_fit import SSMFit
+    from avem.fits.fit import Fit
 
 _NOTE = (
     "Effects are draws from the Gaussian q_i of each subject at the fitted parameters, which are "
@@ -25,7 +23,7 @@ _NOTE = (
 )
 
 
-def to_arviz(fit: HMMFit | SSMFit, n_draws: int = 500, seed: int = 0) -> Any:
+def to_arviz(fit: Fit, n_draws: int = 500, seed: int = 0) -> Any:
     """The fit as ArviZ's InferenceData (a DataTree from ArviZ 1.0 on).
 
     Groups: ``posterior`` holds draws of the subjects' effects, the only thing that has a posterior
@@ -63,7 +61,7 @@ def to_arviz(fit: HMMFit | SSMFit, n_draws: int = 500, seed: int = 0) -> Any:
     return made
 
 
-def _draw_effects(fit: HMMFit | SSMFit, n_draws: int, rng: np.random.Generator) -> np.ndarray:
+def _draw_effects(fit: Fit, n_draws: int, rng: np.random.Generator) -> np.ndarray:
     """(draws, subjects, d)."""
     values, vectors = np.linalg.eigh(fit.effects_cov)  # works for a singular covariance too
     root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
@@ -71,18 +69,17 @@ def _draw_effects(fit: HMMFit | SSMFit, n_draws: int, rng: np.random.Generator) 
     return fit.effects_mean + np.einsum("nij,snj->sni", root, noise)
 
 
-def _levels(fit: HMMFit | SSMFit) -> str:
+def _levels(fit: Fit) -> str:
     """ "choice: left, right" for each outcome that has levels."""
     found = []
-    for place in () if isinstance(fit.model, SSMModel) else places(fit.model):
-        levels = place.piece.family.levels
-        found += [f"{place.name}: {', '.join(map(str, levels))}"] if levels is not None else []
+    for name, levels in fit._levels().items():
+        found += [f"{name}: {', '.join(map(str, levels))}"] if levels is not None else []
     return "; ".join(found)
 
 
-def _axes(fit: HMMFit | SSMFit) -> dict[str, dict[str, Any]]:
+def _axes(fit: Fit) -> dict[str, dict[str, Any]]:
     """Names and labels of the axes of every variable; those that several share have one name."""
-    own = _ssm_axes(fit.model) if isinstance(fit.model, SSMModel) else _hmm_axes(fit.model)
+    own = _AXES[fit.kind](fit.model)
     found = {name: axes for name, axes in own.items() if name in fit.params}
     return found | {"effects": {"subject": fit.subjects, "effect": fit.model.effect_names}}
 
@@ -143,3 +140,7 @@ def _emission_axes(pieces: list[Piece], name: str, ndim: int) -> dict[str, Any]:
     # A categorical outcome has a row for every level but the first.
     rows = "outcome" if labels == outcomes else "level"
     return {f"{prefix}{rows}": labels} | terms
+
+
+_AXES = {"hmm": _hmm_axes, "ssm": _ssm_axes}
+"""By the kind of fit."""

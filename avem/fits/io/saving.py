@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from avem.errors import AvemError, FileError
+from avem.fits.fit import Fit
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.info import FitInfo
 from avem.fits.io.archive import array, member, npy, numbers, typed, write_archive
@@ -29,7 +30,6 @@ from avem.fits.io.labels import label_in, label_out
 from avem.fits.io.ssm_json import ssm_model_in, ssm_model_out
 from avem.fits.ssm_fit import SSMFit
 from avem.inference.stop import Stop
-from avem.models.kinds import kind_of
 
 FORMAT, VERSION = "avem fit", 3
 _JSON, _LABELS = "fit.json", "subjects.npy"
@@ -63,8 +63,8 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {
-    "hmm": _Kind(HMMFit, model_out, model_in),
-    "ssm": _Kind(SSMFit, ssm_model_out, ssm_model_in),
+    HMMFit.kind: _Kind(HMMFit, model_out, model_in),
+    SSMFit.kind: _Kind(SSMFit, ssm_model_out, ssm_model_in),
 }
 
 
@@ -78,7 +78,7 @@ class _Columns:
 # --- saving ------------------------------------------------------------------------------------
 
 
-def save(fit: HMMFit | SSMFit, path: str | os.PathLike[str]) -> None:
+def save(fit: Fit, path: str | os.PathLike[str]) -> None:
     """Write the fit to `path`, by convention ``something.avem``; `load` reads it.
 
     An existing file is replaced only once the new one is complete.
@@ -104,10 +104,9 @@ def save(fit: HMMFit | SSMFit, path: str | os.PathLike[str]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _json(fit: HMMFit | SSMFit) -> bytes:
-    (kind,) = [word for word, kind in _KINDS.items() if isinstance(fit, kind.fit)]
+def _json(fit: Fit) -> bytes:
     record = _Record(
-        model=_KINDS[kind].model_out(fit.model),
+        model=_KINDS[fit.kind].model_out(fit.model),
         columns=dict(fit.columns),
         n_subjects=len(fit.subjects),
         subjects=None if _is_array(fit.subjects) else [label_out(x) for x in fit.subjects],
@@ -115,14 +114,14 @@ def _json(fit: HMMFit | SSMFit) -> bytes:
         stop=fit.stop.name,
         n_iter=fit.n_iter,
         bound=fit.bound,
-        kind=kind,
+        kind=fit.kind,
     )
     own = getattr(sys.modules["avem"], "__version__", "unknown")
     head = {"format": FORMAT, "version": VERSION, "avem": own}
     return json.dumps(head | asdict(record), indent=1).encode("ascii")
 
 
-def _arrays(fit: HMMFit | SSMFit) -> dict[str, np.ndarray]:
+def _arrays(fit: Fit) -> dict[str, np.ndarray]:
     found = {
         **{_param(name): value for name, value in fit.params.items()},
         "effects_mean.npy": fit.effects_mean,
@@ -184,7 +183,7 @@ def _fit(archive: zipfile.ZipFile) -> HMMFit | SSMFit:
     for group in {group for formula in model.spec.formulas for _, group in formula.groups}:
         if group != columns["subject"]:
             raise FileError(f"its formula groups by {group!r}, its data by {columns['subject']!r}.")
-    shapes = {name: info.shape for name, info in kind_of(model).param_info(model).items()}
+    shapes = {name: info.shape for name, info in model.param_info().items()}
     n, d = record.n_subjects, model.n_effects
     return kind.fit(
         model=model,

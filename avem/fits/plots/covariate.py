@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from avem.data.frames import to_pandas
 from avem.fits.plots.figures import Size, panels, plain, state_colors, state_legend
 from avem.fits.plots.occupancy import draw_by_state
 from avem.fits.questions.covariate import choose_target
@@ -24,7 +25,7 @@ def covariate_figure(
 ) -> Figure:
     """A panel per state that is left, or per outcome, or one for the long run."""
     on = choose_target(fit, name, on)
-    table: Any = fit.covariate(name, on, **options)
+    table: Any = to_pandas(fit.covariate(name, on, **options))[0]
     colors = state_colors(fit.model.n_states)
     if any(part.levels_of(name) is not None for part in fit.model.designs.parts):
         table[name] = table[name].astype(str)  # levels that are numbers are not on a scale

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from avem.data.frames import to_pandas
 from avem.fits.plots.figures import plain, state_colors
 from avem.fits.plots.occupancy import draw_by_state
 from avem.fits.predict.at import describe_means, places
@@ -45,7 +46,7 @@ def find_curves(fit: HMMFit, outcomes: list[int]) -> list[Curve]:
         levels, name = place.piece.family.levels, place.name
         what = "mean of " if levels is None else "probability of "
         for covariate in read[name]:
-            table: Any = fit.covariate(covariate, name, points=_POINTS, level=None)
+            table: Any = to_pandas(fit.covariate(covariate, name, points=_POINTS, level=None))[0]
             if any(part.levels_of(covariate) is not None for part in fit.model.designs.parts):
                 table[covariate] = table[covariate].astype(str)
             for label in own:

@@ -8,6 +8,7 @@ import numpy as np
 
 from avem.fits.plots.figures import DARK, GREY, Size, panels, state_colors, whole_ticks
 from avem.fits.predict.at import at_words
+from avem.fits.questions.dwell import dwell_table, stationary_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +24,7 @@ _ENOUGH = 5
 
 def dwell_figure(fit: HMMFit, level: float | None, figsize: Size | None) -> Figure:
     """A panel per state: how many stays last longer than so long, decoded and implied."""
-    table, lengths = fit.dwell(level=level), fit.dwell(by="length")
+    table, lengths = dwell_table(fit, None, level), dwell_table(fit, "length")
     n = fit.model.n_states
     figure, axes = panels(n, None, figsize, (3.6, 3.0), 4)
     for k, (ax, color) in enumerate(zip(axes, state_colors(n), strict=True)):
@@ -76,7 +77,7 @@ def stationary_figure(
     fit: HMMFit, level: float | None, ax: Axes | None, figsize: Size | None
 ) -> Figure:
     """Every state's share: the group's with its interval, and the subjects' where they differ."""
-    n, table = fit.model.n_states, fit.stationary(level=level)
+    n, table = fit.model.n_states, stationary_table(fit, None, level)
     figure, (panel,) = panels(1, ax, figsize, (max(4.2, 1.8 + 0.9 * n), 3.4), 1)
     share = table["share"].to_numpy()
     moves = fit.model.structure.moves
@@ -85,7 +86,7 @@ def stationary_figure(
     for k, color in enumerate(state_colors(n)):
         if differ and fit.panel is not None:
             if k == 0:
-                every = fit.stationary(by="subject", level=None)
+                every = stationary_table(fit, "subject", None)
             own = every.loc[every["state"] == k, "share"].to_numpy()
             x = k + rng.uniform(-0.28, 0.28, len(own))
             size = float(np.clip(60 / np.sqrt(len(own)), 2, 5))

@@ -27,7 +27,7 @@ def effects_figure(fit: Any, effect: str | None, ax: Axes | None, figsize: Size 
     n = len(fit.subjects)
     height = max(2.6, 1.2 + 0.19 * n) if n <= LABELLED else (5.0 if len(chosen) <= 4 else 3.4)
     figure, axes = panels(len(chosen), ax, figsize, (3.6, height), 4)
-    table = fit.effects()
+    table = fit._effects()
     for panel, name in zip(axes, chosen, strict=True):
         draw_effect(panel, table.loc[table["effect"] == name].sort_values(by="mean"), name)
     if ax is None:

@@ -1,7 +1,4 @@
-"""Pictures of a fit. Each is a matplotlib Figure: a notebook shows it, `.savefig(path)` writes it.
-
-Nothing here touches pyplot, so no window opens and no figure stays in memory.
-"""
+"""Pictures of the fit of an HMM."""
 
 from __future__ import annotations
 
@@ -9,30 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from avem.errors import ModelError
-from avem.fits.plots.bound import bound_figure
-from avem.fits.plots.contrast import contrast_figure
 from avem.fits.plots.covariate import covariate_figure
 from avem.fits.plots.curves import draw_curve, find_curves
 from avem.fits.plots.dwell import dwell_figure, stationary_figure
-from avem.fits.plots.effects import effects_figure
 from avem.fits.plots.emissions import Emissions
 from avem.fits.plots.figures import (
     DARK,
     Size,
     first_outcomes,
     new_figure,
-    one_of,
     panels,
     plain,
     state_colors,
     state_legend,
     write_dates,
 )
+from avem.fits.plots.fit_plots import MOST_OUTCOMES, FitPlots
 from avem.fits.plots.forecast import ahead_figure
-from avem.fits.plots.gap import gap_figure
 from avem.fits.plots.occupancy import occupancy_figure
-from avem.fits.plots.residuals import residuals_figure
 from avem.fits.plots.states import draw_track, label_levels, make_tracks
 from avem.fits.plots.timeline import choose_subjects, share_time
 from avem.fits.predict.at import at_words, average_moves, places
@@ -43,15 +34,11 @@ if TYPE_CHECKING:
 
     from avem.fits.hmm_fit import HMMFit
 
-_MAX_OUTCOMES = 4
-"""Columns of `states` when no outcome is chosen."""
 
-
-class Plots:
+class Plots(FitPlots):
     """The pictures of one fit: `fit.plot.states()`, `.effects()`, `.bound()`, ..."""
 
-    def __init__(self, fit: HMMFit) -> None:
-        self._fit = fit
+    _fit: HMMFit
 
     def states(
         self,
@@ -75,7 +62,7 @@ class Plots:
         """
         fit, panel = self._fit, self._fit._panel(None)
         every = places(fit.model)
-        outcomes = self._outcomes(outcome)[:_MAX_OUTCOMES]
+        outcomes = self._outcomes(outcome, MOST_OUTCOMES)
         shown = choose_subjects(panel, subjects, max_subjects)
         tracks, time_label, are_dates = make_tracks(fit, panel, shown, max_rows)
         together = share_time([track.along for track in tracks])
@@ -127,7 +114,7 @@ class Plots:
         `effects` are those of `fit.predict`; `max_rows` of the past are drawn, by default three
         times the horizon.
         """
-        outcomes = self._outcomes(outcome)[:_MAX_OUTCOMES]
+        outcomes = self._outcomes(outcome, MOST_OUTCOMES)
         chosen = (subjects, horizon, outcomes, max_subjects)
         return ahead_figure(self._fit, *chosen, future, effects, max_rows, figsize)
 
@@ -147,33 +134,9 @@ class Plots:
         ``kind="forecast"``); `fit.whiteness` tests it. Colours in the histogram say which states
         the rows decode to.
         """
-        fit, every = self._fit, places(self._fit.model)
-        found = fit.residuals(kind=kind, effects=effects, seed=seed)
-        names = [every[j].name for j in self._outcomes(outcome)[: 2 * _MAX_OUTCOMES]]
-        values = {name: np.asarray(found[name], float) for name in names}
-        title = f"{kind.capitalize()} pseudo-residuals"
-        title += first_outcomes(len(names), len(every))
-        state = np.asarray(fit.decode())
-        return residuals_figure(fit._panel(None), values, title, lags, figsize, state)
-
-    def effects(
-        self, effect: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None
-    ) -> Figure:
-        """Every subject's effect with its 95% interval, sorted; one panel per effect."""
-        return effects_figure(self._fit, effect, ax, figsize)
-
-    def bound(self, *, ax: Axes | None = None, figsize: Size | None = None) -> Figure:
-        """The bound at each iteration; beside it, on a log scale, what was still to gain.
-
-        With `ax`, only the first.
-        """
-        return bound_figure(self._fit, ax, figsize)
-
-    def gap(self, *, figsize: Size | None = None) -> Figure:
-        """Does anchoring hold? Every subject's gap, and the information lost on each effect."""
-        if not self._fit.model.effect_names:
-            raise ModelError("No gap to draw: without effects nothing is anchored.")
-        return gap_figure(self._fit.diagnose(), figsize)
+        found = self._fit.residuals(kind=kind, effects=effects, seed=seed)
+        title, state = f"{kind.capitalize()} pseudo-residuals", np.asarray(self._fit.decode())
+        return self._residuals(found, outcome, title, lags, figsize, state)
 
     def emissions(
         self, outcome: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None
@@ -257,25 +220,6 @@ class Plots:
     ) -> Figure:
         """What a covariate does, with bands; `options` are those of `fit.covariate`."""
         return covariate_figure(self._fit, name, on, figsize, options)
-
-    def contrast(
-        self, groups: Any = None, *, figsize: Size | None = None, **options: Any
-    ) -> Figure:
-        """Differences with their intervals; `options` are those of `fit.contrast`."""
-        table = self._fit.contrast(groups, **options)
-        return contrast_figure(table, options.get("level", 0.95), figsize)
-
-    def check(
-        self, statistic: Any = None, n: int = 200, *, figsize: Size | None = None, **options: Any
-    ) -> Figure:
-        """Statistics of the data among those of simulated data; `options` are `fit.check`'s."""
-        return self._fit.check(statistic, n, **options).plot(figsize=figsize)
-
-    def _outcomes(self, outcome: str | None) -> list[int]:
-        names = list(self._fit.model.outcomes)
-        if outcome is None:
-            return list(range(len(names)))
-        return [names.index(one_of(outcome, names, "outcome"))]
 
 
 def _probability(p: float) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 from avem.data.frames import numbers
 from avem.fits.plots.effects import LABELLED
 from avem.fits.plots.figures import Size, panels, plain, state_colors, state_legend, write_dates
-from avem.fits.questions.occupancy import means_subjects
+from avem.fits.questions.occupancy import means_subjects, occupancy_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ def occupancy_figure(
     if by is None or means_subjects(fit._panel(None), by):
         figure = _subjects_figure(fit, ax, figsize)
     else:
-        table = fit.occupancy(by=by, level=level)
+        table = occupancy_table(fit, by, level)
         figure, (panel,) = panels(1, ax, figsize, (7.0, 3.8), 1)
         draw_by_state(panel, table, table.columns[0], "share", state_colors(n))
         panel.set(ylim=(0, 1), ylabel="share of rows")
@@ -38,11 +38,11 @@ def occupancy_figure(
 
 
 def _subjects_figure(fit: HMMFit, ax: Axes | None, figsize: Size | None) -> Figure:
-    table = fit.occupancy(by=fit._panel(None).row_subject)  # quick: its errors are not drawn
+    table = occupancy_table(fit, fit._panel(None).row_subject)  # quick: its errors are not drawn
     n, states = len(fit.subjects), fit.model.n_states
     share = table["share"].to_numpy().reshape(n, states)
     order = np.lexsort(share[:, ::-1].T)
-    every = fit.occupancy()["share"].to_numpy()
+    every = occupancy_table(fit)["share"].to_numpy()
     height = max(2.6, 1.4 + 0.19 * n) if n <= LABELLED else 5.4
     figure, (panel,) = panels(1, ax, figsize, (6.4, height), 1)
     place, left = np.arange(n), np.zeros(n)

@@ -1,4 +1,4 @@
-"""Pictures of a state-space fit; like those of an HMM, each is a matplotlib Figure."""
+"""Pictures of the fit of a state-space model."""
 
 from __future__ import annotations
 
@@ -8,42 +8,33 @@ import numpy as np
 from scipy.special import ndtri
 
 from avem.fits.plots import drawing
-from avem.fits.plots.bound import bound_figure
-from avem.fits.plots.contrast import contrast_figure
-from avem.fits.plots.effects import effects_figure
 from avem.fits.plots.figures import (
     DARK,
     Size,
     first_outcomes,
     new_figure,
-    one_of,
     plain,
     state_colors,
     write_dates,
 )
-from avem.fits.plots.residuals import residuals_figure
+from avem.fits.plots.fit_plots import MOST_OUTCOMES, FitPlots
 from avem.fits.plots.timeline import choose_subjects, make_stretches, share_time
 from avem.fits.predict.ssm import predict
-from avem.fits.questions.ssm_residuals import residuals
 from avem.inference.after.ssm_states import Moments, moments
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from avem.fits.ssm_fit import SSMFit
 
-_MAX_OUTCOMES = 4
-"""Drawn when no outcome is chosen."""
 _FLAT = 3.0
 """How much more one subject's outcomes may move than another's on the same scale."""
 
 
-class SSMPlots:
+class SSMPlots(FitPlots):
     """The pictures of one fit: `fit.plot.states()`, `.forecast()`, `.loadings()`, ..."""
 
-    def __init__(self, fit: SSMFit) -> None:
-        self._fit = fit
+    _fit: SSMFit
 
     def states(
         self,
@@ -67,7 +58,7 @@ class SSMPlots:
         """
         model, encoded, found = self._smoothed()
         panel, y = encoded.panel, model.read(encoded.panel).Y
-        outcomes = self._outcomes(outcome, _MAX_OUTCOMES)
+        outcomes = self._outcomes(outcome, MOST_OUTCOMES)
         shown = choose_subjects(panel, subjects, max_subjects)
         stretches, time_label, are_dates = make_stretches(panel, shown, max_rows)
         n, n_rows = len(shown), 1 + len(outcomes)
@@ -126,7 +117,7 @@ class SSMPlots:
         table = predict(self._fit, horizon, None, future, "outcomes", 0.95, effects)
         shape = (panel.n_lanes, horizon, len(model.outcomes))
         mean, sd = (np.asarray(table[name]).reshape(shape) for name in ("mean", "sd"))
-        outcomes = self._outcomes(outcome, _MAX_OUTCOMES)
+        outcomes = self._outcomes(outcome, MOST_OUTCOMES)
         shown = choose_subjects(panel, subjects, max_subjects)
         stretches, _, _ = make_stretches(panel, shown, panel.n_rows)
         kept = max(20, 3 * horizon) if max_rows is None else max(1, max_rows)
@@ -183,12 +174,6 @@ class SSMPlots:
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
         return figure
 
-    def effects(
-        self, effect: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None
-    ) -> Figure:
-        """Every subject's effect with its 95% interval, sorted; one panel per effect."""
-        return effects_figure(self._fit, effect, ax, figsize)
-
     def residuals(
         self,
         outcome: str | None = None,
@@ -201,32 +186,8 @@ class SSMPlots:
 
         Both with the band that 95% keep to if the model holds; `fit.whiteness` tests it.
         """
-        outcomes = self._outcomes(outcome, 2 * _MAX_OUTCOMES)
-        panel, found = self._fit._panel(None), residuals(self._fit, None, effects)
-        names = [self._fit.model.outcomes[j] for j in outcomes]
-        values = {name: np.asarray(found[name], float) for name in names}
-        title = "Standardised one-step residuals" + self._of_outcomes(outcomes)
-        return residuals_figure(panel, values, title, lags, figsize)
-
-    def bound(self, *, ax: Axes | None = None, figsize: Size | None = None) -> Figure:
-        """The bound at each iteration; beside it, on a log scale, what was still to gain.
-
-        With `ax`, only the first.
-        """
-        return bound_figure(self._fit, ax, figsize)
-
-    def contrast(
-        self, groups: Any = None, *, figsize: Size | None = None, **options: Any
-    ) -> Figure:
-        """Differences with their intervals; `options` are those of `fit.contrast`."""
-        table = self._fit.contrast(groups, **options)
-        return contrast_figure(table, options.get("level", 0.95), figsize)
-
-    def check(
-        self, statistic: Any = None, n: int = 200, *, figsize: Size | None = None, **options: Any
-    ) -> Figure:
-        """Statistics of the data among those of simulated data; `options` are `fit.check`'s."""
-        return self._fit.check(statistic, n, **options).plot(figsize=figsize)
+        title = "Standardised one-step residuals"
+        return self._residuals(self._fit.residuals(effects=effects), outcome, title, lags, figsize)
 
     # --- inside ---------------------------------------------------------------------------------
 
@@ -234,12 +195,6 @@ class SSMPlots:
         fit, encoded = self._fit, self._fit._encode(None)
         effects = fit._effects_for(encoded)
         return fit.model, encoded, moments(fit.model, encoded, fit.theta, effects, "smoothed")
-
-    def _outcomes(self, outcome: str | None, most: int) -> list[int]:
-        names = list(self._fit.model.outcomes)
-        if outcome is None:
-            return list(range(len(names)))[:most]
-        return [names.index(one_of(outcome, names, "outcome"))]
 
     def _of_outcomes(self, outcomes: list[int]) -> str:
         n = len(self._fit.model.outcomes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -10,19 +10,10 @@ from avem.data import Panel
 from avem.data.folds import with_rows
 from avem.data.join import joined
 from avem.errors import DataError
-from avem.fits.common import HasSubjects, positions
-from avem.fits.likelihood import LogLik
+from avem.fits.common import positions
 
-
-class CanScore(HasSubjects, Protocol):
-    """A fit of any model."""
-
-    @property
-    def model(self) -> Any: ...
-
-    def loglik(self, data: Any = None) -> LogLik: ...
-
-    def _panel(self, data: Any) -> Panel: ...
+if TYPE_CHECKING:
+    from avem.fits.fit import Fit
 
 
 class HeldOut(NamedTuple):
@@ -36,7 +27,7 @@ class HeldOut(NamedTuple):
     """In how many rows."""
 
 
-def held_out(fit: CanScore, panel: Panel, given: Panel | None = None) -> HeldOut:
+def held_out(fit: Fit, panel: Panel, given: Panel | None = None) -> HeldOut:
     """Log p(all values of each subject), less that of those in `given`, the same subjects' data.
 
     At the fit's parameters, the effects integrated: p(all) / p(given) is the probability of the
@@ -49,8 +40,8 @@ def held_out(fit: CanScore, panel: Panel, given: Panel | None = None) -> HeldOut
     return HeldOut(loglik - fit.loglik(given).by_subject, n_values - before[0], n_rows - before[1])
 
 
-def score(fit: CanScore, data: Any = None) -> float:
-    """Mean log predictive density of the observed rows of `data`; see `HMMFit.score`."""
+def score(fit: Fit, data: Any = None) -> float:
+    """Mean log predictive density of the observed rows of `data`; see `Fit.score`."""
     panel = fit._panel(data)
     if data is None:
         return _per_row([held_out(fit, panel)])

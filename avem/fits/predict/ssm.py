@@ -10,10 +10,10 @@ from scipy.special import ndtri
 from avem.components.param_info import check_level
 from avem.data.ahead import look_ahead
 from avem.errors import ModelError
-from avem.fits.common import positions
+from avem.fits.common import posterior_for
+from avem.fits.words import check_word
 from avem.inference.after.ssm_states import Moments, moments, noise_of
 from avem.models.ssm import SSMEncoded
-from avem.models.ssm_params import ssm_effects_in
 
 if TYPE_CHECKING:
     from avem.fits.ssm_fit import SSMFit
@@ -43,7 +43,7 @@ def states(
         known of them, as the fit's method has it.
     """
     check_level(level)
-    _one_of("kind", kind, ("smoothed", "filtered", "predicted"))
+    check_word("kind", kind, ("smoothed", "filtered", "predicted"))
     encoded = fit._encode(data)
     found = _moments(fit, encoded, kind, effects)
     names = [f"state_{k}" for k in range(fit.model.n_latent)]
@@ -98,7 +98,7 @@ def predict(
         fit's method has it. ``"fitted"``: every subject at the mean of its effects.
     """
     check_level(level)
-    _one_of("of", of, ("outcomes", "states"))
+    check_word("of", of, ("outcomes", "states"))
     model, encoded = fit.model, fit._encode(data)
     outcomes = model.outcomes
     parts, names = model.designs.parts[:2], set(outcomes)
@@ -134,22 +134,11 @@ def predict(
 # --- inside -------------------------------------------------------------------------------------
 
 
-def posterior_for(fit: SSMFit, data: SSMEncoded) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (d, subjects) and covariance of the effects: fitted where known, else inferred."""
-    units, known = np.diagonal(fit.model.effect_units), positions(fit, data.panel)
-    mean = ssm_effects_in(fit.model, fit.effects_mean[known])
-    cov = np.moveaxis(fit.effects_cov[known], 0, -1) / np.outer(units, units)[:, :, None]
-    if (known < 0).any() and fit.model.n_effects:
-        new_mean, new_cov = fit._infer(data)
-        mean, cov = np.where(known < 0, new_mean, mean), np.where(known < 0, new_cov, cov)
-    return mean, cov
-
-
 def _moments(
     fit: SSMFit, encoded: SSMEncoded, kind: str, effects: str, like: SSMEncoded | None = None
 ) -> Moments:
     """With the effects of `like`, the same subjects' data as far as they go."""
-    _one_of("effects", effects, EFFECTS)
+    check_word("effects", effects, EFFECTS)
     source, cov = encoded if like is None else like, None
     if effects == "fitted":
         mean = fit._effects_for(source)
@@ -173,9 +162,3 @@ def _with_intervals(
         out[f"{name}_lower"] = mean[:, j] - z * sd[:, j]
         out[f"{name}_upper"] = mean[:, j] + z * sd[:, j]
     return out
-
-
-def _one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        words = ", ".join(map(repr, choices))
-        raise ModelError(f"{what} is {value!r}; choose one of {words}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +9,19 @@ import numpy as np
 import pandas as pd
 
 from avem.components.param_info import check_count, check_level, check_seed
-from avem.data import Panel
 from avem.effects.draws import draw_effects
 from avem.errors import ModelError
 from avem.fits.plots.figures import Size
-from avem.fits.predict.posterior import check_effects
 from avem.fits.questions.statistics import Statistics
+from avem.fits.words import effects_word
 from avem.inference.progress_of_replicates import ReplicateProgress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-EFFECTS = ("new", "fitted", "posterior")
+    from avem.fits.fit import Fit
+
+EFFECTS = ("new", "fitted", "drawn")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,9 +60,7 @@ class Check:
 
 
 def run_check(
-    panel: Panel,
-    outcomes: Mapping[str, Sequence[Any] | None],
-    draw: Callable[[np.random.Generator], pd.DataFrame],
+    fit: Fit,
     *,
     statistic: Any,
     n: int,
@@ -71,12 +69,13 @@ def run_check(
     seed: int,
     progress: bool | None,
 ) -> Check:
-    """The check of data against `n` tables from `draw`; Ctrl-C ends it with what was done."""
-    check_effects(effects, EFFECTS)
+    """The check of a fit against `n` data sets drawn from it; Ctrl-C ends it with what was done."""
+    effects = effects_word(effects, EFFECTS)
     check_count("n", n)
     check_level(level)
     check_seed(seed)
-    statistics = Statistics(statistic, panel, outcomes)
+    panel = fit._panel(None)
+    statistics = Statistics(statistic, panel, fit._levels())
     observed = statistics.of(panel.table)
     if not observed:
         raise ModelError("None of these statistics applies to the outcomes of this model.")
@@ -85,7 +84,8 @@ def run_check(
     with ReplicateProgress(progress, n, "check") as tell:
         try:
             for rng in streams:
-                found = statistics.of(draw(rng))
+                chosen = _choose_effects(rng, effects, fit.effects_mean, fit.effects_cov)
+                found = statistics.of(fit._draw(panel, rng, chosen).frame)
                 done.append([found.get(key, np.nan) for key in observed])
                 tell(len(done))
         except KeyboardInterrupt:
@@ -94,7 +94,7 @@ def run_check(
     return Check(_table(observed, np.array(done), level), np.array(done), n, effects)
 
 
-def choose_effects(
+def _choose_effects(
     rng: np.random.Generator, effects: str, mean: np.ndarray, cov: np.ndarray
 ) -> np.ndarray | None:
     """(subjects, d) the effects of one simulation; None where subjects are to be new."""

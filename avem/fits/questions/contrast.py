@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -13,29 +13,20 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 from avem.components.param_info import check_level
 from avem.data.frames import column, examples
 from avem.errors import DataError, ModelError
-from avem.fits.common import HasSubjects
 from avem.fits.derived import with_intervals
 from avem.fits.plots.timeline import choose_subjects
-from avem.fits.tables import parameter_rows
 from avem.models.hmm_params import CHAIN_PARAMS
+
+if TYPE_CHECKING:
+    from avem.fits.fit import Fit
+    from avem.fits.hmm_fit import HMMFit
 
 _MOST = 50
 """Groups, or subjects, up to which all pairs are made."""
 
 
-class HasEffects(HasSubjects, Protocol):
-    """A fit of any kind, as far as it is about the effects of its subjects."""
-
-    @property
-    def model(self) -> Any: ...
-
-    def _panel(self, data: Any) -> Any: ...
-
-    def _posterior(self, posterior: str) -> tuple[np.ndarray, np.ndarray]: ...
-
-
 def effect_contrast(
-    fit: HasEffects, groups: Any, subjects: Any, level: float, posterior: str
+    fit: Fit, groups: Any, subjects: Any, level: float, posterior: str
 ) -> pd.DataFrame:
     """The tables of `fit.contrast` about groups and subjects; one of the two is given."""
     check_level(level)
@@ -51,7 +42,7 @@ def effect_contrast(
 # --- subjects -----------------------------------------------------------------------------------
 
 
-def _of_subjects(fit: HasEffects, chosen: Any, mean, var, level: float) -> pd.DataFrame:
+def _of_subjects(fit: Fit, chosen: Any, mean, var, level: float) -> pd.DataFrame:
     panel = fit._panel(None) if fit.panel is not None else None
     places = _places(fit, chosen) if panel is None else choose_subjects(panel, chosen, 0)
     if len(set(places.tolist())) < max(2, len(places)):
@@ -64,7 +55,7 @@ def _of_subjects(fit: HasEffects, chosen: Any, mean, var, level: float) -> pd.Da
     return _table(fit, keys, mean[one] - mean[other], var[one] + var[other], level)
 
 
-def _places(fit: HasEffects, chosen: Any) -> np.ndarray:
+def _places(fit: Fit, chosen: Any) -> np.ndarray:
     """Places of subjects in a fit without its data."""
     places = pd.Index(fit.subjects).get_indexer(pd.Index(list(chosen)))
     if (places < 0).any():
@@ -76,7 +67,7 @@ def _places(fit: HasEffects, chosen: Any) -> np.ndarray:
 # --- groups -------------------------------------------------------------------------------------
 
 
-def _of_groups(fit: HasEffects, groups: Any, mean, var, level: float) -> pd.DataFrame:
+def _of_groups(fit: Fit, groups: Any, mean, var, level: float) -> pd.DataFrame:
     name, labels = _groups(fit, groups)
     codes, found = pd.factorize(labels, sort=True)
     if len(found) < 2:
@@ -128,7 +119,7 @@ def _why_not(se: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(se), why, "").astype(object)
 
 
-def _groups(fit: HasEffects, groups: Any) -> tuple[str, pd.Series]:
+def _groups(fit: Fit, groups: Any) -> tuple[str, pd.Series]:
     """What the groups are called, and every subject's group."""
     if isinstance(groups, Mapping | pd.Series):
         given = dict(groups.items())
@@ -163,11 +154,11 @@ def _groups(fit: HasEffects, groups: Any) -> tuple[str, pd.Series]:
 # --- states -------------------------------------------------------------------------------------
 
 
-def state_contrast(fit: Any, states: Any, level: float, kind: str) -> pd.DataFrame:
+def state_contrast(fit: HMMFit, states: Any, level: float, errors: str) -> pd.DataFrame:
     """The table of `fit.contrast(states=...)`: parameters of one state less those of another."""
     check_level(level)
     model, pairs = fit.model, _pairs(states, fit.model.n_states)
-    table = fit.table()
+    table: Any = fit._table()
     table = table[~table["parameter"].isin(CHAIN_PARAMS) & table["state"].notna()]
     place = table.index.to_numpy()
     keys = ["parameter", "outcome", "term", "other"]
@@ -180,12 +171,12 @@ def state_contrast(fit: Any, states: Any, level: float, kind: str) -> pd.DataFra
     rows_one, rows_other = np.concatenate(one), np.concatenate(other)
 
     def differences(params: dict[str, np.ndarray]) -> np.ndarray:
-        values = np.array([value for *_, value in parameter_rows(model, params)])
+        values = fit.values_of(params)
         return values[rows_one] - values[rows_other]
 
     found: Any = pd.concat(parts, ignore_index=True)[["state", "minus", *keys]]
     found = found.dropna(axis=1, how="all")
-    found = with_intervals(fit, found, differences, "", level, kind)
+    found = with_intervals(fit, found, differences, "", level, errors)
     held = found["parameter"].isin(fit.info.fixed) & found["se"].isna()
     found["note"] = found["note"].mask(held, "held")
     return found.rename(columns={"estimate": "difference"})
@@ -213,7 +204,7 @@ def _pairs(states: Any, n_states: int) -> list[tuple[int, int]]:
 # --- inside -------------------------------------------------------------------------------------
 
 
-def _table(fit: HasEffects, keys: dict, difference, var, level: float) -> pd.DataFrame:
+def _table(fit: Fit, keys: dict, difference, var, level: float) -> pd.DataFrame:
     """Differences (pairs, effects) with their posterior: intervals, and how sure their sign is."""
     n, d = difference.shape
     centre, sd = difference.ravel(), np.sqrt(var).ravel()

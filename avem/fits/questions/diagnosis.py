@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from avem.fits.common import HasSubjects
 from avem.inference.after.diagnose import fails_above
 from avem.inference.after.marginal import Anchoring
 
+if TYPE_CHECKING:
+    from avem.fits.fit import Fit
+
 HARD_TO_TELL = "The states are hard to tell apart"
 HARD_TO_SEE = "The states are seen only through noise"
-
-
-class _Fit(HasSubjects, Protocol):
-    @property
-    def model(self) -> Any: ...
-
-    @property
-    def subject_jacobian(self) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,7 +53,7 @@ class Diagnosis:
         return "\n".join([*lines, self.advice])
 
 
-def diagnose(fit: _Fit, found: Anchoring, sd: np.ndarray, why: str) -> Diagnosis:
+def diagnose(fit: Fit, found: Anchoring, sd: np.ndarray, why: str) -> Diagnosis:
     """The tables and the advice; ``sd`` (d,) of the effects, ``why`` anchoring may fail."""
     names = fit.model.effect_names
     offset = fit.subject_jacobian

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
 
 
-def dwell(fit: HMMFit, by: str | None, level: float | None, kind: str) -> pd.DataFrame:
+def dwell_table(
+    fit: HMMFit, by: str | None, level: float | None = 0.95, errors: str = "observed"
+) -> pd.DataFrame:
     """The table of `fit.dwell`."""
-    check_band(level, kind)
+    check_band(level, errors)
     n_states = fit.model.n_states
     if by == "length":
         runs = find_runs(fit._panel(None), np.asarray(fit.decode()))
@@ -31,7 +33,7 @@ def dwell(fit: HMMFit, by: str | None, level: float | None, kind: str) -> pd.Dat
             return logit(_staying(moves))
 
     # Of 1 / (1 - p), an interval is best made where p is free: on its log odds.
-    table = _by_state(fit, by, log_odds, "", level, kind)
+    table = _by_state(fit, by, log_odds, "", level, errors)
     odds = np.exp(table["estimate"].to_numpy(float))
     table = table.rename(columns={"estimate": "expected"}).assign(expected=1 + odds)
     if level is not None:
@@ -48,17 +50,19 @@ def dwell(fit: HMMFit, by: str | None, level: float | None, kind: str) -> pd.Dat
     return table
 
 
-def stationary(fit: HMMFit, by: str | None, level: float | None, kind: str) -> pd.DataFrame:
+def stationary_table(
+    fit: HMMFit, by: str | None, level: float | None = 0.95, errors: str = "observed"
+) -> pd.DataFrame:
     """The table of `fit.stationary`."""
-    check_band(level, kind)
-    table = _by_state(fit, by, stationary_shares, "logit", level, kind)
+    check_band(level, errors)
+    table = _by_state(fit, by, stationary_shares, "logit", level, errors)
     return table.rename(columns={"estimate": "share"})
 
 
 # --- inside -------------------------------------------------------------------------------------
 
 
-def _by_state(fit: HMMFit, by, numbers, scale: str, level, kind: str) -> pd.DataFrame:
+def _by_state(fit: HMMFit, by, numbers, scale: str, level, errors: str) -> pd.DataFrame:
     """A number of every state from the moves, of the group or of each subject."""
     model, k = fit.model, fit.model.n_states
     if by is None:
@@ -79,7 +83,7 @@ def _by_state(fit: HMMFit, by, numbers, scale: str, level, kind: str) -> pd.Data
         return numbers(moves_at(model, params, a, mean)).ravel()
 
     with np.errstate(invalid="ignore"):
-        return with_intervals(fit, table, rows, scale, level, kind, more)
+        return with_intervals(fit, table, rows, scale, level, errors, more)
 
 
 def _check_by(fit: HMMFit, by: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from scipy.special import ndtri
 
 from avem.components.param_info import check_seed
@@ -14,7 +13,6 @@ from avem.errors import ModelError
 from avem.fits.predict.at import places, user_theta
 from avem.fits.predict.mixture import mixtures, need_distributions
 from avem.fits.predict.posterior import check_effects, in_user_units, node_moments, nodes_for
-from avem.fits.questions.whiteness import check_lags, whiteness_table
 from avem.inference.after.hmm_states import states_given
 from avem.models.hmm import Encoded
 from avem.models.memory import refuse_memory
@@ -104,27 +102,3 @@ def residual_values(
         passed = np.clip(low + share * (high - low), _SMALLEST, 1.0 - np.finfo(float).epsneg)
         out[rows, j] = np.where(there, ndtri(passed), np.nan)
     return out
-
-
-def whiteness(
-    fit: HMMFit, lags: int = 5, data: Any = None, effects: str = "drawn", seed: int = 0
-) -> pd.DataFrame:
-    """Per outcome, two tests on the forecast residuals, pooled over all sequences.
-
-    If the model holds, `residuals(effects="drawn")` are independent standard normal numbers.
-    Tested are:
-
-    - ``p_white``: no autocorrelation at lags 1 to `lags` (``lag_1``, ...), by the Ljung-Box
-      statistic pooled over sequences, chi-squared with `lags` degrees of freedom. Fails where
-      states or effects are missing, or outcomes depend on earlier ones within a state.
-    - ``p_normal``: skewness and excess kurtosis of a normal, by Jarque and Bera. Fails for the
-      wrong family, and for outliers.
-
-    Also ``mean`` and ``sd``, which should be 0 and 1. The parameters were fitted to the same data,
-    so p-values are a little large. In a large panel the smallest misfit is significant: look at the
-    size of the autocorrelations.
-    """
-    encoded = fit._encode(data)
-    check_lags(encoded.panel, lags)
-    each = residual_values(fit, encoded, "forecast", "randomised", effects, seed)
-    return whiteness_table(encoded.panel, list(fit.model.outcomes), each, lags)

@@ -26,7 +26,7 @@ _STEP = 1e-4
 _ALONE = "one subject: no sample to judge by"
 
 
-def occupancy_table(fit: HMMFit, by: Any, level: float) -> pd.DataFrame:
+def occupancy_table(fit: HMMFit, by: Any = None, level: float = 0.95) -> pd.DataFrame:
     """The table of `fit.occupancy`."""
     check_level(level)
     panel = fit._panel(None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,12 +12,29 @@ from scipy.stats import chi2, jarque_bera
 from avem.data import Panel
 from avem.errors import ModelError
 
+if TYPE_CHECKING:
+    from avem.fits.fit import Fit
+
 
 def check_lags(panel: Panel, lags: int) -> None:
     """Raise unless some sequence is longer."""
     longest = int(panel.lane_length.max()) - 1
     if not 1 <= lags <= longest:
         raise ModelError(f"lags is {lags!r}; from 1 to {longest} are possible here.")
+
+
+def whiteness(
+    fit: Fit, encoded: Any, lags: int = 5, effects: str = "drawn", seed: int = 0
+) -> pd.DataFrame:
+    """The table of `fit.whiteness` for encoded data.
+
+    At effects that are fitted to them, residuals are correlated where many subjects have few rows
+    each: with 200 subjects of 20 rows and 9 effects, a true state-space model was rejected at 5% in
+    24% of panels, and in 3% at drawn ones.
+    """
+    check_lags(encoded.panel, lags)
+    found = fit._residual_values(encoded, effects, seed)
+    return whiteness_table(encoded.panel, list(fit.model.outcomes), found[0], lags, *found[1:])
 
 
 def whiteness_table(

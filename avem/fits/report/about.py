@@ -7,16 +7,12 @@ from html import escape
 import numpy as np
 
 from avem.data import Panel
-from avem.fits.hmm_fit import HMMFit
+from avem.fits.fit import Fit
 from avem.fits.notes import step_words
 from avem.fits.plots.gap import gap_figure
-from avem.fits.predict.at import places
 from avem.fits.questions.diagnosis import Diagnosis
 from avem.fits.report.html import code, count, figure_html, number, side_by_side, table
-from avem.fits.ssm_fit import SSMFit
 from avem.inference.stop import Stop
-
-Fit = HMMFit | SSMFit
 
 _MAX_LEVELS = 6
 """Named in the table of outcomes."""
@@ -25,19 +21,16 @@ _MAX_LEVELS = 6
 def glance(fit: Fit) -> str:
     """The few numbers that most people want, and what a reader must be told."""
     info = fit.info
-    hmm = isinstance(fit, HMMFit)
-    q = fit.model.n_states if hmm else fit.model.n_latent
     ended = "yes" if fit.stop is Stop.CONVERGED else "no"
     facts = [
         (f"{len(fit.subjects):,}", "subjects"),
         (f"{info.n_rows:,}", "rows"),
-        (f"{q}", "states" if hmm else "latent states"),
+        (f"{fit.model.size}", f"{fit.model.state_words}s"),
         (f"{fit.n_params:,}", "parameters"),
         (f"{fit.bound:,.1f}", fit.bound_name),
         (ended, "converged"),
+        *fit._parts().facts(),
     ]
-    if hmm and len(info.start_gaps) > 1:
-        facts.append((f"{info.starts_agreeing} of {len(info.start_gaps)}", "starts agree"))
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for value, name in facts)
     return f'<dl class="facts">{cells}</dl>' + _notes(fit)
 
@@ -81,21 +74,8 @@ def data(fit: Fit) -> str:
 
 
 def _outcomes(fit: Fit, panel: Panel) -> str:
-    y = fit.model.read(panel).Y
-    if isinstance(fit, HMMFit):
-        found = [
-            (
-                place.name,
-                place.piece.family.describe(),
-                y[:, place.column],
-                place.piece.family.levels,
-            )
-            for place in places(fit.model)
-        ]
-    else:
-        found = [(name, "Gaussian", y[:, j], None) for j, name in enumerate(fit.model.outcomes)]
     rows = []
-    for name, family, values, levels in found:
+    for name, family, values, levels in fit._parts().outcomes(fit.model.read(panel).Y):
         seen = values[~np.isnan(values)]
         lacking = f"{len(values) - len(seen):,} ({1 - len(seen) / len(values):.1%})"
         rows.append([name, family, f"{len(seen):,}", lacking, _values(seen, levels)])
@@ -139,7 +119,7 @@ def ending(fit: Fit) -> str:
         f"after {count(fit.n_iter, 'iteration')} ({method}, {info.seconds:.2f} s)."
     )
     if len(info.start_gaps) > 1:
-        text += " " + _starts(fit)
+        text += " " + fit._parts().starts()
     text += "</p>"
     caption = (
         f"Left: the {fit.bound_name} at each iteration. Right: how far it was from the best, on a "
@@ -147,19 +127,6 @@ def ending(fit: Fit) -> str:
     )
     alt = f"Line chart of the {fit.bound_name}, which ends at {fit.bound:,.3f}."
     return text + figure_html(fit.plot.bound(), alt, caption)
-
-
-def _starts(fit: Fit) -> str:
-    info = fit.info
-    if isinstance(fit, SSMFit):
-        return (
-            f"It began at the best of {len(info.start_gaps)} short runs with subjects alike; the "
-            f"others ended up to {number(max(info.start_gaps))} below it."
-        )
-    return (
-        f"{len(info.start_gaps)} starting points were tried: {info.starts_agreeing} found the best "
-        f"solution, and their bounds spread over {number(max(info.start_gaps))}."
-    )
 
 
 def anchoring(found: Diagnosis) -> str:

@@ -2,32 +2,117 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import numpy as np
 
+from avem.data import Panel
 from avem.fits.hmm_fit import HMMFit
-from avem.fits.predict.at import at_words, average_moves, average_start, occupancy
+from avem.fits.predict.at import (
+    at_words,
+    average_moves,
+    average_start,
+    occupancy,
+    places,
+    row_means,
+)
 from avem.fits.report.estimates import section_table, state_heads
+from avem.fits.report.frame import Section
+from avem.fits.report.hmm_words import model_code, model_words, reading
 from avem.fits.report.html import figure_html, number, side_by_side, table
-from avem.fits.sections import effects_frame, emission_frames, move_frames, start_frames
+from avem.fits.report.parts import OutcomeFacts, Parts
+from avem.fits.sections import (
+    effects_frame,
+    emission_frames,
+    move_frames,
+    start_frames,
+)
 from avem.models.hmm_params import by_spec
 
 
-def state_names(fit: HMMFit) -> list[str]:
-    """As they are called everywhere on the page."""
-    return [f"state {k}" for k in range(fit.model.n_states)]
+@dataclass(frozen=True)
+class HMMParts(Parts):
+    """The parts of a hidden Markov model's report."""
+
+    fit: HMMFit
+
+    title: ClassVar[str] = "Mixed hidden Markov model"
+    plain_title: ClassVar[str] = "Hidden Markov model"
+    draws_are_cheap: ClassVar[bool] = False
+
+    def model_words(self, subject: str) -> list[str]:
+        return model_words(self.fit.model, subject)
+
+    def reading(self) -> str:
+        return reading(self.fit)
+
+    def code(self) -> str:
+        return model_code(self.fit.model.spec)
+
+    def options(self) -> list[str]:
+        pieces, info = self.fit.model.structure.pieces, self.fit.info
+        plain = all(piece.family.linear_gaussian for piece in pieces)
+        said = [] if plain else [f"q_update={info.q_update!r}"]
+        return said if info.batch_size is None else [*said, f"batch_size={info.batch_size}"]
+
+    def caveats(self) -> list[str]:
+        custom = any(spec.family.cannot_save for spec in self.fit.model.spec.outcomes)
+        return ["The functions of a custom family are yours to keep."] if custom else []
+
+    def facts(self) -> list[tuple[str, str]]:
+        agreeing, n = self.fit.info.starts_agreeing, len(self.fit.info.start_gaps)
+        return [(f"{agreeing} of {n}", "starts agree")] if n > 1 else []
+
+    def outcomes(self, y: np.ndarray) -> list[OutcomeFacts]:
+        return [
+            OutcomeFacts(name, family.describe(), y[:, place.column], family.levels)
+            for place in places(self.fit.model)
+            for name, family in [(place.name, place.piece.family)]
+        ]
+
+    def starts(self) -> str:
+        info = self.fit.info
+        return (
+            f"{len(info.start_gaps)} starting points were tried: {info.starts_agreeing} found the "
+            f"best solution, and their bounds spread over {number(max(info.start_gaps))}."
+        )
+
+    def estimates(self) -> Iterator[Section]:
+        yield Section("states", "States", _states(self.fit))
+        yield Section("emissions", "Emissions", _emissions(self.fit))
+
+    def spread(self) -> str:
+        return section_table(effects_frame(self.fit))
+
+    def static_states(self) -> str:
+        caption = (
+            "Outcomes over time. Colours are decoded states; the dark line is the state's mean for "
+            "the subject. Gaps are missing values, dashed lines separate sequences."
+        )
+        alt = "Outcomes of some subjects over time, coloured by decoded state."
+        return figure_html(self.fit.plot.states(), alt, caption)
+
+    def columns(self, panel: Panel) -> dict[str, Any]:
+        fit = self.fit
+        data, state = fit.model.read(panel), np.asarray(fit.decode())
+        table = fit.state_probabilities()
+        means = row_means(fit, data, state, panel.row_subject)
+        outcomes = []
+        for j, place in enumerate(places(fit.model)):
+            y, levels = data.Y[:, place.column], place.piece.family.levels
+            one = {"name": place.name, "y": y, "levels": None, "fitName": "state's mean"}
+            if levels is not None:
+                one["levels"] = [str(level) for level in levels]
+                one["fitName"] = f"probability of {levels[-1]}"
+            mean = np.where(np.isnan(y), np.nan, means[:, j])
+            outcomes.append(one if np.isnan(mean).all() else one | {"fit": mean})
+        chance = [np.asarray(table[f"state_{k}"], float) for k in range(fit.model.n_states)]
+        return {"state": state, "chance": chance, "outcomes": outcomes}
 
 
-def static_states(fit: HMMFit) -> str:
-    """Some subjects over time, as a picture."""
-    caption = (
-        "Outcomes over time. Colours are decoded states; the dark line is the state's mean for "
-        "the subject. Gaps are missing values, dashed lines separate sequences."
-    )
-    alt = "Outcomes of some subjects over time, coloured by decoded state."
-    return figure_html(fit.plot.states(), alt, caption)
-
-
-def states(fit: HMMFit) -> str:
+def _states(fit: HMMFit) -> str:
     """Shares, dwell times and moves."""
     matrix = average_moves(fit)
     if fit.panel is None:
@@ -43,7 +128,8 @@ def states(fit: HMMFit) -> str:
         [f"Mean dwell time (rows){at_words(structure.moves)}", *dwell],
         [f"Initial probability{at_words(structure.start)}", *map(number, average_start(fit))],
     ]
-    parts = [table("Each state", ["", *state_heads(state_names(fit))], rows)]
+    heads = state_heads([f"state {k}" for k in range(len(matrix))])
+    parts = [table("Each state", ["", *heads], rows)]
     parts += [section_table(section) for section in move_frames(fit)]
     if "initial_coef" in fit.params:  # without a formula, the table above has all there is
         parts += [section_table(section) for section in start_frames(fit)]
@@ -52,7 +138,7 @@ def states(fit: HMMFit) -> str:
     return side_by_side(parts) + figure_html(fit.plot.transitions(), alt, "")
 
 
-def emissions(fit: HMMFit) -> str:
+def _emissions(fit: HMMFit) -> str:
     """What each state emits."""
     parts = [
         section_table(section)
@@ -70,8 +156,3 @@ def emissions(fit: HMMFit) -> str:
         caption += " Then, how each state responds to covariates, the others at their averages."
     alt = f"Fitted density of each state for {', '.join(fit.model.outcomes)}."
     return side_by_side(parts) + figure_html(figure, alt, caption)
-
-
-def spread(fit: HMMFit) -> str:
-    """How much subjects differ."""
-    return section_table(effects_frame(fit))

@@ -9,20 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from avem.errors import AvemError, FileError
-from avem.fits.hmm_fit import HMMFit
+from avem.fits.fit import Fit
 from avem.fits.plots.figures import state_colors
 from avem.fits.report import about as _about
-from avem.fits.report import hmm as _hmm
-from avem.fits.report import ssm as _ssm
 from avem.fits.report import subjects as _subjects
-from avem.fits.report.about import Fit
 from avem.fits.report.estimates import error_table
 from avem.fits.report.frame import Section, fill_page
-from avem.fits.report.hmm_words import model_words, reading
 from avem.fits.report.html import code, count
-from avem.fits.report.reproduce import again, cite
+from avem.fits.report.reproduce import cite, reproduce
 from avem.fits.report.residuals import residual_checks
-from avem.fits.report.ssm_words import ssm_model_words, ssm_reading
 from avem.fits.report.steps import Steps
 from avem.fits.report.timelines import Timelines, make_timelines
 
@@ -82,11 +77,9 @@ def report_html(
     if fit.panel is not None:
         say("states of every row")
         drawn = make_timelines(fit, timelines)
-    hmm = isinstance(fit, HMMFit)
-    n_states = fit.model.n_states if hmm else fit.model.n_latent
     data = {
-        "kind": "hmm" if hmm else "ssm",
-        "states": [f"state {k}" for k in range(n_states)],
+        "kind": fit.kind,
+        "states": [f"state {k}" for k in range(fit.model.size)],
         "subject": str(fit.columns["subject"]),
         "subjects": _subjects.labels(fit),
         "timelines": None if drawn is None else drawn.data,
@@ -94,46 +87,37 @@ def report_html(
     }
     sections = list(_sections(fit, drawn, asked))
     say("writing")
-    return fill_page(_title(fit), fit.model.spec.text, sections, data, state_colors(n_states))
-
-
-def _title(fit: Fit) -> str:
-    if isinstance(fit, HMMFit):
-        return f"{'Mixed hidden' if fit.model.n_effects else 'Hidden'} Markov model"
-    return f"{'Mixed-effects state' if fit.model.n_effects else 'State'}-space model"
+    parts, colors = fit._parts(), state_colors(fit.model.size)
+    title = parts.title if fit.model.n_effects else parts.plain_title
+    return fill_page(title, fit.model.spec.text, sections, data, colors)
 
 
 def _sections(fit: Fit, drawn: Timelines | None, asked: Asked) -> Iterator[Section]:
-    hmm = isinstance(fit, HMMFit)
-    say = asked.say
-    subject = str(fit.columns["subject"])
+    say, parts = asked.say, fit._parts()
     yield Section("glance", "At a glance", _about.glance(fit))
-    words = model_words(fit.model, subject) if hmm else ssm_model_words(fit.model, subject)
-    yield Section("model", "The model", "\n".join(f"<p>{p}</p>" for p in words))
+    words = "\n".join(f"<p>{p}</p>" for p in parts.model_words(str(fit.columns["subject"])))
+    yield Section("model", "The model", words)
     yield Section("data", "The data", _about.data(fit))
     if drawn is not None:
         say("pictures of states")
         yield Section("timelines", "States over time", _timelines(fit, drawn))
     say("estimates")
-    if hmm:
-        yield Section("states", "States", _hmm.states(fit))
-        yield Section("emissions", "Emissions", _hmm.emissions(fit))
-    else:
-        yield Section("matrices", "Dynamics and loadings", _ssm.matrices(fit))
+    yield from parts.estimates()
     yield Section("errors", "Standard errors", _errors(fit, asked))
     say("effects of subjects")
     yield Section("subjects", "Subjects", _of_subjects(fit))
     if fit.panel is not None:
         say("residuals")
-        drawn_effects = not hmm or _wanted(fit, asked, _ERRORS_UP_TO, "_nodes" in vars(fit))
+        known = "_nodes" in vars(fit)
+        drawn_effects = parts.draws_are_cheap or _wanted(fit, asked, _ERRORS_UP_TO, known)
         html = _attempt(lambda: residual_checks(fit, drawn_effects))
         yield Section("residuals", "Residuals", html)
     yield Section("ending", "How the fit ended", _about.ending(fit))
     if fit.model.n_effects:
         yield Section("anchoring", "Does anchoring hold?", _anchoring(fit, asked))
-    yield Section("reading", "How to read this", reading(fit) if hmm else ssm_reading(fit))
+    yield Section("reading", "How to read this", parts.reading())
     yield Section("cite", "How to cite", cite())
-    yield Section("again", "How to make it again", again(fit))
+    yield Section("reproduce", "Reproduce this analysis", reproduce(fit))
 
 
 def _timelines(fit: Fit, drawn: Timelines) -> str:
@@ -148,7 +132,7 @@ def _timelines(fit: Fit, drawn: Timelines) -> str:
     if drawn.n_cut:
         said.append(f"Of {count(drawn.n_cut, 'subject')}, only the first rows are here.")
     words = f"<p>{' '.join(said)}</p>" if said else ""
-    still = _hmm.static_states(fit) if isinstance(fit, HMMFit) else _ssm.static_states(fit)
+    still = fit._parts().static_states()
     without = (
         '<noscript><p class="note">Without JavaScript the page shows some subjects only; with it, '
         "every subject can be picked, zoomed and read off.</p></noscript>"
@@ -171,7 +155,7 @@ def _errors(fit: Fit, asked: Asked) -> str:
         "<p>From the curvature of the marginal log likelihood; intervals of probabilities and "
         "variances are made on the scale of log odds and logarithms.</p>"
     )
-    return _attempt(lambda: about + error_table(fit.standard_errors()))
+    return _attempt(lambda: about + error_table(fit._standard_errors()))
 
 
 def _wanted(fit: Fit, asked: Asked, up_to: int, known: bool = False) -> bool:
@@ -185,7 +169,7 @@ def _of_subjects(fit: Fit) -> str:
     if not fit.model.n_effects:
         return "<p>The model has no effects, so there is nothing to say about single subjects.</p>"
     still = _subjects.static_effects(fit)
-    spread = _hmm.spread(fit) if isinstance(fit, HMMFit) else ""
+    spread = fit._parts().spread()
     return f'{spread}<div id="effects" class="live"></div><div class="still">{still}</div>'
 
 

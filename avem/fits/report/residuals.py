@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from avem.fits.report.about import Fit
+from avem.fits.fit import Fit
+from avem.fits.questions.whiteness import whiteness
 from avem.fits.report.html import figure_html, number, table
 
 _LAGS = 5
@@ -27,7 +28,7 @@ def residual_checks(fit: Fit, drawn: bool) -> str:
     if longest < 1:
         return "<p>No sequence has two rows, so nothing can be said about what follows what.</p>"
     effects, lags = "drawn" if drawn else "fitted", min(_LAGS, longest)
-    tests = fit.whiteness(lags, effects=effects)
+    tests = whiteness(fit, fit._encode(None), lags, effects)
     picture = fit.plot.residuals(effects=effects)
     alt = "Quantiles of the residuals against normal ones, and their autocorrelations."
     caption = "Shaded: where 95% lie if the model holds."

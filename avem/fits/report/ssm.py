@@ -2,26 +2,107 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import numpy as np
 
+from avem.data import Panel
 from avem.fits.report.estimates import section_table
+from avem.fits.report.frame import Section
 from avem.fits.report.html import figure_html, number, side_by_side, table
+from avem.fits.report.parts import OutcomeFacts, Parts
+from avem.fits.report.ssm_words import ssm_model_code, ssm_model_words, ssm_reading
 from avem.fits.ssm_fit import SSMFit
 from avem.fits.ssm_tables import ssm_sections
+from avem.inference.after.ssm_states import moments
 from avem.models.ssm_subjects import spectral_radius
 
 
-def static_states(fit: SSMFit) -> str:
-    """Some subjects over time, as a picture."""
-    caption = (
-        "Above: smoothed states with 95% bands. Below: outcomes as dots, with what the states "
-        "make of them and its 95% band."
-    )
-    alt = "Smoothed states of some subjects over time, and their outcomes."
-    return figure_html(fit.plot.states(), alt, caption)
+@dataclass(frozen=True)
+class SSMParts(Parts):
+    """The parts of a state-space model's report."""
+
+    fit: SSMFit
+
+    title: ClassVar[str] = "Mixed-effects state-space model"
+    plain_title: ClassVar[str] = "State-space model"
+    draws_are_cheap: ClassVar[bool] = True
+
+    def model_words(self, subject: str) -> list[str]:
+        return ssm_model_words(self.fit.model, subject)
+
+    def reading(self) -> str:
+        return ssm_reading(self.fit)
+
+    def code(self) -> str:
+        return ssm_model_code(self.fit.model.spec)
+
+    def options(self) -> list[str]:
+        limit = self.fit.info.max_radius
+        return [] if limit is None else [f"max_radius={limit!r}"]
+
+    def caveats(self) -> list[str]:
+        return []
+
+    def facts(self) -> list[tuple[str, str]]:
+        return []
+
+    def outcomes(self, y: np.ndarray) -> list[OutcomeFacts]:
+        names = self.fit.model.outcomes
+        return [OutcomeFacts(name, "Gaussian", y[:, j], None) for j, name in enumerate(names)]
+
+    def starts(self) -> str:
+        gaps = self.fit.info.start_gaps
+        return (
+            f"It began at the best of {len(gaps)} short runs with subjects alike; the others ended "
+            f"up to {number(max(gaps))} below it."
+        )
+
+    def estimates(self) -> Iterator[Section]:
+        yield Section("matrices", "Dynamics and loadings", _matrices(self.fit))
+
+    def spread(self) -> str:
+        return ""
+
+    def static_states(self) -> str:
+        caption = (
+            "Above: smoothed states with 95% bands. Below: outcomes as dots, with what the states "
+            "make of them and its 95% band."
+        )
+        alt = "Smoothed states of some subjects over time, and their outcomes."
+        return figure_html(self.fit.plot.states(), alt, caption)
+
+    def columns(self, panel: Panel) -> dict[str, Any]:
+        fit = self.fit
+        encoded = fit._encode(None)
+        found = moments(fit.model, encoded, fit.theta, fit._effects_for(encoded), "smoothed")
+        y = fit.model.read(panel).Y
+        unknown = fit.model.designs.parts[0].unknown(panel)
+
+        def sd(cov: np.ndarray, j: int) -> np.ndarray:
+            return np.sqrt(np.maximum(cov[:, j, j], 0.0))
+
+        latent = [
+            {"mean": found.state[:, k], "sd": sd(found.state_cov, k)}
+            for k in range(fit.model.n_latent)
+        ]
+        outcomes = [
+            {
+                "name": name,
+                "y": y[:, j],
+                "levels": None,
+                "fit": np.where(unknown, np.nan, found.level[:, j]),
+                "sd": sd(found.level_cov, j),
+                "fitName": "expected",
+            }
+            for j, name in enumerate(fit.model.outcomes)
+        ]
+        return {"latent": latent, "outcomes": outcomes}
 
 
-def matrices(fit: SSMFit) -> str:
+def _matrices(fit: SSMFit) -> str:
     """The population's matrices, and subjects' loadings."""
     parts = [section_table(section) for section in ssm_sections(fit)]
     parts.append(_radius(fit))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from avem.fits.report.about import Fit
+from avem.fits.fit import Fit
 from avem.fits.report.html import figure_html, number, table
 from avem.fits.report.pack import pack
 
@@ -55,7 +55,7 @@ def _table(fit: Fit, group: range, listed: int) -> str:
     """Some effects of the first subjects; more abreast would be cut off on paper."""
     names, n = fit.model.effect_names, len(fit.subjects)
     shown, d = min(n, max(listed, 1)), len(names)
-    effects = fit.effects().iloc[: shown * d]
+    effects = fit._effects().iloc[: shown * d]
     columns = zip(*(effects[name] for name in ("mean", "lower", "upper")), strict=True)
     cells = [f"{number(m)} ({number(low)} to {number(high)})" for m, low, high in columns]
     rows = [[str(fit.subjects[i]), *(cells[i * d + j] for j in group)] for i in range(shown)]

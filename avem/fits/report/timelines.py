@@ -10,12 +10,9 @@ import pandas as pd
 
 from avem.data import Panel
 from avem.errors import ModelError
-from avem.fits.hmm_fit import HMMFit
+from avem.fits.fit import Fit
 from avem.fits.plots.timeline import choose_subjects, in_order, read_as_time, times
-from avem.fits.predict.at import places, row_means
 from avem.fits.report.pack import Packed, pack, pack_roughly, pack_times
-from avem.fits.ssm_fit import SSMFit
-from avem.inference.after.ssm_states import moments
 
 BUDGET = 8_000_000
 """Characters that the timelines of a page may take."""
@@ -36,7 +33,7 @@ class Timelines:
     """Subjects of whom only the first rows are kept."""
 
 
-def make_timelines(fit: HMMFit | SSMFit, wanted: Any = None) -> Timelines:
+def make_timelines(fit: Fit, wanted: Any = None) -> Timelines:
     """The timelines of a fit that has its data.
 
     Parameters
@@ -46,8 +43,7 @@ def make_timelines(fit: HMMFit | SSMFit, wanted: Any = None) -> Timelines:
         number: at most so many. A list of labels: these.
     """
     panel = fit._panel(None)
-    hmm = isinstance(fit, HMMFit)
-    columns = _hmm_columns(fit, panel) if hmm else _ssm_columns(fit, panel)
+    columns = fit._parts().columns(panel)
     most_rows = max(_FEWEST, int(BUDGET / _PER_BYTE / (5 + _bytes_per_row(columns))))
     shown = _chosen(panel, wanted, most_rows)
     time, are_dates = times(panel)
@@ -98,52 +94,6 @@ def _bytes_per_row(columns: dict[str, Any]) -> int:
     """About how many a row will take: 4 for a value, 2 for what is only drawn."""
     drawn = len(columns.get("chance", ())) + 2 * len(columns.get("latent", ()))
     return 2 * drawn + sum(4 + 2 * ("fit" in o) + 2 * ("sd" in o) for o in columns["outcomes"])
-
-
-# --- columns of all rows ------------------------------------------------------------------------
-
-
-def _hmm_columns(fit: HMMFit, panel: Panel) -> dict[str, Any]:
-    data, state = fit.model.read(panel), np.asarray(fit.decode())
-    table = fit.state_probabilities()
-    means = row_means(fit, data, state, panel.row_subject)
-    outcomes = []
-    for j, place in enumerate(places(fit.model)):
-        y, levels = data.Y[:, place.column], place.piece.family.levels
-        one = {"name": place.name, "y": y, "levels": None, "fitName": "state's mean"}
-        if levels is not None:
-            one["levels"] = [str(level) for level in levels]
-            one["fitName"] = f"probability of {levels[-1]}"
-        mean = np.where(np.isnan(y), np.nan, means[:, j])
-        outcomes.append(one if np.isnan(mean).all() else one | {"fit": mean})
-    chance = [np.asarray(table[f"state_{k}"], float) for k in range(fit.model.n_states)]
-    return {"state": state, "chance": chance, "outcomes": outcomes}
-
-
-def _ssm_columns(fit: SSMFit, panel: Panel) -> dict[str, Any]:
-    encoded = fit._encode(None)
-    found = moments(fit.model, encoded, fit.theta, fit._effects_for(encoded), "smoothed")
-    y = fit.model.read(panel).Y
-    unknown = fit.model.designs.parts[0].unknown(panel)
-
-    def sd(cov: np.ndarray, j: int) -> np.ndarray:
-        return np.sqrt(np.maximum(cov[:, j, j], 0.0))
-
-    latent = [
-        {"mean": found.state[:, k], "sd": sd(found.state_cov, k)} for k in range(fit.model.n_latent)
-    ]
-    outcomes = [
-        {
-            "name": name,
-            "y": y[:, j],
-            "levels": None,
-            "fit": np.where(unknown, np.nan, found.level[:, j]),
-            "sd": sd(found.level_cov, j),
-            "fitName": "expected",
-        }
-        for j, name in enumerate(fit.model.outcomes)
-    ]
-    return {"latent": latent, "outcomes": outcomes}
 
 
 # --- packed -------------------------------------------------------------------------------------

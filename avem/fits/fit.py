@@ -1,0 +1,721 @@
+"""What a fit can do whatever the states of its model are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from avem.components.param_info import check_level, check_seed
+from avem.data import Panel
+from avem.fits.common import (
+    effects_table,
+    effects_to_draw_with,
+    inferred_effects,
+    jacobian,
+    known_or_inferred,
+    marginal_of_new,
+    own_panel,
+    panel_for,
+    positions,
+)
+from avem.fits.info import FitInfo
+from avem.fits.likelihood import LogLik, aic, bic
+from avem.fits.plots.fit_plots import FitPlots
+from avem.fits.predict.log_score import score
+from avem.fits.questions.check import Check, run_check
+from avem.fits.questions.diagnosis import Diagnosis, diagnose
+from avem.fits.questions.whiteness import whiteness
+from avem.fits.tables import Summary, compose, tidy
+from avem.fits.uncertainty import Estimates, standard_errors
+from avem.fits.words import POSTERIORS, check_word, errors_word
+from avem.inference.after.curvature import Curvature
+from avem.inference.after.marginal import Marginal, anchoring, marginal, uncertainty
+from avem.inference.em import EM
+from avem.inference.methods.names import MARGINAL
+from avem.inference.stop import Stop
+
+if TYPE_CHECKING:
+    from avem.fits.report.parts import Parts
+    from avem.fits.sections import Section
+
+Model = TypeVar("Model", bound=Any)
+Drawn = TypeVar("Drawn", bound=Any)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fit(ABC, Generic[Model, Drawn]):
+    """A fitted model; `HMMFit` and `SSMFit` add what only their states have.
+
+    Attributes
+    ----------
+    model : HMMModel or SSMModel
+        The model as the engine sees it.
+    params : dict of str to numpy.ndarray
+        The estimates by name; `table` has them all, a row each.
+    effects_mean, effects_cov : numpy.ndarray
+        (n, d) and (n, d, d): mean and covariance of q_i, subjects in the order of `subjects`.
+    subjects : numpy.ndarray
+        (n,) labels, in order of first appearance in the data.
+    bound, bound_history, n_iter, stop
+        What was maximised (`bound_name` says what it is), its history, the number of iterations,
+        and how they ended.
+    loglik_history : numpy.ndarray
+        sum_i log p(D_i | anchor) at each iteration.
+    info : FitInfo
+        How the fit went.
+    columns : dict
+        The data's subject, time and sequence columns.
+    panel : Panel or None
+        The data; None for a fit loaded from a file.
+    """
+
+    model: Model
+    params: dict[str, np.ndarray]
+    effects_mean: np.ndarray
+    effects_cov: np.ndarray
+    subjects: np.ndarray
+    bound: float
+    bound_history: np.ndarray
+    loglik_history: np.ndarray
+    n_iter: int
+    stop: Stop
+    info: FitInfo
+    columns: Mapping[str, str | None]
+    panel: Panel | None = field(default=None)
+
+    kind: ClassVar[str]
+    """The word for this kind of fit in files."""
+    hard: ClassVar[str]
+    """Why anchoring may not hold for it, in words."""
+
+    # --- what each kind of fit says of itself ----------------------------------------------------
+
+    @property
+    @abstractmethod
+    def plot(self) -> FitPlots:
+        """Pictures of the fit."""
+
+    @abstractmethod
+    def _rows(self, params: dict[str, np.ndarray]) -> Iterable[tuple[str, dict, float]]:
+        """Name, place and value of every single parameter."""
+
+    @abstractmethod
+    def _constant(self, table: pd.DataFrame) -> np.ndarray:
+        """(rows,) bool: parameters that are what they are by definition."""
+
+    @abstractmethod
+    def _head(self) -> list[str]:
+        """The first lines of the summary."""
+
+    @abstractmethod
+    def _starts(self) -> str:
+        """What became of several starts."""
+
+    @abstractmethod
+    def _sections(self) -> Iterable[Section]:
+        """The estimates as titled tables."""
+
+    @abstractmethod
+    def _levels(self) -> dict[str, Sequence[Any] | None]:
+        """The levels of each outcome; None where its values are numbers."""
+
+    @abstractmethod
+    def _em(self, data: Any) -> EM:
+        """The iteration at encoded data."""
+
+    @abstractmethod
+    def _effect_scale(self, data: Any) -> np.ndarray:
+        """(d,) variances by which those of the effects are judged."""
+
+    @abstractmethod
+    def _draw(
+        self, panel: Panel, rng: np.random.Generator, effects: np.ndarray | None = None
+    ) -> Drawn:
+        """A data set on the rows of a panel, at given effects or at new ones."""
+
+    @abstractmethod
+    def _residual_values(self, data: Any, effects: str, seed: int) -> list[np.ndarray]:
+        """(rows, outcomes) one-step residuals; if there are such, those freed of each other."""
+
+    @abstractmethod
+    def _states_by_row(self, data: Any) -> list[Any]:
+        """What is known of the state of every row, as tables."""
+
+    @abstractmethod
+    def _parts(self) -> Parts:
+        """What the report says of this kind of model alone."""
+
+    @abstractmethod
+    def _own_options(self) -> dict[str, Any]:
+        """The options of `fit` that models of other kinds do not have."""
+
+    @abstractmethod
+    def _own_identity(self) -> dict[str, Any]:
+        """What tells its model from others of the same formulas and size, as JSON."""
+
+    @abstractmethod
+    def _start_for_replicates(self) -> dict[str, np.ndarray]:
+        """Parameters near the fit, off the boundary, to start a fit to similar data from."""
+
+    # --- words and tables ------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        model = self.model
+        return (
+            f"{type(self).__name__}({model.spec.text!r}, {model.size_name}={model.size}, "
+            f"{len(self.subjects)} subjects, bound={self.bound:.3f}, {self.stop.name})"
+        )
+
+    @property
+    def bound_name(self) -> str:
+        """What `bound` is: a variational bound, or the log likelihood by integration."""
+        integrated = self.info.refined or self.info.method in MARGINAL
+        return "log likelihood" if integrated else "bound"
+
+    def summary(self) -> Summary:
+        """A table for a person to read.
+
+        Returns
+        -------
+        Summary
+            Text: the model, the data, how the fit ended, the estimates, and notes.
+
+        Examples
+        --------
+        >>> print(str(fit.summary()).splitlines()[0])
+        Mixed hidden Markov model: valence ~ 1 + (1 | person)
+        """
+        starts = [self._starts()] if len(self.info.start_gaps) > 1 else []
+        return compose(self._head(), self, starts, list(self._sections()))
+
+    def table(self) -> Any:
+        """Every parameter as a row: what it is, and the estimate.
+
+        Returns
+        -------
+        DataFrame
+            Of the data's own kind: ``parameter``, ``state``, ``to_state`` (of a transition, where
+            it comes from and where it goes), ``outcome``, ``term``, ``other`` (the second one of a
+            covariance), ``estimate``. Columns that do not apply are empty.
+
+        Examples
+        --------
+        >>> list(fit.table()["parameter"].unique())
+        ['initial', 'transition', 'coef', 'variance', 'effect_covariance']
+        """
+        return self._own_kind(self._table())
+
+    def _table(self) -> pd.DataFrame:
+        return tidy(self._rows(self.params))
+
+    def effects(self, level: float = 0.95, posterior: str = "fit") -> Any:
+        """Per subject and effect: mean, sd and interval of its deviation from the population.
+
+        Parameters
+        ----------
+        level : float
+            Probability of the intervals.
+        posterior : {"fit", "adaptive"}
+            ``"fit"``: as the fit's own method has it; after plain anchoring the intervals are too
+            short where states are hard to tell apart. ``"adaptive"``: with the states integrated
+            out.
+
+        Returns
+        -------
+        DataFrame
+            Of the data's own kind: the subject, ``effect``, ``mean``, ``sd``, ``lower``, ``upper``.
+
+        Examples
+        --------
+        >>> list(fit.effects().columns)
+        ['person', 'effect', 'mean', 'sd', 'lower', 'upper']
+        """
+        return self._own_kind(self._effects(level, posterior))
+
+    def _effects(self, level: float = 0.95, posterior: str = "fit") -> pd.DataFrame:
+        return self._effects_table(self.subjects, *self._posterior(posterior), level)
+
+    def _posterior(self, posterior: str) -> tuple[np.ndarray, np.ndarray]:
+        """Means (n, d) and covariances (n, d, d) of the effects."""
+        check_word("posterior", posterior, POSTERIORS)
+        if posterior == "adaptive":
+            return self.model.effects_out(self._marginal.mean, self._marginal.cov)
+        return self.effects_mean, self.effects_cov
+
+    def _effects_table(
+        self, subjects: np.ndarray, mean: np.ndarray, cov: np.ndarray, level: float
+    ) -> pd.DataFrame:
+        names = self.model.effect_names
+        return effects_table(self.columns["subject"], subjects, names, mean, cov, level)
+
+    # --- how likely, how certain -----------------------------------------------------------------
+
+    def loglik(self, data: Any = None) -> LogLik:
+        """The marginal log likelihood, the effects integrated out, with its error.
+
+        Parameters
+        ----------
+        data : DataFrame or Panel, optional
+            Other data, of which every subject is taken as new; by default the data of the fit.
+
+        Returns
+        -------
+        LogLik
+            A number, with ``error`` and ``by_subject``.
+
+        Examples
+        --------
+        >>> fit.loglik().error < 0.1
+        True
+        """
+        if data is None:
+            found, encoded = self._marginal, self._own_data
+        else:
+            encoded = self._encode(data)
+            found = marginal_of_new(self, encoded)
+        return LogLik(
+            found.loglik + self._jacobian(encoded), found.error, int((found.quality == 0).sum())
+        )
+
+    def score(self, data: Any = None) -> float:
+        """Mean log predictive density per observed row of `data`: higher is better.
+
+        In the user's units (log probability for counts and labels), so that models of the same
+        outcomes compare on the same rows. Always at the fitted parameters, effects and states
+        integrated out. What is conditioned on:
+
+        - a subject that the fit does not know: nothing else, log p(all its rows);
+        - a subject of the fit: all its rows in the fit, log p(its rows in the fit and in `data`)
+          - log p(its rows in the fit). So its effect is as the fit's rows tell it, and a sequence
+          that goes on in `data` (the same subject and sequence, later times) goes on from the state
+          where it was. Rows that the fit has seen are refused.
+
+        Parameters
+        ----------
+        data : DataFrame or Panel, optional
+            Without it, the rows of the fit itself, each subject taken as new, which says nothing of
+            rows that the parameters were not fitted to.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> n_seen = fit.info.n_observed
+        >>> bool(np.isclose(fit.score(), fit.loglik() / n_seen))
+        True
+        """
+        return score(self, data)
+
+    @property
+    def n_params(self) -> int:
+        """How many parameters were estimated."""
+        return self.model.count_free(self.info.fixed)
+
+    def aic(self) -> float:
+        """Akaike's criterion, from the marginal log likelihood: lower is better.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> bool(np.isclose(fit.aic(), 2 * fit.n_params - 2 * fit.loglik()))
+        True
+        """
+        return aic(self.loglik(), self.n_params)
+
+    def bic(self) -> float:
+        """Schwarz's criterion, from the marginal log likelihood; n is the number of subjects.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> fit.bic() > fit.aic()
+        True
+        """
+        return bic(self.loglik(), self.n_params, len(self.subjects))
+
+    def standard_errors(
+        self,
+        errors: str = "observed",
+        level: float = 0.95,
+        n_draws: int | None = None,
+        *,
+        kind: str | None = None,
+    ) -> Any:
+        """`table` with standard errors and intervals for every parameter.
+
+        From the curvature of the marginal log likelihood at the estimates. Intervals of
+        probabilities and variances are made on the scale of log odds and logarithms.
+
+        Parameters
+        ----------
+        errors : {"observed", "sandwich"}
+            From the observed information, or from the sandwich, which holds when the model is not
+            quite right.
+        level : float
+            Of the intervals.
+        n_draws : int, optional
+            More than three effects are integrated over so many draws (a power of 2; by default 256
+            to 4096 for each subject, fewer in larger panels): more take longer and are less noisy.
+        kind : str, optional
+            The former name of `errors`.
+
+        Returns
+        -------
+        DataFrame
+            Of the data's own kind: as `table`, with ``se``, ``lower``, ``upper``, and ``note``
+            where there is no standard error.
+
+        Examples
+        --------
+        >>> list(fit.standard_errors().columns[-4:])
+        ['se', 'lower', 'upper', 'note']
+        """
+        return self._own_kind(self._standard_errors(errors_word(errors, kind), level, n_draws))
+
+    def _standard_errors(
+        self, errors: str = "observed", level: float = 0.95, n_draws: int | None = None
+    ) -> pd.DataFrame:
+        check_level(level)
+        model, table = self.model, self._table()
+        estimates = Estimates(
+            table=table,
+            rows=lambda theta: self.values_of(model.params_out(theta)),
+            theta=self.theta,
+            info=model.param_info(),
+            constant=self._constant(table),
+            fixed=self.info.fixed,
+            n_units=len(self.subjects) if model.n_effects else None,
+        )
+        curvature = self._curvature if n_draws is None else self._curvature_from(n_draws)
+        return standard_errors(estimates, curvature, errors, level)
+
+    def diagnose(self) -> Diagnosis:
+        """Whether one anchor per subject is enough here.
+
+        Returns
+        -------
+        Diagnosis
+            Gaps between bound and likelihood, information lost on each effect, and advice.
+
+        Examples
+        --------
+        >>> fit.diagnose().advice
+        'Anchoring holds: at most 7% of the information is lost.'
+        """
+        data, theta = self._own_data, self.theta
+        found = anchoring(self._em(data), data.layout, theta, self._effects_in())
+        none = np.zeros((self.model.n_effects, 1))
+        _, cov = self.model.effects_out(none, theta["effect_covariance"][:, :, None])
+        return diagnose(self, found, np.sqrt(np.diagonal(cov[0])), self.hard)
+
+    def infer_effects(self, data: Any, level: float = 0.95) -> Any:
+        """Effects of the subjects of new data, from those rows alone.
+
+        Parameters
+        ----------
+        data : DataFrame or Panel
+        level : float
+            Probability of the intervals.
+
+        Returns
+        -------
+        DataFrame
+            Of the kind of `data`, with the columns of `effects`.
+
+        Examples
+        --------
+        >>> new = avem.load_affect().query("person == 'p60'").assign(person="new")
+        >>> fit.infer_effects(new)["person"].tolist()
+        ['new']
+        """
+        encoded = self._encode(data)
+        mean, cov = self.model.effects_out(*inferred_effects(self, encoded))
+        table = self._effects_table(encoded.panel.subjects, mean, cov, level)
+        return encoded.panel.source.table(table)
+
+    # --- does the model hold? --------------------------------------------------------------------
+
+    def whiteness(
+        self, lags: int = 5, data: Any = None, effects: str = "drawn", seed: int = 0
+    ) -> Any:
+        """Per outcome, tests of the one-step residuals, pooled over sequences.
+
+        If the model holds, residuals at drawn effects are independent standard normal numbers. The
+        parameters were fitted to the same data, so p-values are a little large. In a large panel
+        the smallest misfit is significant: look at the size of the autocorrelations.
+
+        Parameters
+        ----------
+        lags : int
+            Up to which lag autocorrelations are tested.
+        data : DataFrame or Panel, optional
+            By default the rows of the fit.
+        effects : {"drawn", "fitted"}
+            At one draw of each subject's effects, or at their means: residuals at effects that were
+            fitted to the same rows are a little too small, and correlated where many subjects have
+            few rows each.
+        seed : int
+            Of the draws.
+
+        Returns
+        -------
+        DataFrame
+            Of the data's own kind. ``p_white``: no autocorrelation at lags 1 to `lags`
+            (Ljung-Box); ``p_normal``: no skewness or excess kurtosis (Jarque-Bera); ``p_apart``, of
+            a state-space model: no correlation with the other outcomes' residuals of the same row;
+            ``mean`` and ``sd``, which should be 0 and 1.
+
+        Examples
+        --------
+        >>> fit.whiteness(lags=2, effects="fitted")["outcome"].tolist()
+        ['valence']
+        """
+        encoded = self._encode(data)
+        return encoded.panel.source.table(whiteness(self, encoded, lags, effects, seed))
+
+    def check(
+        self,
+        statistic: Any = None,
+        n: int = 200,
+        *,
+        effects: str = "new",
+        level: float = 0.95,
+        seed: int = 0,
+        progress: bool | None = None,
+    ) -> Check:
+        """Posterior predictive check: statistics of the data beside those of simulated data.
+
+        Parameters
+        ----------
+        statistic : callable, dict, str or list of str, optional
+            A function of a frame like yours that gives a number (or a dict of numbers), a dict of
+            functions, or some of ``"mean"``, ``"sd"``, ``"between"`` (sd of the subjects' means),
+            ``"autocorrelation"`` (lag 1, less the subject's mean), ``"min"``, ``"max"``,
+            ``"zeros"``, ``"same"``, ``"share"`` (of levels). By default those that apply.
+        n : int
+            How many data sets; what is missing in the data is missing in them.
+        effects : {"new", "drawn", "fitted"}
+            ``"new"`` draws other subjects, ``"drawn"`` draws these subjects' effects from what is
+            known of them, ``"fitted"`` holds them. Parameters are held at their estimates.
+        level : float
+            Of the interval of the simulated values.
+        seed : int
+            Of the simulations.
+        progress : bool, optional
+            Show progress; by default in a terminal, after two seconds. Ctrl-C keeps what was done.
+
+        Returns
+        -------
+        Check
+
+        Examples
+        --------
+        >>> fit.check("mean", n=20).table["statistic"].tolist()
+        ['mean']
+        """
+        return run_check(
+            self,
+            statistic=statistic,
+            n=n,
+            effects=effects,
+            level=level,
+            seed=seed,
+            progress=progress,
+        )
+
+    # --- simulation, pictures, files -------------------------------------------------------------
+
+    def simulate(self, data: Any = None, *, effects: str = "new", seed: int | None = None) -> Drawn:
+        """A data set drawn from the fit. A fit with `max_radius` draws no subject beyond it.
+
+        Parameters
+        ----------
+        data : DataFrame or Panel, optional
+            The rows (times, covariates) to draw outcomes for; by default those of the fit.
+        effects : {"new", "fitted"}
+            Draw new subjects, or keep each at its own effects.
+        seed : int, optional
+
+        Returns
+        -------
+        Simulation or SSMSimulation
+            ``frame`` (of the data's own kind), ``states`` and ``effects`` behind it.
+
+        Examples
+        --------
+        >>> fit.simulate(seed=1).frame.shape == avem.load_affect().shape
+        True
+        """
+        panel = self._panel(data)
+        fixed = effects_to_draw_with(self, panel, effects)
+        if seed is not None:
+            check_seed(seed)
+        drawn = self._draw(panel, np.random.default_rng(seed), fixed)
+        return drawn._replace(frame=panel.table_like(drawn.frame))
+
+    def report(
+        self,
+        path: str | PathLike[str],
+        *,
+        timelines: Any = None,
+        thorough: bool | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        """Write one self-contained HTML page about the fit, to read, send and print.
+
+        Parameters
+        ----------
+        path : str or path
+            The file to write.
+        timelines : int or list, optional
+            Whose rows can be looked at one by one. None: all subjects, or as many as keep the page
+            at some megabytes. A number: so many, from the shortest to the longest. A list of
+            labels: these.
+        thorough : bool, optional
+            Whether to compute standard errors and the diagnosis of anchoring, which can take longer
+            than all the rest; by default where the panel is small, or they are known already.
+        progress : bool, optional
+            Say what is going on; by default in a terminal.
+
+        Examples
+        --------
+        >>> fit.report(folder / "mood.html", timelines=3, thorough=False)
+        """
+        from avem.fits.report import write_report
+
+        write_report(self, path, timelines=timelines, thorough=thorough, progress=progress)
+
+    def with_data(self, data: Any) -> Self:
+        """The same fit with its data back, for a fit that was loaded from a file.
+
+        Parameters
+        ----------
+        data : DataFrame or Panel
+            The data of the fit.
+
+        Returns
+        -------
+        HMMFit or SSMFit
+
+        Examples
+        --------
+        >>> fit.save(folder / "mood.avem")
+        >>> avem.load(folder / "mood.avem").with_data(avem.load_affect()).panel.n_subjects
+        60
+        """
+        return replace(self, panel=own_panel(self, data))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fit to one file, without the data; `avem.load` reads it.
+
+        Parameters
+        ----------
+        path : str or path
+            By convention ``something.avem``; an existing file is replaced.
+
+        Examples
+        --------
+        >>> fit.save(folder / "mood.avem")
+        >>> avem.load(folder / "mood.avem").bound == fit.bound
+        True
+        """
+        from avem.fits.io.saving import save
+
+        save(self, path)
+
+    def to_arviz(self) -> Any:
+        """The fit as ArviZ reads it; needs the optional extra ``avem[arviz]``.
+
+        Returns
+        -------
+        arviz.InferenceData
+        """
+        from avem.fits.io.arviz import to_arviz
+
+        return to_arviz(self)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    @cached_property
+    def theta(self) -> dict[str, np.ndarray]:
+        """Parameters on the scale of the fit."""
+        return self.model.params_in(self.params)
+
+    def values_of(self, params: dict[str, np.ndarray]) -> np.ndarray:
+        """(rows,) the estimates that `table` would have with other parameters.
+
+        Parameters
+        ----------
+        params : dict of str to numpy.ndarray
+
+        Returns
+        -------
+        numpy.ndarray
+
+        Examples
+        --------
+        >>> bool((fit.values_of(fit.params) == fit.table()["estimate"]).all())
+        True
+        """
+        return np.array([value for *_, value in self._rows(params)])
+
+    @property
+    def subject_jacobian(self) -> np.ndarray:
+        """(subjects,) from log densities on the scale of the fit to those of the user's units."""
+        return self._jacobian(self._own_data)
+
+    def _own_kind(self, table: pd.DataFrame) -> Any:
+        """A table as the kind of frame that the fit's data came in."""
+        return table if self.panel is None else self.panel.source.table(table)
+
+    def _panel(self, data: Any) -> Panel:
+        return panel_for(self, data)
+
+    @cached_property
+    def _own_data(self) -> Any:
+        return self.model.encode(self._panel(None))
+
+    def _encode(self, data: Any) -> Any:
+        return self._own_data if data is None else self.model.encode(self._panel(data))
+
+    def _effects_in(self) -> np.ndarray:
+        """(d, subjects) on the scale of the fit."""
+        return self.model.effects_in(self.effects_mean)
+
+    @cached_property
+    def _marginal(self) -> Marginal:
+        data = self._own_data
+        return marginal(self._em(data), data.layout, self.theta, self._effects_in())
+
+    @cached_property
+    def _curvature(self) -> Curvature:
+        return self._curvature_from(None)
+
+    def _curvature_from(self, n_draws: int | None) -> Curvature:
+        data, fixed = self._own_data, self.info.fixed
+        free = self.model.find_free(self.theta, fixed, data.spread, self._effect_scale(data))
+        return uncertainty(self._marginal, free, n_draws)
+
+    def _jacobian(self, data: Any) -> np.ndarray:
+        return jacobian(self.model.scaling, data.panel, data.y)
+
+    def _effects_for(self, data: Any) -> np.ndarray:
+        """(d, panel subjects) on the scale of the fit: fitted where known, inferred elsewhere."""
+        known = positions(self, data.panel)
+        fitted = self.model.effects_in(self.effects_mean[known])
+        return known_or_inferred(self, data, known, fitted)

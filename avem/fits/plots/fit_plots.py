@@ -1,0 +1,186 @@
+"""Pictures of a fit of any kind. Each is a matplotlib Figure: a notebook shows it, and
+`.savefig(path)` writes it.
+
+Nothing here touches pyplot, so no window opens and no figure stays in memory.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from avem.data.frames import to_pandas
+from avem.errors import ModelError
+from avem.fits.plots.bound import bound_figure
+from avem.fits.plots.contrast import contrast_figure
+from avem.fits.plots.effects import effects_figure
+from avem.fits.plots.figures import Size, first_outcomes, one_of
+from avem.fits.plots.gap import gap_figure
+from avem.fits.plots.residuals import residuals_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_OUTCOMES = 4
+"""Drawn beside their states when no outcome is chosen."""
+
+
+class FitPlots(ABC):
+    """The pictures that every fit has."""
+
+    _fit: Any
+
+    def __init__(self, fit: Any) -> None:
+        self._fit = fit
+
+    @abstractmethod
+    def residuals(
+        self,
+        outcome: str | None = None,
+        lags: int = 10,
+        *,
+        effects: str = "drawn",
+        figsize: Size | None = None,
+    ) -> Figure:
+        """One-step residuals: quantiles against normal ones, and autocorrelations."""
+
+    def effects(
+        self, effect: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None
+    ) -> Figure:
+        """Every subject's effect with its 95% interval, sorted; one panel per effect.
+
+        Parameters
+        ----------
+        effect : str, optional
+            By default all.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw one effect; by default in a figure of its own.
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(fit.plot.effects().axes)
+        1
+        """
+        return effects_figure(self._fit, effect, ax, figsize)
+
+    def bound(self, *, ax: Axes | None = None, figsize: Size | None = None) -> Figure:
+        """The bound at each iteration; beside it, on a log scale, what was still to gain.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw the first of the two alone.
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(fit.plot.bound().axes)
+        2
+        """
+        return bound_figure(self._fit, ax, figsize)
+
+    def gap(self, *, figsize: Size | None = None) -> Figure:
+        """Does anchoring hold? Every subject's gap, and the information lost on each effect.
+
+        Parameters
+        ----------
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(fit.plot.gap().axes)
+        2
+        """
+        if not self._fit.model.effect_names:
+            raise ModelError("No gap to draw: without effects nothing is anchored.")
+        return gap_figure(self._fit.diagnose(), figsize)
+
+    def contrast(
+        self, groups: Any = None, *, figsize: Size | None = None, **options: Any
+    ) -> Figure:
+        """Differences with their intervals.
+
+        Parameters
+        ----------
+        groups, **options
+            As for `fit.contrast`.
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(fit.plot.contrast(subjects=["p01", "p02"]).axes)
+        1
+        """
+        table, _ = to_pandas(self._fit.contrast(groups, **options))
+        return contrast_figure(table, options.get("level", 0.95), figsize)
+
+    def check(
+        self, statistic: Any = None, n: int = 200, *, figsize: Size | None = None, **options: Any
+    ) -> Figure:
+        """Statistics of the data among those of simulated data.
+
+        Parameters
+        ----------
+        statistic, n, **options
+            As for `fit.check`.
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(fit.plot.check("mean", n=20).axes)
+        1
+        """
+        return self._fit.check(statistic, n, **options).plot(figsize=figsize)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _outcomes(self, outcome: str | None, most: int | None = None) -> list[int]:
+        """Places of the outcomes to draw."""
+        names = list(self._fit.model.outcomes)
+        if outcome is None:
+            return list(range(len(names)))[:most]
+        return [names.index(one_of(outcome, names, "outcome"))]
+
+    def _residuals(
+        self,
+        found: Any,
+        outcome: str | None,
+        title: str,
+        lags: int,
+        figsize: Size | None,
+        state: np.ndarray | None = None,
+    ) -> Figure:
+        every = self._fit.model.outcomes
+        names = [every[j] for j in self._outcomes(outcome, 2 * MOST_OUTCOMES)]
+        values = {name: np.asarray(found[name], float) for name in names}
+        title += first_outcomes(len(names), len(every))
+        return residuals_figure(self._fit._panel(None), values, title, lags, figsize, state)

@@ -1,0 +1,86 @@
+"""What the report of a fit says of its kind of model alone; the rest of the page is one for all."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from avem.data import Panel
+from avem.fits.fit import Fit
+from avem.fits.report.frame import Section
+
+
+class OutcomeFacts(NamedTuple):
+    """One outcome as the table of the data shows it."""
+
+    name: str
+    family: str
+    values: np.ndarray
+    """(rows,) NaN where missing."""
+    levels: tuple | None
+
+
+@dataclass(frozen=True)
+class Parts(ABC):
+    """The parts that differ between kinds of models."""
+
+    fit: Fit
+
+    title: ClassVar[str]
+    """Of the page, for a model with effects."""
+    plain_title: ClassVar[str]
+    """For one without."""
+    draws_are_cheap: ClassVar[bool]
+    """Whether residuals at drawn effects cost no more than those at fitted ones."""
+
+    @abstractmethod
+    def model_words(self, subject: str) -> list[str]:
+        """Paragraphs of HTML about the model; `subject` is the column of the subjects."""
+
+    @abstractmethod
+    def reading(self) -> str:
+        """What states, effects and the bound are, for those who meet them first."""
+
+    @abstractmethod
+    def code(self) -> str:
+        """Python that makes the model."""
+
+    @abstractmethod
+    def options(self) -> list[str]:
+        """Arguments of `fit` that only this kind of model has, as Python."""
+
+    @abstractmethod
+    def caveats(self) -> list[str]:
+        """What the code of the model cannot say."""
+
+    @abstractmethod
+    def facts(self) -> list[tuple[str, str]]:
+        """(value, name) of further numbers at a glance."""
+
+    @abstractmethod
+    def outcomes(self, y: np.ndarray) -> list[OutcomeFacts]:
+        """Each outcome, from the columns (rows, columns) that the model reads."""
+
+    @abstractmethod
+    def starts(self) -> str:
+        """What became of several starts."""
+
+    @abstractmethod
+    def estimates(self) -> Iterator[Section]:
+        """Sections about the estimates."""
+
+    @abstractmethod
+    def spread(self) -> str:
+        """How much subjects differ, where no other section says it."""
+
+    @abstractmethod
+    def static_states(self) -> str:
+        """Some subjects over time, as a picture."""
+
+    @abstractmethod
+    def columns(self, panel: Panel) -> dict[str, Any]:
+        """What timelines draw of every row: states, and outcomes with their expected values."""

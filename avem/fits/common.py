@@ -17,7 +17,6 @@ from avem.fits.info import FitInfo
 from avem.inference.after.marginal import Marginal, marginal
 from avem.inference.after.new_subjects import infer_effects
 from avem.inference.em import EM
-from avem.inference.methods.names import MARGINAL
 
 POSTERIORS = ("fit", "adaptive")
 
@@ -40,7 +39,7 @@ class HasSubjects(Protocol):
 
 def bound_name(info: FitInfo) -> str:
     """What `bound` is: a variational bound, or the log likelihood by integration."""
-    return "log likelihood" if info.refined or info.method in MARGINAL else "bound"
+    return "log likelihood" if info.at_maximum_likelihood else "bound"
 
 
 def effects_table(

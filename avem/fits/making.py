@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +17,9 @@ from avem.fits.common import effects_to_start_with
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.info import make_info
 from avem.fits.ssm_fit import SSMFit
-from avem.inference.options import Asked
+from avem.inference.fit import Fitted, Task, fit
+from avem.inference.options import Options
+from avem.inference.progress import Callback, Watch
 from avem.inference.stages import Guess
 from avem.models.hmm import HMMModel
 from avem.models.kinds import kind_of
@@ -34,8 +37,6 @@ class Start:
     """The parameters that stay where they are."""
     given: tuple[str, ...]
     """The parameters that `init` has."""
-    refined: bool
-    """`init` is a fit at the maximum of the likelihood."""
 
     @property
     def fixed(self) -> frozenset[str]:
@@ -67,23 +68,40 @@ def start_from(
     elif init is not None:
         params = known.check_params(init, model, "init")
     refined = isinstance(init, kind) and init.info.refined
-    return Start(Guess({**params, **held}, effects), held, tuple(sorted(params)), refined)
+    guess = Guess({**params, **held}, effects, refined)
+    return Start(guess, held, tuple(sorted(params)))
+
+
+def run_fit(
+    task: Task,
+    start: Start,
+    options: Options,
+    tol: float,
+    progress: bool | None,
+    callback: Callback | None,
+) -> Fitted:
+    """The task done, watched from the outside; `tol` is what this kind of models has."""
+    model, data = task.model, task.data
+    offset = float(model.scaling.log_jacobian(~np.isnan(data.y)).sum())
+    params_out = partial(kind_of(model).params_out, model)
+    with Watch(progress, options.max_iter, offset, callback, params_out) as watch:
+        return fit(task, start.guess, options, options.rules(tol), watch)
 
 
 def make_fit(
     kind: type[Fit],
-    model: Any,
-    data: Any,
-    fitted: Any,
+    task: Task,
+    fitted: Fitted,
     start: Start,
-    asked: Asked,
+    options: Options,
     tol: float,
     doubts: Sequence[str],
     notes: Sequence[str],
     **more: Any,
 ) -> Fit:
     """The record of a fit, in the user's units; warns of the doubts."""
-    known, run, panel, observed = kind_of(model), fitted.run, data.panel, ~np.isnan(data.y)
+    model, run, panel, observed = task.model, fitted.run, task.data.panel, ~np.isnan(task.data.y)
+    known = kind_of(model)
     effects_mean, effects_cov = known.effects_out(model, fitted.effects_mean, fitted.effects_cov)
     jacobian = float(model.scaling.log_jacobian(observed).sum())
     if doubts:
@@ -92,10 +110,9 @@ def make_fit(
         fitted,
         panel,
         observed[:, model.outcome_columns],
-        model.effect_names,
+        options,
         (*doubts, *notes),
-        **asked.record(),
-        tol=float(tol),
+        tol=float(options.rules(tol).tol),
         fixed=tuple(sorted(start.held)),
         init=start.given,
         **more,

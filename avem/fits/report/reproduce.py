@@ -9,9 +9,10 @@ from importlib.metadata import version
 
 import numpy as np
 
-from avem.families import Custom, Gaussian
+from avem.errors import ModelError
+from avem.families import Custom
 from avem.fits.hmm_fit import HMMFit
-from avem.fits.info import FitInfo
+from avem.fits.info import FitInfo, method_of, refinement_of
 from avem.fits.report.about import Fit
 from avem.fits.report.hmm_words import model_code
 from avem.fits.report.ssm_words import ssm_model_code
@@ -67,13 +68,7 @@ def again(fit: Fit) -> str:
 def _arguments(fit: Fit) -> list[str]:
     info = fit.info
     out = [f"{role}={name!r}" for role, name in fit.columns.items() if name is not None]
-    out += [f"method={info.method!r}", *_method_options(info)]
-    if isinstance(fit, HMMFit) and not all(
-        piece.family.__class__ is Gaussian for piece in fit.model.structure.pieces
-    ):
-        out.append(f"q_update={info.q_update!r}")
-    if info.anchor != "mean":
-        out.append(f"anchor={info.anchor!r}")
+    out += [f"method={_method_code(info)}", *_refine_code(info)]
     if info.max_radius is not None:
         out.append(f"max_radius={info.max_radius!r}")
     n_starts = max(1, len(info.start_gaps))
@@ -81,16 +76,21 @@ def _arguments(fit: Fit) -> list[str]:
     return [*out, f"seed={info.seed}"]
 
 
-def _method_options(info: FitInfo) -> list[str]:
-    """What is not as the method has it by default."""
-    said = []
+def _method_code(info: FitInfo) -> str:
+    """The word where all its options are as usual, else the object."""
+    try:
+        method = method_of(info)
+    except ModelError:  # a method of the user's own, whose class is not known here
+        given = (f"{name}={value!r}" for name, value in (info.options or {}).items())
+        return f"{info.method}({', '.join(given)})"
+    return repr(method.word) if method == type(method)() else method.code()
+
+
+def _refine_code(info: FitInfo) -> list[str]:
+    """What is not so by default."""
+    finer = refinement_of(info)
+    if finer is not None and finer != type(finer)():
+        return [f"refine={finer.code()}"]
     if info.refined and not anchoring_fails(info.lost):
-        said.append("refine='adaptive'")
-    elif not info.refined and anchoring_fails(info.lost):
-        said.append("refine=None")
-    if info.unanchored:
-        said.append(f"unanchored={list(info.unanchored)!r}")
-    for name in ("n_nodes", "n_draws"):
-        if getattr(info, name) is not None:
-            said.append(f"{name}={getattr(info, name)}")
-    return [*said, "fresh_draws=True"] if info.fresh_draws else said
+        return ["refine='adaptive'"]
+    return ["refine=None"] if not info.refined and anchoring_fails(info.lost) else []

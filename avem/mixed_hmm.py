@@ -21,8 +21,9 @@ from avem.effects.prior import STRUCTURES, project_covariance
 from avem.errors import ModelError
 from avem.families import Bernoulli
 from avem.fits.hmm_fit import HMMFit
-from avem.fits.making import make_fit, run_fit, start_from
+from avem.fits.making import fit_task, start_from
 from avem.fits.notes import alarms, remarks
+from avem.inference.fit import Fitted
 from avem.inference.fit_hmm import HMMTask
 from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.base import Method
@@ -215,9 +216,11 @@ class MixedHMM:
             _check_structure(start.held["effect_covariance"], model)
         keep_order = init is not None or bool(start.fixed - {"effect_covariance"})
         task = HMMTask(model, encoded, keep_order, start.fixed)
-        fitted = run_fit(task, start, options, HMM_TOL, progress, callback)
-        doubts, notes = alarms(model, fitted), remarks(model, encoded, fitted, start.fixed)
-        return make_fit(HMMFit, task, fitted, start, options, HMM_TOL, doubts, notes)
+
+        def tell(fitted: Fitted) -> tuple[list[str], list[str]]:
+            return alarms(model, fitted), remarks(model, encoded, fitted, start.fixed)
+
+        return fit_task(HMMFit, task, start, options, HMM_TOL, tell, progress, callback)
 
     def simulate(
         self,

@@ -19,9 +19,10 @@ from avem.data.design import has_intercept
 from avem.data.formula import Formula
 from avem.data.grouping import blank_frame, group_of, read_panel, subject_column
 from avem.errors import ModelError
-from avem.fits.making import make_fit, run_fit, start_from
+from avem.fits.making import fit_task, start_from
 from avem.fits.ssm_fit import SSMFit
 from avem.fits.ssm_notes import ssm_alarms, ssm_remarks
+from avem.inference.fit import Fitted
 from avem.inference.fit_ssm import SSMTask
 from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.base import Method
@@ -208,11 +209,13 @@ class MixedSSM:
         start = start_from(SSMFit, model, panel, init, fixed)
         _check_held(model, start.held)
         task = SSMTask(model, encoded, bool(start.guess.params), start.fixed, radius)
-        fitted = run_fit(task, start, options, SSM_TOL, progress, callback)
-        doubts = ssm_alarms(model, fitted)
-        notes = ssm_remarks(model, encoded, fitted, start.fixed, radius)
-        return make_fit(
-            SSMFit, task, fitted, start, options, SSM_TOL, doubts, notes, max_radius=radius
+
+        def tell(fitted: Fitted) -> tuple[list[str], list[str]]:
+            notes = ssm_remarks(model, encoded, fitted, start.fixed, radius)
+            return ssm_alarms(model, fitted), notes
+
+        return fit_task(
+            SSMFit, task, start, options, SSM_TOL, tell, progress, callback, max_radius=radius
         )
 
     def simulate(

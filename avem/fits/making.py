@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -72,38 +72,30 @@ def start_from(
     return Start(guess, held, tuple(sorted(params)))
 
 
-def run_fit(
-    task: Task,
-    start: Start,
-    options: Options,
-    tol: float,
-    progress: bool | None,
-    callback: Callback | None,
-) -> Fitted:
-    """The task done, watched from the outside; `tol` is what this kind of models has."""
-    model, data = task.model, task.data
-    offset = float(model.scaling.log_jacobian(~np.isnan(data.y)).sum())
-    params_out = partial(kind_of(model).params_out, model)
-    with Watch(progress, options.max_iter, offset, callback, params_out) as watch:
-        return fit(task, start.guess, options, options.rules(tol), watch)
-
-
-def make_fit(
+def fit_task(
     kind: type[Fit],
     task: Task,
-    fitted: Fitted,
     start: Start,
     options: Options,
     tol: float,
-    doubts: Sequence[str],
-    notes: Sequence[str],
+    tell: Callable[[Fitted], tuple[list[str], list[str]]],
+    progress: bool | None,
+    callback: Callback | None,
     **more: Any,
 ) -> Fit:
-    """The record of a fit, in the user's units; warns of the doubts."""
-    model, run, panel, observed = task.model, fitted.run, task.data.panel, ~np.isnan(task.data.y)
-    known = kind_of(model)
-    effects_mean, effects_cov = known.effects_out(model, fitted.effects_mean, fitted.effects_cov)
+    """The fit, in the user's units: what `MixedHMM.fit` and `MixedSSM.fit` do alike.
+
+    `tol` is the usual one of this kind of models; `tell` has what makes the outcome doubtful, which
+    goes into a warning, and what else a reader should know; `more` goes into the fit's info.
+    """
+    model, panel, observed = task.model, task.data.panel, ~np.isnan(task.data.y)
+    known, rules = kind_of(model), options.rules(tol)
     jacobian = float(model.scaling.log_jacobian(observed).sum())
+    params_out = partial(known.params_out, model)
+    with Watch(progress, options.max_iter, jacobian, callback, params_out) as watch:
+        fitted = fit(task, start.guess, options, rules, watch)
+    (doubts, notes), run = tell(fitted), fitted.run
+    effects_mean, effects_cov = known.effects_out(model, fitted.effects_mean, fitted.effects_cov)
     if doubts:
         warnings.warn(" ".join(doubts), AvemWarning, stacklevel=3)
     info = make_info(
@@ -112,14 +104,14 @@ def make_fit(
         observed[:, model.outcome_columns],
         options,
         (*doubts, *notes),
-        tol=float(options.rules(tol).tol),
+        tol=float(rules.tol),
         fixed=tuple(sorted(start.held)),
         init=start.given,
         **more,
     )
     return kind(
         model=model,
-        params=known.params_out(model, fitted.theta),
+        params=params_out(fitted.theta),
         effects_mean=effects_mean,
         effects_cov=effects_cov,
         subjects=panel.subjects,

@@ -87,7 +87,7 @@ def general_remarks(
         found.append(
             f"The effects of {n_laplace:,} of {len(quality):,} subjects were integrated by "
             "Laplace approximations, because importance weights rested on too few draws. More "
-            "draws (n_draws=1024) may help."
+            "draws (avem.Adaptive(n_draws=1024)) may help."
         )
     n_starts = len(starts)
     if n_starts > 3 and starts_agreeing(starts) == 1:

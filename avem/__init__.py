@@ -34,6 +34,13 @@ if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
     from avem.fits.io.saving import load
     from avem.fits.ssm_fit import SSMFit
+    from avem.inference.methods.adaptive.method import Adaptive
+    from avem.inference.methods.avem import AVEM
+    from avem.inference.methods.base import Method
+    from avem.inference.methods.mean_field import MeanField
+    from avem.inference.methods.partial import Partial
+    from avem.inference.methods.prior_nodes import MonteCarlo, Quadrature
+    from avem.inference.methods.structured import Structured
     from avem.inference.progress import Iteration
     from avem.inference.stop import Stop
     from avem.mixed_hmm import MixedHMM
@@ -47,6 +54,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AVEM",
+    "Adaptive",
     "AvemError",
     "AvemWarning",
     "Bernoulli",
@@ -63,15 +72,21 @@ __all__ = [
     "HMMFit",
     "Iteration",
     "LogNormal",
+    "MeanField",
+    "Method",
     "MixedHMM",
     "MixedSSM",
     "ModelError",
+    "MonteCarlo",
     "NegativeBinomial",
     "Panel",
+    "Partial",
     "Poisson",
+    "Quadrature",
     "SSMFit",
     "Simulation",
     "Stop",
+    "Structured",
     "StudentT",
     "VonMises",
     "WrappedCauchy",
@@ -110,6 +125,13 @@ _HOMES = {
         "ZeroInflatedNegativeBinomial",
         "ZeroInflatedPoisson",
     ),
+    "avem.inference.methods.adaptive.method": ("Adaptive",),
+    "avem.inference.methods.avem": ("AVEM",),
+    "avem.inference.methods.base": ("Method",),
+    "avem.inference.methods.mean_field": ("MeanField",),
+    "avem.inference.methods.partial": ("Partial",),
+    "avem.inference.methods.prior_nodes": ("MonteCarlo", "Quadrature"),
+    "avem.inference.methods.structured": ("Structured",),
     "avem.inference.stop": ("Stop",),
     "avem.inference.progress": ("Iteration",),
     "avem.mixed_hmm": ("MixedHMM",),

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,17 +20,19 @@ from avem.data.grouping import blank_frame, group_of, read_panel, subject_column
 from avem.effects.prior import STRUCTURES, project_covariance
 from avem.errors import ModelError
 from avem.fits.hmm_fit import HMMFit
-from avem.fits.making import make_fit, start_from
+from avem.fits.making import fit_task, start_from
 from avem.fits.notes import alarms, remarks
-from avem.inference.check_options import TOL
-from avem.inference.fit_hmm import fit_hmm
-from avem.inference.minibatch import lanes_per_batch
-from avem.inference.options import Asked
-from avem.inference.progress import Callback, Watch
+from avem.inference.fit import Fitted
+from avem.inference.fit_hmm import HMMTask
+from avem.inference.methods.adaptive.method import Adaptive
+from avem.inference.methods.base import Method
+from avem.inference.options import Options
+from avem.inference.progress import Callback
+from avem.inference.tuning import HMM_TOL
 from avem.mixed import Mixed
 from avem.models.hmm import HMMData, HMMModel, Specification
 from avem.models.hmm_checks import check_data
-from avem.models.hmm_params import check_params, param_info, params_out
+from avem.models.hmm_params import check_params, param_info
 from avem.models.hmm_simulate import Simulation, simulate
 
 
@@ -152,15 +153,8 @@ class MixedHMM(Mixed):
         time: str | None = None,
         sequence: str | None = None,
         *,
-        method: str = "avem",
-        refine: str | None = "auto",
-        unanchored: str | Sequence[str] = "auto",
-        n_nodes: int | None = None,
-        n_draws: int | None = None,
-        fresh_draws: bool = False,
-        q_update: str = "laplace",
-        anchor: str = "mean",
-        batch_size: int | None = None,
+        method: str | Method = "avem",
+        refine: str | Adaptive | None = "auto",
         init: Mapping[str, Any] | HMMFit | None = None,
         fixed: Mapping[str, Any] | None = None,
         n_starts: int = 8,
@@ -170,6 +164,7 @@ class MixedHMM(Mixed):
         plain: bool = False,
         progress: bool | None = None,
         callback: Callback | None = None,
+        **of_method: Any,
     ) -> HMMFit:
         """The model fitted to data.
 
@@ -182,32 +177,18 @@ class MixedHMM(Mixed):
             rows are sorted by `time` when it is given; `sequence` (session, day) restarts the chain
             while the subject keeps its effect.
         method
-            ``"avem"``: anchored variational EM. ``"adaptive"``: maximum likelihood, the effects
-            integrated over nodes where each subject's posterior is. ``"partial"``: some effects
-            anchored, the `unanchored` ones integrated. The paper's rivals: ``"quadrature"`` and
-            ``"monte_carlo"`` (maximum likelihood with nodes or draws of the effects' prior, of
-            which long sequences need many), ``"mean_field"`` (states and effects independent in
-            the posterior), ``"structured"`` (a Gaussian posterior of the effects, exact given it).
+            A word, or an object with the method's own options: ``avem.Adaptive(n_nodes=9)``.
+            ``"avem"`` (`AVEM`): anchored variational EM. ``"adaptive"`` (`Adaptive`): maximum
+            likelihood, the effects integrated over nodes where each subject's posterior is.
+            ``"partial"`` (`Partial`): some effects anchored, the others integrated. The paper's
+            rivals: ``"quadrature"`` (`Quadrature`) and ``"monte_carlo"`` (`MonteCarlo`), maximum
+            likelihood with nodes or draws of the effects' prior, of which long sequences need many;
+            ``"mean_field"`` (`MeanField`), states and effects independent in the posterior;
+            ``"structured"`` (`Structured`), a Gaussian posterior of the effects, exact given it.
         refine
-            ``"adaptive"``: go on from AVEM's solution to the maximum of the marginal likelihood.
-            ``"auto"`` (the default): do so where anchoring does not hold (`fit.diagnose()`), and
-            never with `plain`. None: never.
-        unanchored
-            For ``"partial"``: names of effects (as in `fit.effects()`), or ``"auto"``.
-        n_nodes, n_draws, fresh_draws
-            Nodes per effect for ``"quadrature"``, ``"partial"`` (9), ``"structured"`` and
-            ``"adaptive"``; draws for ``"monte_carlo"`` (100) and for ``"adaptive"`` with many
-            effects (256); whether ``"monte_carlo"`` draws anew in every iteration.
-        q_update
-            How a subject's q is found where there is no closed form: ``"laplace"`` (mode and
-            curvature) or ``"quadrature"`` (the best Gaussian, by Gauss-Hermite quadrature).
-        anchor
-            Where each subject's local pass is run: at the ``"mean"`` of its q, at the
-            ``"optimal"`` anchor of the paper's Lemma 2 (several passes per effect and iteration),
-            or ``"fixed"`` at the start (0, or the effects of an earlier fit given as `init`).
-        batch_size
-            Update the parameters after every so many subjects instead of after all, until they are
-            near the solution: for many thousand subjects.
+            ``"adaptive"``, or an `Adaptive` with options: go on from AVEM's solution to the maximum
+            of the marginal likelihood. ``"auto"`` (the default): do so where anchoring does not
+            hold (`fit.diagnose()`), and never with `plain`. None: never.
         init
             Where to start instead of at values found in the data: a dict with some or all of the
             parameters, or an earlier fit. The order of its states is kept.
@@ -217,7 +198,7 @@ class MixedHMM(Mixed):
             How many starting points are tried, unless the first four all lead to one solution.
         max_iter, tol
             Limits. `tol` bounds the last change of any parameter, on the scale of standardised
-            outcomes (default 1e-6, with `batch_size` 1e-4); with `plain`, the relative change of
+            outcomes (default 1e-6, in batches 1e-4); with `plain`, the relative change of
             the anchored log likelihood (default 1e-4).
         seed
             For the starting points and the search for modes.
@@ -229,45 +210,34 @@ class MixedHMM(Mixed):
         callback
             A function that is told of every iteration after the starts (an `Iteration`: number,
             stage, bound, change, params), to log it or to end the fit there by returning True.
+        **of_method
+            Options of methods that fit() itself had before: they work, with a warning that says
+            what to write instead.
         """
-        asked = Asked(
-            method=method,
-            refine=refine,
-            unanchored=unanchored,
-            n_nodes=n_nodes,
-            n_draws=n_draws,
-            fresh_draws=fresh_draws,
-            anchor=anchor,
+        options = Options.read(
+            method,
+            refine,
+            of_method,
             n_starts=n_starts,
             max_iter=max_iter,
             tol=tol,
             seed=seed,
             plain=plain,
-            q_update=q_update,
-            batch_size=batch_size,
         )
         panel = self._panel(data, subject, time, sequence)
         model, read = self._model(panel, plain)
-        encoded = model.encode(panel, read, max_lanes=lanes_per_batch(batch_size))
+        options.method.check(model.effect_names, plain)
+        encoded = model.encode(panel, read, max_lanes=options.method.lanes_per_chunk)
         start = start_from(HMMFit, model, panel, init, fixed)
         if "effect_covariance" in start.held:
             _check_structure(start.held["effect_covariance"], model)
-        rules = asked.rules(TOL)
-        offset = float(model.scaling.log_jacobian(~np.isnan(encoded.y)).sum())
-        with Watch(progress, max_iter, offset, callback, partial(params_out, model)) as watch:
-            fitted = fit_hmm(
-                model,
-                encoded,
-                guess=start.guess,
-                options=asked.options(model.effect_names, start.fixed, start.refined),
-                n_starts=n_starts,
-                rules=rules,
-                seed=seed,
-                keep_order=init is not None or bool(start.fixed - {"effect_covariance"}),
-                watch=watch,
-            )
-        doubts, notes = alarms(model, fitted), remarks(model, encoded, fitted, start.fixed)
-        return make_fit(HMMFit, model, encoded, fitted, start, asked, rules.tol, doubts, notes)
+        keep_order = init is not None or bool(start.fixed - {"effect_covariance"})
+        task = HMMTask(model, encoded, keep_order, start.fixed)
+
+        def tell(fitted: Fitted) -> tuple[list[str], list[str]]:
+            return alarms(model, fitted), remarks(model, encoded, fitted, start.fixed)
+
+        return fit_task(HMMFit, task, start, options, HMM_TOL, tell, progress, callback)
 
     def simulate(
         self,

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,19 +19,22 @@ from avem.data.design import has_intercept
 from avem.data.formula import Formula
 from avem.data.grouping import blank_frame, group_of, read_panel, subject_column
 from avem.errors import ModelError
-from avem.fits.making import make_fit, start_from
+from avem.fits.making import fit_task, start_from
 from avem.fits.ssm_fit import SSMFit
 from avem.fits.ssm_notes import ssm_alarms, ssm_remarks
-from avem.inference.fit_ssm import fit_ssm
-from avem.inference.options import Asked
-from avem.inference.progress import Callback, Watch
+from avem.inference.fit import Fitted
+from avem.inference.fit_ssm import SSMTask
+from avem.inference.methods.adaptive.method import Adaptive
+from avem.inference.methods.base import Method
+from avem.inference.options import Options
+from avem.inference.progress import Callback
+from avem.inference.tuning import SSM_TOL
 from avem.mixed import Mixed
 from avem.models.ssm import BLOCKS, RANDOM, STRUCTURES, SSMData, SSMModel, SSMSpecification
 from avem.models.ssm_checks import check_ssm_data
-from avem.models.ssm_params import check_ssm_params, ssm_param_info, ssm_params_out
+from avem.models.ssm_params import check_ssm_params, ssm_param_info
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
 
-_TOL = 1e-5
 _RANDOM_WORDS = {"both": RANDOM, "transition": RANDOM[:1], "loading": RANDOM[1:], "none": ()}
 
 
@@ -143,13 +145,8 @@ class MixedSSM(Mixed):
         time: str | None = None,
         sequence: str | None = None,
         *,
-        method: str = "avem",
-        refine: str | None = "auto",
-        unanchored: str | Sequence[str] = "auto",
-        n_nodes: int | None = None,
-        n_draws: int | None = None,
-        fresh_draws: bool = False,
-        anchor: str = "mean",
+        method: str | Method = "avem",
+        refine: str | Adaptive | None = "auto",
         init: Mapping[str, Any] | SSMFit | None = None,
         fixed: Mapping[str, Any] | None = None,
         n_starts: int = 4,
@@ -160,6 +157,7 @@ class MixedSSM(Mixed):
         plain: bool = False,
         progress: bool | None = None,
         callback: Callback | None = None,
+        **of_method: Any,
     ) -> SSMFit:
         """The model fitted to data.
 
@@ -171,23 +169,16 @@ class MixedSSM(Mixed):
             Column names. Rows are sorted by `time` when it is given; `sequence` (session, day)
             starts the states anew while the subject keeps its matrices.
         method
-            ``"avem"``: anchored variational EM. ``"adaptive"``: maximum likelihood, the effects
-            integrated over nodes or draws where each subject's posterior is. ``"partial"``: some
-            effects anchored, the `unanchored` ones integrated. ``"mean_field"``, ``"structured"``,
-            ``"monte_carlo"`` and, with few effects, ``"quadrature"``: as for `MixedHMM`.
+            A word, or an object with the method's own options: ``avem.Adaptive(n_draws=1024)``.
+            ``"avem"`` (`AVEM`): anchored variational EM. ``"adaptive"`` (`Adaptive`): maximum
+            likelihood, the effects integrated over nodes or draws where each subject's posterior
+            is. ``"partial"`` (`Partial`): some effects anchored, the others integrated.
+            ``"mean_field"``, ``"structured"``, ``"monte_carlo"`` and, with few effects,
+            ``"quadrature"``: as for `MixedHMM`.
         refine
-            ``"adaptive"``: go on from AVEM's solution to the maximum of the marginal likelihood.
-            ``"auto"`` (the default): do so where anchoring does not hold (`fit.diagnose()`), and
-            never with `plain`. None: never.
-        unanchored
-            For ``"partial"``: names of effects (as in `fit.effects()`), or ``"auto"``.
-        n_nodes, n_draws, fresh_draws
-            Nodes per effect for methods with few effects; draws for ``"monte_carlo"`` (100) and for
-            ``"adaptive"`` with many effects (256); whether ``"monte_carlo"`` draws anew in every
-            iteration.
-        anchor
-            Where each subject's local pass is run: at the ``"mean"`` of its q, at the
-            ``"optimal"`` anchor, or ``"fixed"`` at the start.
+            ``"adaptive"``, or an `Adaptive` with options: go on from AVEM's solution to the maximum
+            of the marginal likelihood. ``"auto"`` (the default): do so where anchoring does not
+            hold (`fit.diagnose()`), and never with `plain`. None: never.
         init
             Where to start instead of at values found in the data: a dict with some or all of the
             parameters, or an earlier fit. The signs of its states are kept.
@@ -211,15 +202,14 @@ class MixedSSM(Mixed):
         callback
             A function that is told of every iteration after the starts (an `Iteration`: number,
             stage, bound, change, params), to log it or to end the fit there by returning True.
+        **of_method
+            Options of methods that fit() itself had before: they work, with a warning that says
+            what to write instead.
         """
-        asked = Asked(
-            method=method,
-            refine=refine,
-            unanchored=unanchored,
-            n_nodes=n_nodes,
-            n_draws=n_draws,
-            fresh_draws=fresh_draws,
-            anchor=anchor,
+        options = Options.read(
+            method,
+            refine,
+            of_method,
             n_starts=n_starts,
             max_iter=max_iter,
             tol=tol,
@@ -227,31 +217,23 @@ class MixedSSM(Mixed):
             plain=plain,
         )
         self._check_radius(max_radius)
+        radius = None if max_radius is None else float(max_radius)
         panel = self._panel(data, subject, time, sequence)
         model, read = self._model(panel, plain)
+        options.method.check(model.effect_names, plain)
+        if options.method.lanes_per_chunk:
+            raise ModelError("batch_size is for hidden Markov models.")
         encoded = model.encode(panel, read)
         start = start_from(SSMFit, model, panel, init, fixed)
         _check_held(model, start.held)
-        rules = asked.rules(_TOL)
-        offset = float(model.scaling.log_jacobian(~np.isnan(encoded.y)).sum())
-        with Watch(progress, max_iter, offset, callback, partial(ssm_params_out, model)) as watch:
-            fitted = fit_ssm(
-                model,
-                encoded,
-                guess=start.guess,
-                options=asked.options(model.effect_names, start.fixed, start.refined),
-                n_starts=n_starts,
-                rules=rules,
-                seed=seed,
-                max_radius=max_radius,
-                watch=watch,
-            )
-        radius = None if max_radius is None else float(max_radius)
-        doubts = ssm_alarms(model, fitted)
-        notes = ssm_remarks(model, encoded, fitted, start.fixed, radius)
-        more = {"max_radius": radius, "held_back": fitted.held_back}
-        return make_fit(
-            SSMFit, model, encoded, fitted, start, asked, rules.tol, doubts, notes, **more
+        task = SSMTask(model, encoded, bool(start.guess.params), start.fixed, radius)
+
+        def tell(fitted: Fitted) -> tuple[list[str], list[str]]:
+            notes = ssm_remarks(model, encoded, fitted, start.fixed, radius)
+            return ssm_alarms(model, fitted), notes
+
+        return fit_task(
+            SSMFit, task, start, options, SSM_TOL, tell, progress, callback, max_radius=radius
         )
 
     def simulate(

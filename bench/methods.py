@@ -25,11 +25,11 @@ ITERATIONS, REPEATS = 30, 5
 METHODS: dict[str, dict[str, Any]] = {
     "avem": {},
     "mean_field": {"method": "mean_field"},
-    "partial (1 of 2 effects, 9 nodes)": {"method": "partial", "unanchored": "y1: Intercept"},
+    "partial (1 of 2 effects, 9 nodes)": {"method": avem.Partial("y1: Intercept")},
     "structured (5 x 5 nodes)": {"method": "structured"},
-    "quadrature (9 x 9 nodes)": {"method": "quadrature", "n_nodes": 9},
-    "quadrature (25 x 25 nodes)": {"method": "quadrature", "n_nodes": 25},
-    "monte_carlo (100 draws)": {"method": "monte_carlo", "n_draws": 100},
+    "quadrature (9 x 9 nodes)": {"method": avem.Quadrature(9)},
+    "quadrature (25 x 25 nodes)": {"method": avem.Quadrature(25)},
+    "monte_carlo (100 draws)": {"method": avem.MonteCarlo(100)},
     "adaptive (7 x 7 nodes, 4 centres)": {"method": "adaptive"},
 }
 IN_R = {

@@ -31,9 +31,10 @@ if __name__ == "__main__":
     ways = {"all subjects at once": None, f"batches of {BATCH:,}": BATCH}
     fits, seconds = [], []
     for batch_size in ways.values():
-        model.fit(few, time="time", n_starts=1, batch_size=batch_size, refine=None)
+        options = {"method": avem.AVEM(batch_size=batch_size), "n_starts": 1, "refine": None}
+        model.fit(few, time="time", **options)
         began = time.perf_counter()
-        fits.append(model.fit(frame, time="time", n_starts=1, batch_size=batch_size, refine=None))
+        fits.append(model.fit(frame, time="time", **options))
         seconds.append(time.perf_counter() - began)
     base = fits[0].bound_history[0]
     gains = [fit.bound - base for fit in fits]

@@ -52,8 +52,8 @@ def paper(cell: Row, seed: int) -> list[Row]:
     made, panel, truth = simulate(cell, seed)
     rows = []
     for method in METHODS:
-        options = rivals.options_of(method)
-        found = until_still(MODEL, panel, start(cell["tau2"]), TOL, MAX_ITER, seed, **options)
+        way = rivals.method_of(method, fresh_draws=True)
+        found = until_still(MODEL, panel, start(cell["tau2"]), TOL, MAX_ITER, seed, method=way)
         rows.append({"method": method, **_score(found, made, truth)})
     return rows
 
@@ -62,7 +62,7 @@ def converged(cell: Row, seed: int) -> list[Row]:
     """The default fit, AVEM alone, the exact maximum; and the rivals run to convergence."""
     made, panel, truth = simulate(cell, seed)
     found = fits.converged(MODEL, panel, truth)
-    found |= {name: timed(MODEL, panel, **rivals.options_of(name)) for name in METHODS[1:]}
+    found |= {name: timed(MODEL, panel, method=rivals.method_of(name)) for name in METHODS[1:]}
     top = found["exact"].fit.bound
     return [
         {

@@ -35,10 +35,7 @@ def until_still(
     seed: int,
     **options: Any,
 ) -> Timed:
-    """Plain iterations until no parameter changes by `tol`: the authors' rule for all but AVEM.
-
-    Where the method draws, it draws anew in every iteration.
-    """
+    """Plain iterations until no parameter changes by `tol`: the authors' rule for all but AVEM."""
     last = dict(start)
 
     def still(now: avem.Iteration) -> bool:
@@ -47,8 +44,6 @@ def until_still(
         return now.number > 1 and change < tol
 
     options = {"plain": True, "tol": 0.0, "max_iter": max_iter, "init": start, **options}
-    if options.get("method") == "monte_carlo":
-        options["fresh_draws"] = True
     return timed(model, panel, callback=still, seed=seed % 2**31, **options)
 
 

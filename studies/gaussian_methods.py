@@ -28,8 +28,8 @@ def paper(cell: Row, seed: int) -> list[Row]:
     start = gaussian.start(2, 2, cell["tau2"])
     found = {"AVEM": gaussian.paper_fit(data, MAX_ITER)}
     for method in METHODS[1:]:
-        options = rivals.options_of(method)
-        found[method] = until_still(data.model, data.panel, start, TOL, MAX_ITER, seed, **options)
+        way = rivals.method_of(method, fresh_draws=True)
+        found[method] = until_still(data.model, data.panel, start, TOL, MAX_ITER, seed, method=way)
     return [{"method": name, **gaussian.score(each, data)} for name, each in found.items()]
 
 
@@ -37,7 +37,7 @@ def converged(cell: Row, seed: int) -> list[Row]:
     """The default fit, AVEM alone, the exact maximum; and the rivals run to convergence."""
     data = _data(cell, seed)
     rivals_found = {
-        name: timed(data.model, data.panel, **rivals.options_of(name)) for name in METHODS[1:]
+        name: timed(data.model, data.panel, method=rivals.method_of(name)) for name in METHODS[1:]
     }
     return gaussian.converged_rows(data, rivals_found)
 

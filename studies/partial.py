@@ -59,9 +59,10 @@ def _params(mu: float, variance: float, stay: float, tau2: tuple[float, float]) 
 
 def _ways(cell: Row, **options: Any) -> dict[str, dict[str, Any]]:
     """AVEM, and partial anchoring with 5, 7 and 9 nodes for the localized effect."""
-    early = {"method": "partial", "unanchored": early_effect(cell["t0"])}
-    ways = {"AVEM": options}
-    return ways | {name: early | options | {"n_nodes": n} for name, n in PARTIAL.items()}
+    early, ways = early_effect(cell["t0"]), {"AVEM": options}
+    return ways | {
+        name: options | {"method": avem.Partial(early, n_nodes=n)} for name, n in PARTIAL.items()
+    }
 
 
 def paper(cell: Row, seed: int) -> list[Row]:

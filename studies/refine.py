@@ -20,9 +20,9 @@ CELLS = tuple({"T": T, "tau2": tau2} for T in (100, 200) for tau2 in (0.25, 1.0)
 WAYS: dict[str, dict[str, Any]] = {
     "AVEM": {"refine": None},
     "refined": {"refine": "adaptive"},
-    "quadrature 10": {"method": "quadrature", "n_nodes": 10},
-    "quadrature 20": {"method": "quadrature", "n_nodes": 20},
-    "Monte Carlo 20": {"method": "monte_carlo", "n_draws": 20},
+    "quadrature 10": {"method": avem.Quadrature(10)},
+    "quadrature 20": {"method": avem.Quadrature(20)},
+    "Monte Carlo 20": {"method": avem.MonteCarlo(20)},
 }
 EXACT_NODES = 101
 
@@ -46,7 +46,7 @@ def replicate(cell: Row, seed: int) -> list[Row]:
     began = time.process_time()
     starts = (fits["refined"], truth)
     exact = [
-        MODEL.fit(made.frame, time="time", method="quadrature", n_nodes=EXACT_NODES, init=start)
+        MODEL.fit(made.frame, time="time", method=avem.Quadrature(EXACT_NODES), init=start)
         for start in starts
     ]
     fits["exact"] = max(exact, key=lambda fit: fit.bound)

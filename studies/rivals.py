@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
+import avem
 from studies.compare import agreement, authors, beside, spread
 from studies.study import Tables
 
 _RUN_AWAY = 10
 
 
-def options_of(method: str) -> dict[str, Any]:
-    """What `fit` is told for AVEM, QEM-7 (nodes per effect) or MCEM-50 (draws)."""
-    kind, _, number = method.partition("-")
+def method_of(name: str, fresh_draws: bool = False) -> avem.Method:
+    """AVEM, QEM-7 (nodes per effect) or MCEM-50 (draws, anew in every iteration if so asked)."""
+    kind, _, number = name.partition("-")
     if kind == "QEM":
-        return {"method": "quadrature", "n_nodes": int(number)}
-    return {"method": "monte_carlo", "n_draws": int(number)} if kind == "MCEM" else {}
+        return avem.Quadrature(int(number))
+    return avem.MonteCarlo(int(number), fresh_draws) if kind == "MCEM" else avem.AVEM()
 
 
 def reference(file: str, names: Mapping[str, str]) -> pd.DataFrame:

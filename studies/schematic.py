@@ -112,7 +112,7 @@ def _anchored(cell: Row, seed: int) -> Subject:
 def _partial(cell: Row, seed: int) -> Subject:
     """Appendix C: a global effect and one on the first t0 steps; partial anchoring."""
     model, panel, _, _ = partial.setting(1.5, cell["t0"], cell["T"], seed)
-    fit = model.fit(panel, method="partial", unanchored=partial.early_effect(cell["t0"]))
+    fit = model.fit(panel, method=avem.Partial(partial.early_effect(cell["t0"])))
     y = panel.table["y"].to_numpy(float)[: cell["T"]]
     early = np.arange(cell["T"]) < cell["t0"]
 

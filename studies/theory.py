@@ -61,7 +61,7 @@ def _quantities(
     # families alone.
     held = {"init": fit, "fixed": fit.params, "refine": None}
     mean = model.fit(panel, **held)
-    structured = model.fit(panel, method="structured", n_nodes=15, **held)
+    structured = model.fit(panel, method=avem.Structured(15), **held)
     regret, gap = anchor_regret(mean, panel)
     plain = model.fit(panel, init=start, plain=True, tol=0.0, max_iter=LONG_RUN)
     steps = np.diff(plain.bound_history)

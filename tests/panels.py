@@ -9,8 +9,7 @@ import avem
 from avem.data import Panel
 from avem.families import Gaussian
 from avem.inference.em import State
-from avem.inference.fit_hmm import Options, make_em
-from avem.inference.methods.names import Integration
+from avem.inference.fit_hmm import make_em
 from avem.models.hmm import HMMModel
 from avem.models.hmm_params import params_in
 
@@ -68,8 +67,7 @@ def prepare_model(hmm, frame, plain=True, **options):
     panel = Panel.from_frame(frame, "who", time="t", sequence="session")
     model = HMMModel.learn(hmm.spec, panel)
     encoded = model.encode(panel)
-    how = Integration(q_update=options.pop("q_update", "laplace"))
-    return model, encoded, make_em(model, encoded, Options(integration=how, **options), plain)
+    return model, encoded, make_em(model, encoded, plain=plain, **options)
 
 
 def start_state(model, encoded, params, anchors):

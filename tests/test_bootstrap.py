@@ -116,12 +116,13 @@ def test_held_parameters_stay_held():
 
 
 def test_the_method_is_the_fit_s(monkeypatch):
-    options = {"method": "quadrature", "n_nodes": 7, "q_update": "quadrature"}
-    chosen = replace(fit(), info=replace(fit().info, **options))
+    method = avem.Quadrature(7)
+    info = replace(fit().info, method=method.word, options=method.options())
+    chosen = replace(fit(), info=info)
     seen = []
     monkeypatch.setattr(MixedHMM, "fit", lambda self, data, **given: seen.append(given) or fit())
     avem.bootstrap(chosen, 2)
-    assert seen[0] | options == seen[0]
+    assert seen[0]["method"] == method
     assert seen[0]["seed"] != seen[1]["seed"]
 
 

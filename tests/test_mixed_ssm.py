@@ -294,7 +294,7 @@ def test_data_that_cannot_carry_the_model_are_refused(frame, error, words):
         ({"seed": -1}, ["seed is -1"]),
         ({"n_nodes": 5}, ["n_nodes is for the methods"]),
         ({"unanchored": ["a"]}, ["unanchored is for method='partial'"]),
-        ({"method": "partial", "unanchored": ["a"]}, ["unanchored has ['a']", "transition[0, 0]"]),
+        ({"method": avem.Partial(["a"])}, ["unanchored has ['a']", "transition[0, 0]"]),
         ({"max_radius": 0}, ["max_radius is 0"]),
         ({"max_radius": "0.9"}, ["max_radius is '0.9'"]),
         ({"subject": "x"}, ["subject='x'", "'id'"]),

@@ -205,7 +205,7 @@ def test_errors_of_the_paper_protocol_are_the_authors():
 def test_quadrature_em_stops_where_the_authors_stop():
     frame, _, reference = load("gauss_K2_d2_n40_T40")
     panel = avem.Panel.from_frame(frame, "subject")
-    options = {"method": "quadrature", "n_nodes": 9}
+    options = {"method": avem.Quadrature(9)}
     with pytest.warns(avem.AvemWarning, match="Stopped by the user"):
         found = fits.until_still(model(reference), panel, start(reference), 1e-4, 60, 1, **options)
     assert found.iterations == QEM["gauss_K2_d2_n40_T40_qem9"]["iterations"]

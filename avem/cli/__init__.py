@@ -204,6 +204,7 @@ def fit(
     check_folder(out, force)
     set_up_jax(no_cache)
     import avem
+    from avem.inference.methods.names import method_with
 
     defaults = Defaults(family, covariance, trials, effects_by_state)
     model = avem.MixedHMM(
@@ -219,9 +220,8 @@ def fit(
         subject,
         time,
         sequence,
-        method=method,
+        method=method_with(method, {"q_update": q_update}),
         refine=None if refine == "never" else refine,
-        q_update=q_update,
         n_starts=starts,
         max_iter=max_iter,
         seed=seed,

@@ -38,7 +38,6 @@ from avem.fits.words import POSTERIORS, check_word, errors_word
 from avem.inference.after.curvature import Curvature
 from avem.inference.after.marginal import Marginal, anchoring, marginal, uncertainty
 from avem.inference.em import EM
-from avem.inference.methods.names import MARGINAL
 from avem.inference.stop import Stop
 
 if TYPE_CHECKING:
@@ -176,8 +175,7 @@ class Fit(ABC, Generic[Model, Drawn]):
     @property
     def bound_name(self) -> str:
         """What `bound` is: a variational bound, or the log likelihood by integration."""
-        integrated = self.info.refined or self.info.method in MARGINAL
-        return "log likelihood" if integrated else "bound"
+        return "log likelihood" if self.info.at_maximum_likelihood else "bound"
 
     def summary(self) -> Summary:
         """A table for a person to read.

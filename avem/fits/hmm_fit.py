@@ -546,7 +546,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         return HMMParts(self)
 
     def _own_options(self) -> dict[str, Any]:
-        return {"q_update": self.info.q_update, "batch_size": self.info.batch_size}
+        return {}
 
     def _own_identity(self) -> dict[str, Any]:
         outcomes = self.model.spec.outcomes

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
 from avem.data import Panel
-from avem.inference.loop import Run
-from avem.inference.methods.names import Integration
+from avem.inference.fit import Fitted
+from avem.inference.methods.adaptive.method import Adaptive
+from avem.inference.methods.base import Method
+from avem.inference.methods.names import as_method
+from avem.inference.options import Options
 from avem.inference.starts import start_gaps, starts_agreeing
 
 
@@ -63,39 +66,56 @@ class FitInfo:
     batch_size: int | None = None
     init: tuple[str, ...] = ()
     """Parameters that were given values to start from."""
-
-
-class Outcome(Protocol):
-    """What every fit leaves behind, of whatever model."""
-
-    @property
-    def run(self) -> Run: ...
-
-    @property
-    def how(self) -> Integration: ...
+    likelihood: bool | None = None
+    """The method maximises the marginal likelihood, not a bound."""
+    options: dict | None = None
+    """The method's own options."""
+    refine_options: dict | None = None
+    """Those of the adaptive tier, where it may go on from the method's solution."""
 
     @property
-    def starts(self) -> tuple[Run, ...]: ...
+    def at_maximum_likelihood(self) -> bool:
+        """`bound` is the log likelihood by integration, not a variational bound."""
+        if self.likelihood is not None:
+            return self.refined or self.likelihood
+        return self.refined or self.method in ("quadrature", "monte_carlo", "adaptive")
 
-    @property
-    def seconds(self) -> float: ...
+
+def method_of(info: FitInfo) -> Method:
+    """The method of a fit, with its options; ModelError where its class is not known here."""
+    kind = type(as_method(info.method))
+    return kind(**_options_of(info, kind, info.options))
+
+
+def refinement_of(info: FitInfo) -> Adaptive | None:
+    """The tier that went on from the method's solution, if one did."""
+    if not info.refined:
+        return None
+    return Adaptive(**_options_of(info, Adaptive, info.refine_options))
+
+
+def _options_of(info: FitInfo, kind: type[Method], known: dict | None) -> dict[str, Any]:
+    if known is not None:
+        return known
+    # A fit that an earlier avem has saved: all its methods' options are attributes.
+    found = {field.name: getattr(info, field.name) for field in fields(kind)}  # pyright: ignore[reportArgumentType]
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def make_info(
-    fitted: Outcome,
+    fitted: Fitted,
     panel: Panel,
     observed: np.ndarray,
-    effect_names: Sequence[str],
+    options: Options,
     notes: Sequence[str],
-    **asked: Any,
+    **more: Any,
 ) -> FitInfo:
-    """The record of a fit; ``observed`` (rows, outcomes), ``asked`` are options as they were."""
-    how = fitted.how
+    """The record of a fit; ``observed`` (rows, outcomes)."""
     return FitInfo(
-        **asked,
-        refined=how.refined,
-        lost=how.lost,
-        unanchored=tuple(effect_names[e] for e in how.unanchored or ()),
+        **options.record(fitted.method),
+        **more,
+        refined=fitted.refined,
+        lost=fitted.lost,
         n_rows=panel.n_rows,
         n_sequences=panel.n_lanes,
         n_observed=int(observed.sum()),
@@ -104,6 +124,7 @@ def make_info(
         start_iterations=tuple(len(start.bounds) for start in fitted.starts),
         starts_agreeing=starts_agreeing(fitted.starts),
         moved=fitted.run.moved,
+        held_back=fitted.held_back,
         seconds=fitted.seconds,
         notes=tuple(notes),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,7 +15,9 @@ from avem.errors import AvemWarning, ModelError
 from avem.fits.common import effects_to_start_with
 from avem.fits.fit import Fit
 from avem.fits.info import make_info
-from avem.inference.options import Asked
+from avem.inference.fit import Fitted, Task, fit
+from avem.inference.options import Options
+from avem.inference.progress import Callback, Watch
 from avem.inference.stages import Guess
 
 AFit = TypeVar("AFit", bound=Fit)
@@ -30,8 +32,6 @@ class Start:
     """The parameters that stay where they are."""
     given: tuple[str, ...]
     """The parameters that `init` has."""
-    refined: bool
-    """`init` is a fit at the maximum of the likelihood."""
 
     @property
     def fixed(self) -> frozenset[str]:
@@ -55,35 +55,42 @@ def start_from(kind: type[Fit], model: Any, panel: Panel, init: Any, fixed: Any)
         refined = init.info.refined
     elif init is not None:
         params = model.check_params(init, "init")
-    return Start(Guess({**params, **held}, effects), held, tuple(sorted(params)), refined)
+    guess = Guess({**params, **held}, effects, refined)
+    return Start(guess, held, tuple(sorted(params)))
 
 
-def make_fit(
+def fit_task(
     kind: type[AFit],
-    model: Any,
-    data: Any,
-    fitted: Any,
+    task: Task,
     start: Start,
-    asked: Asked,
+    options: Options,
     tol: float,
-    doubts: Sequence[str],
-    notes: Sequence[str],
+    tell: Callable[[Fitted], tuple[list[str], list[str]]],
+    progress: bool | None,
+    callback: Callback | None,
     **more: Any,
 ) -> AFit:
-    """The record of a fit, in the user's units; warns of the doubts."""
-    run, panel, observed = fitted.run, data.panel, ~np.isnan(data.y)
-    effects_mean, effects_cov = model.effects_out(fitted.effects_mean, fitted.effects_cov)
+    """The fit, in the user's units: what `MixedHMM.fit` and `MixedSSM.fit` do alike.
+
+    `tol` is the usual one of this kind of models; `tell` has what makes the outcome doubtful, which
+    goes into a warning, and what else a reader should know; `more` goes into the fit's info.
+    """
+    model, panel, observed = task.model, task.data.panel, ~np.isnan(task.data.y)
+    rules = options.rules(tol)
     jacobian = float(model.scaling.log_jacobian(observed).sum())
+    with Watch(progress, options.max_iter, jacobian, callback, model.params_out) as watch:
+        fitted = fit(task, start.guess, options, rules, watch)
+    (doubts, notes), run = tell(fitted), fitted.run
+    effects_mean, effects_cov = model.effects_out(fitted.effects_mean, fitted.effects_cov)
     if doubts:
         warnings.warn(" ".join(doubts), AvemWarning, stacklevel=3)
     info = make_info(
         fitted,
         panel,
         observed[:, model.outcome_columns],
-        model.effect_names,
+        options,
         (*doubts, *notes),
-        **asked.record(),
-        tol=float(tol),
+        tol=float(rules.tol),
         fixed=tuple(sorted(start.held)),
         init=start.given,
         **more,

@@ -11,9 +11,9 @@ import pandas as pd
 from avem.data import Panel
 from avem.fits.questions.diagnosis import HARD_TO_TELL
 from avem.inference.after.diagnose import anchoring_fails, fails_above
-from avem.inference.fit_hmm import Fitted, effect_scale
+from avem.inference.fit import Fitted
+from avem.inference.fit_hmm import effect_scale
 from avem.inference.loop import Run
-from avem.inference.methods.names import Integration
 from avem.inference.starts import starts_agreeing
 from avem.inference.stop import Stop
 from avem.models.hmm import Encoded, HMMModel
@@ -71,7 +71,7 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
             "differ in it."
         )
     sd = np.sqrt(np.diagonal(params_out(model, fitted.theta)["effect_covariance"]))
-    found += anchoring_remarks(model.effect_names, fitted.how, sd, HARD_TO_TELL)
+    found += anchoring_remarks(model.effect_names, fitted, sd, HARD_TO_TELL)
     panel, past = data.panel, data.n_without_past
     return found + general_remarks(fitted.quality, fitted.starts, panel, past)
 
@@ -86,7 +86,7 @@ def general_remarks(
         found.append(
             f"The effects of {n_laplace:,} of {len(quality):,} subjects were integrated by "
             "Laplace approximations, because importance weights rested on too few draws. More "
-            "draws (n_draws=1024) may help."
+            "draws (avem.Adaptive(n_draws=1024)) may help."
         )
     n_starts = len(starts)
     if n_starts > 3 and starts_agreeing(starts) == 1:
@@ -122,16 +122,14 @@ def step_words(step: Any) -> str:
     return "day" if days == 1 else f"{days:.0f} days"
 
 
-def anchoring_remarks(
-    names: Sequence[str], how: Integration, sd: np.ndarray, why: str
-) -> list[str]:
+def anchoring_remarks(names: Sequence[str], fitted: Fitted, sd: np.ndarray, why: str) -> list[str]:
     """Where anchoring does not hold: what was done about it, or could be."""
-    if not anchoring_fails(how.lost):
+    if not anchoring_fails(fitted.lost):
         return []
-    limit, pairs = fails_above(len(how.lost)), zip(names, how.lost, strict=True)
+    limit, pairs = fails_above(len(fitted.lost)), zip(names, fitted.lost, strict=True)
     named = ", ".join(f"{name} ({lost:.0%})" for name, lost in pairs if lost > limit)
     words = f"{why}, and anchoring does not see the information lost by it: {named}."
-    if how.refined:
+    if fitted.refined:
         return [words + " So the fit was refined to maximum likelihood."]
     figures = ", ".join(f"{s:.3g}" for s in sd)
     return [

@@ -6,7 +6,8 @@ import numpy as np
 
 from avem.fits.notes import anchoring_remarks, general_remarks
 from avem.fits.questions.diagnosis import HARD_TO_SEE
-from avem.inference.fit_ssm import FittedSSM, ssm_effect_scale
+from avem.inference.fit import Fitted
+from avem.inference.fit_ssm import ssm_effect_scale
 from avem.inference.stop import Stop
 from avem.models.ssm import BLOCKS, SSMEncoded, SSMModel
 from avem.models.ssm_params import effects_of, ssm_effects_out
@@ -18,7 +19,7 @@ _SINGULAR = 1e-6
 """Least eigenvalue of a correlation matrix, as a share of the largest, that is more than 0."""
 
 
-def ssm_alarms(model: SSMModel, fitted: FittedSSM) -> list[str]:
+def ssm_alarms(model: SSMModel, fitted: Fitted) -> list[str]:
     """What makes the result doubtful: goes into a warning."""
     found = []
     if fitted.run.stop is not Stop.CONVERGED:
@@ -35,14 +36,14 @@ def ssm_alarms(model: SSMModel, fitted: FittedSSM) -> list[str]:
 
 
 def ssm_remarks(
-    model: SSMModel, data: SSMEncoded, fitted: FittedSSM, fixed: frozenset[str], limit: float | None
+    model: SSMModel, data: SSMEncoded, fitted: Fitted, fixed: frozenset[str], limit: float | None
 ) -> list[str]:
     """What a reader should know: goes into the summary."""
     sigma = fitted.theta["effect_covariance"]
     found = _variances(model, data, sigma, fixed)
     _, units = ssm_effects_out(model, np.zeros((model.n_effects, 1)), sigma[:, :, None])
     sd = np.sqrt(np.diagonal(units[0]))
-    found += anchoring_remarks(model.effect_names, fitted.how, sd, HARD_TO_SEE)
+    found += anchoring_remarks(model.effect_names, fitted, sd, HARD_TO_SEE)
     if fitted.held_back:
         found.append(
             f"The dynamics of {fitted.held_back:,} of {data.layout.n_subjects:,} subjects were "
@@ -87,7 +88,7 @@ def _variances(
     return found
 
 
-def _growing(model: SSMModel, fitted: FittedSSM) -> list[str]:
+def _growing(model: SSMModel, fitted: Fitted) -> list[str]:
     effects = fitted.effects_mean.T
     own = subject_matrices(model, fitted.theta, effects).transition
     n_growing = int((spectral_radius(own) > 1.0).sum())

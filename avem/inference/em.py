@@ -2,7 +2,7 @@
 
 AVEM (the paper's Algorithm 1) runs forward-backward once per subject at its anchor, the mean of its
 q_i; updates every q_i; updates theta. Other methods differ in where the local passes are run and in
-how they are weighed, which is the business of a `Method`. The E-step is compiled code. What has a
+how they are weighed, which is the business of an `EStep`. The E-step is compiled code. What has a
 closed form comes back from it as a handful of sums, and the M-step on them is plain NumPy; the rest
 is a few Newton steps whose terms are again sums over chunks.
 """
@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from os import cpu_count
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -26,13 +26,16 @@ from avem.data.layout import Chunk
 from avem.effects.prior import project_covariance
 from avem.errors import AvemError
 from avem.inference.catch_up import best_anchors, settle, settle_q
-from avem.inference.methods.anchored import TO_THE_END, Anchored
+from avem.inference.methods.anchored import TO_THE_END
 from avem.inference.newton import climb
 from avem.inference.passes import Pass, Totals, coef_height, coef_pass
 from avem.inference.theta import absorb, pack_theta, theta_moves, unpack_theta
 from avem.models.kernel import Kernel
 from avem.numerics.covariance import floor_eigenvalues
 from avem.numerics.precision import in_float64
+
+if TYPE_CHECKING:
+    from avem.inference.methods.base import EStep
 
 
 @cache
@@ -56,26 +59,6 @@ _TRAVELS, _SHRINKS = 0.05, 1.25
 effects' variance in some direction by this factor, since they were put where they are."""
 Q_UPDATES = ("laplace", "quadrature")
 ANCHORS = ("mean", "optimal", "fixed")
-
-
-class Method(Protocol):
-    """Where the local passes are run, and what becomes of them."""
-
-    anchored: bool
-    """One anchor per subject: it climbs to a mode, and better modes are searched for."""
-    has_q: bool
-    """A Gaussian q_i that takes several E-steps to settle."""
-
-    @property
-    def nodes_stay(self) -> bool:
-        """What it keeps beside the anchors stays where it is once the parameters hardly move."""
-        ...
-
-    def e_step(
-        self, kernel: Kernel, theta: Any, anchor: Any, around: Any, chunk: Chunk, form: str
-    ) -> Pass:
-        """The E-step of a chunk; `around` is what the last one left in `Pass.around`, or None."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -124,13 +107,14 @@ class EM:
     """(outcome columns,) overall variance of each outcome."""
     effect_scale: np.ndarray
     """(d,) variance by which an effect is judged to be nothing."""
+    method: EStep
+    """Where the local passes are run, and what becomes of them."""
     free: dict[str, np.ndarray] = field(default_factory=dict)
     """For each coefficient array of theta, which of its columns are free."""
     limits: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     """For each, the lowest and highest value of its columns, where a density would collapse."""
     fixed: frozenset[str] = frozenset()
     """Names of entries of theta that are held."""
-    method: Method = field(default_factory=Anchored)
     anchor: str = "mean"
     guard: Callable[[dict[str, np.ndarray], np.ndarray], np.ndarray] | None = None
     """Keeps anchors (d, subjects) where the model allows them."""

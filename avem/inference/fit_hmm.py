@@ -1,135 +1,118 @@
-"""From an encoded data set to fitted parameters: starts, iteration, final E-step, label order."""
+"""Hidden Markov models for the driver: the iteration, starts, order of states, guards."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from avem.components.param_info import Params
 from avem.inference.em import EM, NOISE_FLOOR, State
+from avem.inference.fit import Task
 from avem.inference.hmm_starts import Rows, make_start
 from avem.inference.loop import Rules, Run
-from avem.inference.methods.anchored import TO_THE_END, Anchored
-from avem.inference.methods.names import Integration
+from avem.inference.methods.anchored import TO_THE_END
+from avem.inference.methods.avem import Anchored
 from avem.inference.mode_search import search_modes
+from avem.inference.options import Options
 from avem.inference.progress import Watch
-from avem.inference.stages import Guess, Options, of_subjects, run_method
+from avem.inference.stages import Guess
 from avem.inference.starts import after, best_start
+from avem.inference.tuning import HMM_E_STEPS, HMM_M_STEPS
 from avem.models.hmm import Encoded, HMMModel
 from avem.models.hmm_params import CHAIN_PARAMS
-from avem.numerics.precision import in_float64
 
 _START_RULES = Rules(max_iter=60, tol=1e-3, settle=False, lenient=0.0)
-_E_STEPS, _M_STEPS = 4, 1
-"""Newton steps within an iteration: the next iteration goes on from there anyway."""
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
-    """The outcome of a fit, in internal units."""
+class HMMTask(Task):
+    """A hidden Markov model and its data."""
 
-    theta: Params
-    effects_mean: np.ndarray
-    """(d, subjects)."""
-    effects_cov: np.ndarray
-    """(d, d, subjects)."""
-    subject_bound: np.ndarray
-    """(subjects,) the method's objective."""
-    collapsed: np.ndarray
-    """(states, outcome columns) whose variance was kept from collapsing."""
-    run: Run
-    how: Integration
-    """What was done, with the choices that were left to the fit."""
-    quality: np.ndarray | None
-    """(subjects,) effective number of nodes; 0 where the Laplace form stood in."""
-    starts: tuple[Run, ...]
-    """The run of each start on the cells used to compare them; empty when init was given."""
-    seconds: float
+    model: HMMModel
+    data: Encoded
+    keep_order: bool
+    """The states are in the order of the user's parameters, and stay so."""
+    fixed: frozenset[str] = frozenset()
+    """The user's names of parameters that are held."""
 
+    def make_em(self, options: Options) -> EM:
+        """AVEM's iteration, with what the method says of its start."""
+        method, plain = options.method, options.plain
+        return make_em(
+            self.model, self.data, method.q_of_start, method.anchor_of_start, self.fixed, plain
+        )
 
-@in_float64
-def fit_hmm(
-    model: HMMModel,
-    data: Encoded,
-    *,
-    guess: Guess,
-    options: Options,
-    n_starts: int,
-    rules: Rules,
-    seed: int,
-    keep_order: bool,
-    watch: Watch,
-) -> Fitted:
-    """Fit by AVEM or another method: starts, iteration, refinement, a last E-step, label order."""
-    began = time.perf_counter()
-    rng = np.random.default_rng(seed)
-    em = make_em(model, data, options, plain=rules.plain)
-    rows = Rows(model, data)
-    knows_states = any(name.endswith("coef") for name in guess.params)
+    def start(
+        self, em: EM, guess: Guess, options: Options, rng: np.random.Generator, watch: Watch
+    ) -> tuple[State, tuple[Run, ...]]:
+        """The best of several starts, unless the user's parameters say where to begin."""
+        model, data = self.model, self.data
+        rows = Rows(model, data)
+        knows_states = any(name.endswith("coef") for name in guess.params)
 
-    def start(number: int) -> State:
-        theta, effects = make_start(rows, number, rng)
-        theta = model.override(theta, guess.params)
-        if guess.effects is not None:
-            effects = guess.effects
-        elif knows_states:
-            effects = np.zeros_like(effects)  # the paper's start: every anchor at the prior mean
-        return State(theta, tuple(data.layout.split(effects)))
+        def start(number: int) -> State:
+            theta, effects = make_start(rows, number, rng)
+            theta = model.override(theta, guess.params)
+            if guess.effects is not None:
+                effects = guess.effects
+            elif knows_states:
+                effects = np.zeros_like(effects)  # the paper's start: all anchors at the prior mean
+            return State(theta, tuple(data.layout.split(effects)))
 
-    emissions = set(model.param_info()) - set(CHAIN_PARAMS)
-    if rules.plain or n_starts == 1 or set(guess.params) >= emissions:
-        state, starts = start(0), ()
-    else:
-        first = replace(_START_RULES, max_iter=min(_START_RULES.max_iter, rules.max_iter))
-        state, starts = best_start(model, em, start, n_starts, first, rng, watch)
-    if not starts and not rules.plain:
+        emissions = set(model.param_info()) - set(CHAIN_PARAMS)
+        if options.plain:
+            return start(0), ()
+        if options.n_starts > 1 and not set(guess.params) >= emissions:
+            rules = replace(_START_RULES, max_iter=min(_START_RULES.max_iter, options.max_iter))
+            return best_start(model, em, start, options.n_starts, rules, rng, watch)
         # Given parameters may be right while the anchors are not: these first.
-        state = search_modes(em, state, rng).state
-    em, run, how = run_method(em, state, options, rules, rng, watch)
-    run = after(starts, run) if em.method.anchored else run
-    theta, passes = run.state.theta, run.last.passes
-    if not rules.plain:
-        # A last E-step, so that the effects returned belong to the parameters returned.
-        passes = tuple(em.e_step(run.state))
-    of_each = of_subjects(data.layout, passes)
-    if not keep_order and not model.keeps_order:
-        theta, source = model.relabelled(theta, model.state_order(theta, data))
-        of_each["effects_mean"] = of_each["effects_mean"][source]
-        of_each["effects_cov"] = of_each["effects_cov"][np.ix_(source, source)]
-    return Fitted(
-        theta=theta,
-        **of_each,
-        collapsed=model.collapsed(theta, data.spread, NOISE_FLOOR),
-        run=run,
-        how=how,
-        starts=starts,
-        seconds=time.perf_counter() - began,
-    )
+        return search_modes(em, start(0), rng).state, ()
+
+    def history(self, starts: tuple[Run, ...], run: Run) -> Run:
+        """With its own start's in front."""
+        return after(starts, run)
+
+    def canonical(
+        self, theta: Params, mean: np.ndarray, cov: np.ndarray
+    ) -> tuple[Params, np.ndarray, np.ndarray]:
+        """The states by their level, lowest first."""
+        if self.keep_order or self.model.keeps_order:
+            return theta, mean, cov
+        order = self.model.state_order(theta, self.data)
+        theta, source = self.model.relabelled(theta, order)
+        return theta, mean[source], cov[np.ix_(source, source)]
+
+    def collapsed(self, theta: Params) -> np.ndarray:
+        """(states, outcome columns) which densities are held from closing in on a single value."""
+        return self.model.collapsed(theta, self.data.spread, NOISE_FLOOR)
 
 
 def make_em(
-    model: HMMModel, data: Encoded, options: Options | None = None, plain: bool = False
+    model: HMMModel,
+    data: Encoded,
+    q_update: str = "laplace",
+    anchor: str = "mean",
+    fixed: frozenset[str] = frozenset(),
+    plain: bool = False,
 ) -> EM:
-    """The iteration for a model and a data set."""
-    options = Options() if options is None else options
+    """AVEM's iteration for a model and a data set; `fixed`: the user's names of what is held."""
     made = EM(
         kernel=data.kernel,
         chunks=data.chunks,
         structure=model.effect_covariance,
         blocks=model.effect_blocks,
-        matches=model.matches(options.fixed),
+        matches=model.matches(fixed),
         spread=data.spread,
         effect_scale=model.effect_scale(data.spread),
-        free=model.free_entries(options.fixed),
+        free=model.free_entries(fixed),
         limits=model.limits(),
-        fixed=model.held(options.fixed),
-        method=Anchored(options.integration.q_update, TO_THE_END if plain else _E_STEPS),
-        anchor=options.anchor,
-        recentre=not plain and options.anchor != "fixed",
+        fixed=model.held(fixed),
+        method=Anchored(q_update, TO_THE_END if plain else HMM_E_STEPS),
+        anchor=anchor,
+        recentre=not plain and anchor != "fixed",
     )
-    return made if plain else replace(made, coef_steps=_M_STEPS)
+    return made if plain else replace(made, coef_steps=HMM_M_STEPS)
 
 
 def effect_scale(model: HMMModel, data: Encoded) -> np.ndarray:

@@ -1,124 +1,111 @@
-"""From an encoded data set to a fitted state-space model: starts, iteration, signs."""
+"""State-space models for the driver: the iteration, starts, signs of the states, guards."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from avem.components.param_info import Params
 from avem.inference.em import EM, NOISE_FLOOR, State
+from avem.inference.fit import Task
 from avem.inference.loop import Rules, Run, iterate
 from avem.inference.methods.adaptive.begin import variance_hint
-from avem.inference.methods.anchored import Anchored
-from avem.inference.methods.names import Integration
+from avem.inference.methods.avem import Anchored
+from avem.inference.options import Options
 from avem.inference.progress import Watch
 from avem.inference.ssm_starts import make_ssm_start
-from avem.inference.stages import Guess, Options, of_subjects, run_method
+from avem.inference.stages import Guess
 from avem.inference.theta import Match
+from avem.inference.tuning import HARMLESS_PER_CELL, LARGE_EFFECT, SMALL_EFFECT, WILD
 from avem.models.ssm import SSMEncoded, SSMModel
 from avem.models.ssm_params import OF_THETA, free_matrices, ssm_override
 from avem.models.ssm_subjects import stable_effects
-from avem.numerics.precision import in_float64
 
 _START_RULES = Rules(max_iter=40, tol=3e-3, max_searches=0)
 _REDUCED_RULES = Rules(max_iter=300, tol=1e-3, max_searches=0)
-_HARMLESS = 1e-3
-"""How far, per observed cell, the anchored solution may lie below the highest bound."""
-_WILD = 30.0
-"""Values this many standard deviations from the middle are those of states that grow."""
-_SMALL, _LARGE = 0.02, 0.25
-"""Least and largest variance of an effect at the start, relative to the mean square of its kind."""
 
 
 @dataclass(frozen=True, eq=False)
-class FittedSSM:
-    """The outcome of a fit, in internal units."""
+class SSMTask(Task):
+    """A state-space model and its data."""
 
-    theta: Params
-    effects_mean: np.ndarray
-    """(d, subjects)."""
-    effects_cov: np.ndarray
-    """(d, d, subjects)."""
-    subject_bound: np.ndarray
-    """(subjects,) the method's objective."""
-    collapsed: np.ndarray
-    """(outcomes,) whose noise was kept from vanishing."""
-    run: Run
-    how: Integration
-    quality: np.ndarray | None
-    starts: tuple[Run, ...]
-    held_back: int
-    """Subjects whose dynamics were kept stable."""
-    seconds: float
+    model: SSMModel
+    data: SSMEncoded
+    keep_signs: bool
+    """The states have the signs of the user's parameters, and keep them."""
+    fixed: frozenset[str] = frozenset()
+    """The user's names of parameters that are held."""
+    max_radius: float | None = None
+    """Largest spectral radius of a subject's dynamics."""
 
+    def make_em(self, options: Options) -> EM:
+        """AVEM's iteration, with what the method says of its start."""
+        return make_ssm_em(
+            self.model,
+            self.data,
+            options.method.anchor_of_start,
+            self.fixed,
+            options.plain,
+            self.max_radius,
+        )
 
-@in_float64
-def fit_ssm(
-    model: SSMModel,
-    data: SSMEncoded,
-    *,
-    guess: Guess,
-    options: Options,
-    n_starts: int,
-    rules: Rules,
-    seed: int,
-    max_radius: float | None,
-    watch: Watch,
-) -> FittedSSM:
-    """Fit by AVEM or another method: a model without effects first, then with them."""
-    began = time.perf_counter()
-    rng = np.random.default_rng(seed)
-    em = make_ssm_em(model, data, options, plain=rules.plain, max_radius=max_radius)
-    rules = replace(rules, harmless=max(rules.harmless, _HARMLESS * (~np.isnan(data.y)).sum()))
-    no_effects = np.zeros((model.n_effects, data.layout.n_subjects))
-    starts: tuple[Run, ...] = ()
-    needed = set(OF_THETA) - ({"coef"} if not model.x_cols else set())
-    needed -= {"state_coef"} if not model.drive_cols else set()
-    if set(guess.params) >= needed:
-        theta = ssm_override(model, _with_effects(model, _blank(model)), guess.params)
-        if not rules.plain and not _knows_covariances(model, guess):
-            theta = _hinted(model, em, data, theta, guess)
-    else:
-        tame = _without_wild(data)
-        theta, starts = _reduced(model, tame, guess, options, n_starts, rng, watch)
-        theta = _hinted(model, replace(em, chunks=tame.chunks), data, theta, guess)
-    effects = no_effects if guess.effects is None else guess.effects
-    state = State(theta, tuple(data.layout.split(effects)))
-    em, run, how = run_method(em, state, options, rules, rng, watch)
-    theta, passes = run.state.theta, run.last.passes
-    if not rules.plain:
-        # A last E-step, so that the effects returned belong to the parameters returned.
-        passes = tuple(em.e_step(run.state))
-    found = of_subjects(data.layout, passes)
-    if not guess.params:
-        theta, turn = _with_positive_diagonal(model, theta)
-        found["effects_mean"] = turn[:, None] * found["effects_mean"]
-        found["effects_cov"] = np.outer(turn, turn)[:, :, None] * found["effects_cov"]
-    floor = 1.01 * NOISE_FLOOR * data.spread
-    return FittedSSM(
-        theta=theta,
-        **found,
-        collapsed=theta["noise_covariance"][:, 0, 0] <= floor,
-        run=run,
-        how=how,
-        starts=starts,
-        held_back=_held_back(model, theta, found["effects_mean"], max_radius),
-        seconds=time.perf_counter() - began,
-    )
+    def rules(self, rules: Rules) -> Rules:
+        """The anchored solution may lie the further below the highest bound, the more data."""
+        cells = (~np.isnan(self.data.y)).sum()
+        return replace(rules, harmless=max(rules.harmless, HARMLESS_PER_CELL * cells))
+
+    def start(
+        self, em: EM, guess: Guess, options: Options, rng: np.random.Generator, watch: Watch
+    ) -> tuple[State, tuple[Run, ...]]:
+        """A model without effects first, unless the user's parameters say where to begin."""
+        model, data = self.model, self.data
+        starts: tuple[Run, ...] = ()
+        needed = set(OF_THETA) - ({"coef"} if not model.x_cols else set())
+        needed -= {"state_coef"} if not model.drive_cols else set()
+        if set(guess.params) >= needed:
+            theta = ssm_override(model, _with_effects(model, _blank(model)), guess.params)
+            if not options.plain and not _knows_covariances(model, guess):
+                theta = _hinted(model, em, data, theta, guess)
+        else:
+            tame = _without_wild(data)
+            own = self.fixed & frozenset(OF_THETA)
+            theta, starts = _reduced(model, tame, guess, own, options.n_starts, rng, watch)
+            theta = _hinted(model, replace(em, chunks=tame.chunks), data, theta, guess)
+        no_effects = np.zeros((model.n_effects, data.layout.n_subjects))
+        effects = no_effects if guess.effects is None else guess.effects
+        return State(theta, tuple(data.layout.split(effects))), starts
+
+    def canonical(
+        self, theta: Params, mean: np.ndarray, cov: np.ndarray
+    ) -> tuple[Params, np.ndarray, np.ndarray]:
+        """The first loading of each state positive."""
+        if self.keep_signs:
+            return theta, mean, cov
+        theta, turn = _with_positive_diagonal(self.model, theta)
+        return theta, turn[:, None] * mean, np.outer(turn, turn)[:, :, None] * cov
+
+    def collapsed(self, theta: Params) -> np.ndarray:
+        """(outcomes,) whose noise was kept from vanishing."""
+        return theta["noise_covariance"][:, 0, 0] <= 1.01 * NOISE_FLOOR * self.data.spread
+
+    def held_back(self, theta: Params, effects: np.ndarray) -> int:
+        """Subjects whose dynamics were kept stable."""
+        limit = self.max_radius
+        if limit is None:
+            return 0
+        return int((_stable(self.model, theta, effects, limit - 1e-6) != effects).any(0).sum())
 
 
 def make_ssm_em(
     model: SSMModel,
     data: SSMEncoded,
-    options: Options | None = None,
+    anchor: str = "mean",
+    fixed: frozenset[str] = frozenset(),
     plain: bool = False,
     max_radius: float | None = None,
 ) -> EM:
-    """The iteration for a model and a data set."""
-    options = Options() if options is None else options
-    fixed = options.fixed
+    """AVEM's iteration for a model and a data set; `fixed`: the user's names of what is held."""
     held = {OF_THETA[name] for name in fixed if name in OF_THETA}
     covariances = {name for name in fixed if name.endswith("_covariance")} - {"initial_covariance"}
     return EM(
@@ -132,8 +119,8 @@ def make_ssm_em(
         free=free_matrices(model, tuple(fixed), centred=plain),
         fixed=frozenset(held | ({"effect_covariance"} if covariances else set())),
         method=Anchored(),
-        anchor=options.anchor,
-        recentre=options.anchor != "fixed",
+        anchor=anchor,
+        recentre=anchor != "fixed",
         guard=None if max_radius is None else lambda theta, f: _stable(model, theta, f, max_radius),
     )
 
@@ -168,7 +155,7 @@ def _reduced(
     model: SSMModel,
     data: SSMEncoded,
     guess: Guess,
-    options: Options,
+    fixed: frozenset[str],
     n_starts: int,
     rng: np.random.Generator,
     watch: Watch,
@@ -177,7 +164,7 @@ def _reduced(
     alike = model.without_effects()
     same = replace(data, kernel=alike.kernel(data.kernel.groups))
     own = {name: value for name, value in guess.params.items() if name in OF_THETA}
-    em = make_ssm_em(alike, same, Options(fixed=options.fixed & frozenset(OF_THETA)))
+    em = make_ssm_em(alike, same, fixed=fixed)
     nobody = tuple(data.layout.split(np.zeros((0, data.layout.n_subjects))))
     runs = []
     for number in range(n_starts):
@@ -200,7 +187,7 @@ def _without_wild(data: SSMEncoded) -> SSMEncoded:
     size = np.nanmax(np.abs(data.y) / np.sqrt(data.spread), axis=1, initial=0.0)
     largest = np.zeros(data.panel.n_subjects)
     np.maximum.at(largest, data.panel.row_subject, np.nan_to_num(size))
-    wild = largest > _WILD
+    wild = largest > WILD
     if not wild.any() or wild.mean() > 0.5:
         return data
     rows = wild[data.panel.row_subject]
@@ -252,7 +239,8 @@ def _hinted(model: SSMModel, em: EM, data: SSMEncoded, theta: Params, guess: Gue
     }
     unit = np.array([scale[kind] for kind in kinds])
     hint = np.where(np.isfinite(hint), hint, 0.0)
-    theta = {**theta, "effect_covariance": np.diag(np.clip(hint, _SMALL * unit, _LARGE * unit))}
+    hint = np.clip(hint, SMALL_EFFECT * unit, LARGE_EFFECT * unit)
+    theta = {**theta, "effect_covariance": np.diag(hint)}
     covariances = {n: v for n, v in guess.params.items() if n not in OF_THETA}
     return ssm_override(model, theta, covariances)
 
@@ -286,9 +274,3 @@ def _with_positive_diagonal(model: SSMModel, theta: Params) -> tuple[Params, np.
 def _stable(model: SSMModel, theta: Params, f: np.ndarray, limit: float) -> np.ndarray:
     """Effects whose dynamics have a spectral radius of at most `limit`."""
     return stable_effects(model, theta["dynamics"], f.T, limit).T
-
-
-def _held_back(model: SSMModel, theta: Params, f: np.ndarray, limit: float | None) -> int:
-    if limit is None:
-        return 0
-    return int((_stable(model, theta, f, limit - 1e-6) != f).any(0).sum())

@@ -1,4 +1,7 @@
-"""The EM loop: the only one. Acceleration, safeguards, convergence, interruption."""
+"""The EM loop, plain or accelerated: safeguards, convergence, interruption.
+
+It knows no method by name: what it must know of one, `em.method` says.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,19 @@ import numpy as np
 from avem.components.param_info import Params
 from avem.inference.accelerate import Anderson
 from avem.inference.em import EM, State, Step
-from avem.inference.methods.adaptive.begin import renew
-from avem.inference.methods.adaptive.method import Adaptive
-from avem.inference.methods.prior_nodes import PriorNodes
-from avem.inference.mode_search import Search, search_modes
 from avem.inference.stop import Stop
-
-_NEGLIGIBLE = 1e-7
-"""Rise of log p(D, f) by better modes, relative to the bound, that changes no parameter."""
-_ANCHOR_SHARE = 0.01
-"""How much the anchors' moves (root mean square) count beside the largest move of a parameter."""
-_LOOSE = 1e-3
-"""Convergence that is good enough to look for better modes."""
-_CATCH_UP = 0.1
-"""How far the anchors may lag behind, as a share of the last move of the parameters."""
-_NOISY_BLOCK = 10
-_PLATEAU = 8
-_PATIENCE = 25
-"""Iterations in a row that may be further below the best bound before the fit gives up."""
+from avem.inference.tuning import (
+    ANCHOR_SHARE,
+    CATCH_UP,
+    LOOSE,
+    NEAR_END,
+    NEGLIGIBLE_RISE,
+    NOISY_BLOCK,
+    PATIENCE,
+    PLATEAU,
+    SLACK,
+    SLACK_AT_END,
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class Rules:
 
         `fallen` is how much leaps have lowered it before.
         """
-        return 0.02 if fallen < self.lenient and change < 3e-3 else 1e-6
+        return SLACK_AT_END if fallen < self.lenient and change < NEAR_END else SLACK
 
 
 Watcher = Callable[[int, float, float, Params], bool]
@@ -98,30 +96,34 @@ def iterate(
     enough: Callable[[Step], bool] = lambda step: False,
 ) -> Run:
     """Iterate from `start` until converged, out of steps, interrupted, or `enough` says so."""
-    if isinstance(em.method, PriorNodes) and em.method.redraw is not None:
-        return _noisy(em, em.method, start, rules, watch)
-    if rules.plain:
+    if rules.plain or em.method.redraws:
         return _plain(em, start, rules, watch)
-    return _fast(em, start, rules, rng, watch, enough)
+    return _accelerated(em, start, rules, rng, watch, enough)
 
 
 def _plain(em: EM, start: State, rules: Rules, watch: Watcher) -> Run:
-    record, stop = _Record(), Stop.OUT_OF_STEPS
-    step = em.step(start)
+    """One iteration after the other, as in the paper.
+
+    Where every iteration has draws of its own, it ends when the noise hides any further rise.
+    """
+    record, stop, state, step = _Record(), Stop.OUT_OF_STEPS, start, None
     for number in range(1, rules.max_iter + 1):
-        step = em.step(step.state) if number > 1 else step
-        change = record.add(step)
-        interrupted = watch(number, step.bound, change, step.state.theta)
-        if number > 1 and change < rules.tol:
-            stop = Stop.CONVERGED
+        now = replace(em, method=em.method.redrawn()) if em.method.redraws else em
+        step = now.step(state)
+        state, change = step.state, record.add(step)
+        interrupted = watch(number, step.bound, change, state.theta)
+        if em.method.redraws:
+            converged = rules.tol > 0 and record.hidden_by_noise()
+        else:
+            converged = number > 1 and change < rules.tol
+        if converged or interrupted:
+            stop = Stop.CONVERGED if converged else Stop.INTERRUPTED
             break
-        if interrupted:
-            stop = Stop.INTERRUPTED
-            break
-    return Run(step.state, step, record.bounds(), record.logliks(), stop, moved=0)
+    assert step is not None  # max_iter is at least 1
+    return Run(state, step, record.bounds(), record.logliks(), stop, moved=0)
 
 
-def _fast(
+def _accelerated(
     em: EM,
     start: State,
     rules: Rules,
@@ -134,14 +136,14 @@ def _fast(
     best, level, since_best, change, fallen = None, -np.inf, 0, np.inf, 0.0
     trial, fallback = start, start
     # While subjects still change modes, there is no point in following every one to the end.
-    tol = max(rules.tol, _LOOSE) if rules.max_searches else rules.tol
+    tol = max(rules.tol, LOOSE) if rules.max_searches else rules.tol
 
     def ended(stop: Stop, step: Step, state: State) -> Run:
         return Run(state, step, record.bounds(), record.logliks(), stop, moved)
 
     for number in range(1, rules.max_iter + 1):
         # Anchors follow the parameters as closely as the parameters move.
-        still = max(_CATCH_UP * change, rules.tol) if rules.settle else np.inf
+        still = max(CATCH_UP * change, rules.tol) if rules.settle else np.inf
         step = em.step(trial, still) if trial is fallback else em.leap(trial, still)
         # A leap that lowers the bound is taken back: the plain step from the last point stands.
         fall = -np.inf if step is None or trial is fallback else level - step.bound
@@ -158,22 +160,22 @@ def _fast(
             since_best = 0
         if step.bound > best.bound:
             best = step
-        change = max(em.change(step), _ANCHOR_SHARE * em.anchor_change(step))
+        change = max(em.change(step), ANCHOR_SHARE * em.anchor_change(step))
         if watch(number, step.bound, change, step.state.theta):
             return ended(Stop.INTERRUPTED, best, best.state)
         if enough(step):
             return ended(Stop.CONVERGED, step, step.state)
         if record.flat(rules.flat):
             return ended(Stop.CONVERGED, step, step.state)
-        if since_best > _PATIENCE:
+        if since_best > PATIENCE:
             return ended(Stop.BOUND_FELL, best, best.state)
         if change < tol:
             state = step.state
             if searches < rules.max_searches:
                 searches += 1
-                found = _search(em, state, rng)
+                found = em.method.search(em, state, rng)
                 state, moved = found.state, moved + found.moved
-                if found.rise > _NEGLIGIBLE * abs(step.bound):
+                if found.rise > NEGLIGIBLE_RISE * abs(step.bound):
                     anderson.forget()
                     trial = fallback = state
                     level = -np.inf
@@ -190,40 +192,6 @@ def _fast(
     return ended(Stop.OUT_OF_STEPS, best, best.state)
 
 
-def _search(em: EM, state: State, rng: np.random.Generator) -> Search:
-    """Better places to look at every subject from."""
-    look = renew if isinstance(em.method, Adaptive) else search_modes
-    return look(em, state, rng)
-
-
-def _noisy(em: EM, method: PriorNodes, start: State, rules: Rules, watch: Watcher) -> Run:
-    """Fresh draws in every iteration: it ends when the noise hides any further rise.
-
-    The last iterations are compared with those before them, as many again.
-    """
-    assert method.redraw is not None
-    record, stop, state, step = _Record(), Stop.OUT_OF_STEPS, start, None
-    for number in range(1, rules.max_iter + 1):
-        step = replace(em, method=replace(method, points=method.redraw())).step(state)
-        state = step.state
-        change = record.add(step)
-        if watch(number, step.bound, change, step.state.theta):
-            stop = Stop.INTERRUPTED
-            break
-        if rules.tol and number >= 2 * _NOISY_BLOCK and _hidden_by_noise(record.bounds()):
-            stop = Stop.CONVERGED
-            break
-    assert step is not None
-    return Run(state, step, record.bounds(), record.logliks(), stop, moved=0)
-
-
-def _hidden_by_noise(bounds: np.ndarray) -> bool:
-    """The last iterations are no higher than those before them by more than chance."""
-    recent = bounds[-2 * _NOISY_BLOCK :].reshape(2, -1)
-    rise = recent[1].mean() - recent[0].mean()
-    return bool(rise < np.sqrt(recent.var(axis=1, ddof=1).sum() / _NOISY_BLOCK))
-
-
 class _Record:
     """The history of a run."""
 
@@ -238,12 +206,20 @@ class _Record:
 
     def flat(self, width: float) -> bool:
         """The bound rises no more: by less than `width`, or than its own noise would hide."""
-        if not width or len(self._steps) < _PLATEAU:
+        if not width or len(self._steps) < PLATEAU:
             return False
-        last = self.bounds()[-_PLATEAU:]
+        last = self.bounds()[-PLATEAU:]
         if last.max() - last.min() < width:
             return True
-        return len(self._steps) >= 2 * _NOISY_BLOCK and _hidden_by_noise(self.bounds())
+        return self.hidden_by_noise()
+
+    def hidden_by_noise(self) -> bool:
+        """The last iterations are no higher than as many before them, by more than chance."""
+        if len(self._steps) < 2 * NOISY_BLOCK:
+            return False
+        recent = self.bounds()[-2 * NOISY_BLOCK :].reshape(2, -1)
+        rise = recent[1].mean() - recent[0].mean()
+        return bool(rise < np.sqrt(recent.var(axis=1, ddof=1).sum() / NOISY_BLOCK))
 
     def bounds(self) -> np.ndarray:
         return np.array([bound for bound, _ in self._steps])

@@ -1,98 +1,75 @@
-"""The options of a fit as the user gave them, and what they mean to the iteration."""
+"""What a user asked of a fit: the one record that goes from fit() to the loop and into its info."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from avem.components.param_info import check_count
-from avem.errors import ModelError
-from avem.inference.check_options import PLAIN_TOL, check_nodes, check_options, effect_numbers
-from avem.inference.loop import Rules
-from avem.inference.methods.names import Integration
-from avem.inference.stages import Options
+import numpy as np
 
-_BATCH_TOL = 1e-4
+from avem.components.param_info import check_count, check_seed
+from avem.errors import ModelError
+from avem.inference.loop import Rules
+from avem.inference.methods.adaptive.method import Adaptive
+from avem.inference.methods.base import Method
+from avem.inference.methods.names import take_options
+from avem.inference.tuning import PLAIN_TOL
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The options that all models have; they are checked when this is made."""
+class Options:
+    """How to go about a fit, whatever the model and the method; checked when it is made."""
 
-    method: str
-    refine: str | None
-    unanchored: str | Sequence[str]
-    n_nodes: int | None
-    n_draws: int | None
-    fresh_draws: bool
-    anchor: str
+    method: Method
+    refine: Adaptive | None
+    """What goes on from the method's solution; None: nothing does."""
+    only_if_needed: bool
+    """Refine only where anchoring does not hold: refine="auto"."""
     n_starts: int
     max_iter: int
     tol: float | None
     seed: int
     plain: bool
-    q_update: str = "laplace"
-    batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        check_options(
-            method=self.method,
-            refine=self.refine,
-            anchor=self.anchor,
-            n_starts=self.n_starts,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            seed=self.seed,
-            q_update=self.q_update,
-        )
-        if self.batch_size is not None:
-            check_count("batch_size", self.batch_size)
-            if self.plain or self.anchor != "mean" or self.method != "avem":
-                raise ModelError(
-                    "batch_size goes with method='avem', the mean anchor, and without plain=True."
-                )
-        check_nodes(self.method, self.refine, self.n_nodes, self.n_draws, self.fresh_draws)
+        if self.refine is not None and not self.only_if_needed and self.method.likelihood:
+            raise ModelError(
+                f"refine goes with method='avem'; {self.method.word!r} maximises it already."
+            )
+        check_count("n_starts", self.n_starts)
+        check_count("max_iter", self.max_iter)
+        tol = self.tol
+        is_number = isinstance(tol, int | float | np.number) and not isinstance(tol, bool)
+        if tol is not None and not (is_number and tol >= 0):
+            raise ModelError(f"tol is {tol!r}; a number that is not negative is wanted.")
+        check_seed(self.seed)
 
-    def options(self, effect_names: Sequence[str], fixed: frozenset[str], resume: bool) -> Options:
-        """How to go about it; `resume`: the start is a refined solution."""
-        how = Integration(
-            self.method,
-            self.q_update,
-            n_nodes=self.n_nodes,
-            n_draws=self.n_draws,
-            fresh_draws=self.fresh_draws,
-            unanchored=effect_numbers(effect_names, self.unanchored, self.method),
-            follow=not self.plain,
-        )
-        return Options(
-            self.anchor,
-            how,
-            None if self.plain and self.refine == "auto" else self.refine,
-            resume and self.method == "avem",
-            self.batch_size is not None,
-            fixed,
-        )
+    @classmethod
+    def read(cls, method: Any, refine: Any, once: Mapping[str, Any], **shared: Any) -> Options:
+        """From the words and objects of fit(); `once` has options that it used to have."""
+        return cls(*take_options(method, refine, once), **shared)
+
+    @property
+    def refinement(self) -> Adaptive | None:
+        """What goes on from the method's solution: not by itself from the paper's iteration."""
+        return None if self.plain and self.only_if_needed else self.refine
 
     def rules(self, usual: float) -> Rules:
-        """When to stop; `usual` is the tolerance where nothing else is said."""
-        if self.plain:
-            usual = PLAIN_TOL
-        elif self.batch_size is not None:
-            usual = _BATCH_TOL
+        """When to stop; `usual` is the tolerance of this kind of model."""
+        usual = PLAIN_TOL if self.plain else self.method.tol(usual)
         return Rules(self.max_iter, usual if self.tol is None else self.tol, self.plain)
 
-    def record(self) -> dict[str, Any]:
-        """What a person needs to ask for the same again, in plain Python numbers."""
+    def record(self, method: Method) -> dict[str, Any]:
+        """What a person needs to ask for the same again; `method` with its choices made."""
+        refine = None if self.refine is None else self.refine.word
         return {
-            "method": self.method,
-            "refine": self.refine,
-            "q_update": self.q_update,
-            "anchor": self.anchor,
-            "n_nodes": _whole(self.n_nodes),
-            "n_draws": _whole(self.n_draws),
-            "fresh_draws": bool(self.fresh_draws),
-            "batch_size": _whole(self.batch_size),
+            "method": method.word,
+            "likelihood": method.likelihood,
+            "options": method.options(),
+            "refine_options": None if self.refine is None else self.refine.options(),
+            "refine": "auto" if self.only_if_needed else refine,
+            **_well_known(method, self.refine),
             "n_starts": int(self.n_starts),
             "max_iter": int(self.max_iter),
             "plain": bool(self.plain),
@@ -100,5 +77,19 @@ class Asked:
         }
 
 
-def _whole(value: int | None) -> int | None:
-    return None if value is None else int(value)
+_WELL_KNOWN = {
+    "q_update": "laplace",
+    "anchor": "mean",
+    "unanchored": (),
+    "n_nodes": None,
+    "n_draws": None,
+    "fresh_draws": False,
+    "batch_size": None,
+}
+"""The options of avem's own methods, and what they are where a method has no such option."""
+
+
+def _well_known(method: Method, refine: Adaptive | None) -> dict[str, Any]:
+    of_refine = {} if refine is None else refine.options()
+    found = {**_WELL_KNOWN, **of_refine, **method.options()}
+    return {name: found[name] for name in _WELL_KNOWN} | {"unanchored": tuple(found["unanchored"])}

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from avem.components.param_info import Params
-from avem.data.layout import Layout
-from avem.inference.after.diagnose import anchoring_fails, diffuse_effects, lost_information
+from avem.inference.after.diagnose import anchoring_fails, lost_information
 from avem.inference.em import EM, State
 from avem.inference.loop import Rules, Run, iterate, joined
-from avem.inference.methods.adaptive.begin import begin, lifted
-from avem.inference.methods.adaptive.method import Adaptive
-from avem.inference.methods.names import Integration, make_method
-from avem.inference.minibatch import iterate_batches
-from avem.inference.passes import Pass
+from avem.inference.methods.adaptive.begin import lifted
+from avem.inference.methods.base import Method
+from avem.inference.options import Options
 from avem.inference.progress import Watch
 from avem.inference.stop import Stop
-
-_NEAR = 1e-3
-"""How near its solution AVEM comes before another method takes over."""
-_LENIENT = 0.05  # in log units, over the whole run
-_TOL_OF_DRAWS, _FLAT_WITH_DRAWS = 2e-4, 0.03
+from avem.inference.tuning import NEAR
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,95 +25,84 @@ class Guess:
 
     params: Params
     effects: np.ndarray | None = None
+    refined: bool = False
+    """They are a refined solution: go on from there without anchoring first."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """How the iteration goes about it."""
+@dataclass(frozen=True, eq=False)
+class Done:
+    """What was done, and where it led to."""
 
-    anchor: str = "mean"
-    integration: Integration = field(default_factory=Integration)
-    refine: str | None = None
-    """"adaptive"; "auto": where anchoring does not hold; None: never."""
-    resume: bool = False
-    """The start is a refined solution: go on from there without anchoring first."""
-    batches: bool = False
-    """Update the parameters after each chunk instead of after all of them."""
-    fixed: frozenset[str] = frozenset()
-    """The user's names of parameters that are held."""
-
-
-def run_method(
-    em: EM, state: State, options: Options, rules: Rules, rng: np.random.Generator, watch: Watch
-) -> tuple[EM, Run, Integration]:
-    """The method from its start to its end, refined where that is wanted; and what was done."""
-    how, n_effects = options.integration, em.kernel.n_effects
-    if how.method in ("adaptive", "partial") and not rules.plain and n_effects:
-        # These need good anchors to begin with, and no more.
-        state = iterate(em, state, replace(rules, tol=_NEAR), rng, watch).state
-    if how.method == "partial" and how.unanchored is None:
-        how = replace(how, unanchored=diffuse_effects(em, state))
-    watch.stage(how.method)
-    chosen = em if how.method == "avem" else replace(em, method=make_method(how, n_effects, rng))
-    if isinstance(chosen.method, Adaptive):
-        return chosen, _adapted(chosen, state, rules, rng, watch), how
-    if not chosen.method.anchored and not rules.plain:
-        # Near a variance of 0, where the anchored start may be, EM would creep.
-        state = lifted(em, state) or state
-    if options.resume and options.refine is not None:
-        return *_refined(em, how, state, rules, rng, watch), replace(how, refined=True)
-    go = iterate_batches if options.batches else iterate
-    anchored = chosen.method.anchored and em.anchor == "mean" and not rules.plain and n_effects
-    # Where refinement takes over, anchoring need not be followed to its end.
-    early = bool(anchored) and options.refine is not None and rules.tol < _NEAR
-    run = go(chosen, state, replace(rules, tol=_NEAR) if early else rules, rng, watch)
-    if not n_effects or run.stop is Stop.INTERRUPTED:
-        return chosen, run, how
-    if anchored:
-        how = replace(how, lost=tuple(lost_information(em, run.state, rng).tolist()))
-    if options.refine == "adaptive" or (options.refine == "auto" and anchoring_fails(how.lost)):
-        chosen, finer = _refined(em, how, run.state, rules, rng, watch)
-        return chosen, replace(finer, moved=run.moved), replace(how, refined=True)
-    if early and run.stop is Stop.CONVERGED:
-        run = joined(run, iterate(chosen, run.state, rules, rng, watch))
-    return chosen, run, how
+    em: EM
+    """With the E-step that was the last."""
+    run: Run
+    method: Method
+    """With the choices that were left to the fit."""
+    lost: tuple[float, ...] = ()
+    """Share of the information on each effect that is lost by not seeing the states."""
+    refined: bool = False
+    """The adaptive tier went on from the method's solution."""
 
 
-def _refined(
-    em: EM,
-    how: Integration,
-    state: State,
-    rules: Rules,
-    rng: np.random.Generator,
-    watch: Watch,
-) -> tuple[EM, Run]:
-    """The adaptive tier in the place of another method."""
-    watch.stage("refine")
-    finer = make_method(replace(how, method="adaptive"), em.kernel.n_effects, rng)
-    em = replace(em, method=finer)
-    return em, _adapted(em, state, rules, rng, watch)
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """What follows what, for one fit."""
+
+    options: Options
+    rules: Rules
+    effect_names: Sequence[str]
+    rng: np.random.Generator
+    watch: Watch
+
+    def run(self, anchored: EM, state: State, resume: bool) -> Done:
+        """The method from its start to its end, refined where that is wanted.
+
+        `anchored` is AVEM's iteration; `resume`: the start is a refined solution.
+        """
+        method, rules = self.options.method, self.rules
+        refine, n_effects = self.options.refinement, len(self.effect_names)
+        if method.anchors_first and not rules.plain and n_effects:
+            state = iterate(anchored, state, _near(rules), self.rng, self.watch).state
+        method = method.decided(anchored, state, self.effect_names)
+        self.watch.stage(method.word)
+        em = self._with(anchored, method)
+        if resume and em.method.anchored and refine is not None:
+            refined, run = self._refined(anchored, refine, state)
+            return Done(refined, run, method, refined=True)
+        if em.method.creeps and not rules.plain and n_effects:
+            state = lifted(anchored, state) or state
+        state = em.method.begin(em, state, self.rng)
+        rules = em.method.rules(rules)
+        # Where refinement may take over, anchoring need not be followed to its end.
+        diagnosed = em.method.anchored and em.anchor == "mean" and not rules.plain and n_effects
+        early = bool(diagnosed) and refine is not None and rules.tol < NEAR
+        run = method.iterate(em, state, _near(rules) if early else rules, self.rng, self.watch)
+        if not n_effects or run.stop is Stop.INTERRUPTED:
+            return Done(em, run, method)
+        lost: tuple[float, ...] = ()
+        if diagnosed:
+            lost = tuple(lost_information(em, run.state, self.rng).tolist())
+        if refine is not None and (not self.options.only_if_needed or anchoring_fails(lost)):
+            refined, finer = self._refined(anchored, refine, run.state)
+            return Done(refined, replace(finer, moved=run.moved), method, lost, refined=True)
+        if early and run.stop is Stop.CONVERGED:
+            run = joined(run, iterate(em, run.state, rules, self.rng, self.watch))
+        return Done(em, run, method, lost)
+
+    def _with(self, anchored: EM, method: Method) -> EM:
+        """The iteration of a method; AVEM's where there is nothing to integrate."""
+        if not self.effect_names:
+            return anchored
+        step = method.bind(anchored, self.effect_names, self.rules.plain, self.rng)
+        return replace(anchored, method=step)
+
+    def _refined(self, anchored: EM, refine: Method, state: State) -> tuple[EM, Run]:
+        """The adaptive tier in the place of another method."""
+        self.watch.stage("refine")
+        em = self._with(anchored, refine)
+        state = em.method.begin(em, state, self.rng)
+        return em, iterate(em, state, em.method.rules(self.rules), self.rng, self.watch)
 
 
-def _adapted(em: EM, state: State, rules: Rules, rng: np.random.Generator, watch: Watch) -> Run:
-    """The adaptive tier from an anchored solution."""
-    assert isinstance(em.method, Adaptive)
-    # EM climbs this likelihood: leaps that lower it again and again lead away.
-    rules = replace(rules, max_searches=1, lenient=_LENIENT)
-    if em.method.by_draws:
-        # Other draws would be another objective, neither better nor worse, and no digit beyond the
-        # error of the draws is worth an iteration.
-        tol = max(rules.tol, _TOL_OF_DRAWS)
-        flat = {"flat": _FLAT_WITH_DRAWS, "harmless": np.inf}  # levels are not quite comparable
-        rules = replace(rules, max_searches=0, tol=tol, **flat)
-    return iterate(em, begin(em, replace(state, around=()), rng), rules, rng, watch)
-
-
-def of_subjects(layout: Layout, passes: tuple[Pass, ...]) -> dict[str, Any]:
-    """What an E-step says of every subject, in the panel's order."""
-    join = layout.join
-    return {
-        "effects_mean": join([np.asarray(p.mean) for p in passes]),
-        "effects_cov": join([np.asarray(p.covariance) for p in passes]),
-        "subject_bound": join([np.asarray(p.bound) for p in passes]),
-        "quality": None if passes[0].quality is None else join([p.quality for p in passes]),
-    }
+def _near(rules: Rules) -> Rules:
+    return replace(rules, tol=NEAR)

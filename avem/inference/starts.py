@@ -14,18 +14,8 @@ from avem.inference.em import EM, State, Step
 from avem.inference.loop import Rules, Run, iterate, joined
 from avem.inference.progress import Watch
 from avem.inference.theta import pack_theta
+from avem.inference.tuning import AGREE, BETTER, CONVINCED, SAME_PLACE, START_CELLS
 from avem.models.hmm import HMMModel
-
-_START_CELLS = 100_000
-"""Starts are compared on about this many cells; more would not change which one wins."""
-_SAME = 0.1
-"""A start within this distance of where another one ended, in every parameter, ends there too."""
-_BETTER = 0.1
-"""A rise of the bound that makes another solution worth having."""
-_AGREE = 1.0
-"""Starts whose bounds are this close (in log likelihood units) found the same solution."""
-_CONVINCED = 4
-"""When so many first starts all found the same solution, no others are tried."""
 
 
 def best_start(
@@ -40,7 +30,7 @@ def best_start(
     """Run starts for a while on some of the data; the best one's state, and all runs."""
     cells = np.array([chunk.valid.size for chunk in em.chunks])
     order = rng.permutation(len(cells))
-    enough = np.searchsorted(np.cumsum(cells[order]), _START_CELLS) + 1
+    enough = np.searchsorted(np.cumsum(cells[order]), START_CELLS) + 1
     chosen = np.sort(order[:enough]).tolist()
     part = em.on(chosen)
     runs: list[tuple[State, Run]] = []
@@ -56,7 +46,7 @@ def best_start(
             failure = error
         if watch.interrupted and runs:
             break
-        if starts_agreeing([run for _, run in runs]) == number + 1 == _CONVINCED:
+        if starts_agreeing([run for _, run in runs]) == number + 1 == CONVINCED:
             break
     if not runs:
         assert failure is not None
@@ -67,9 +57,9 @@ def best_start(
         blank = State(run.state.theta, tuple(np.zeros_like(a) for a in run.state.anchors))
         blank, passes = part.settled_e_step(blank, rules.tol)
         level = sum(float(np.sum(p.bound)) for p in passes)
-        if abs(level - run.last.bound) > _BETTER:  # else they led to where the anchors are
+        if abs(level - run.last.bound) > BETTER:  # else they led to where the anchors are
             second = iterate(part, blank, replace(rules, max_searches=0), rng, watch)
-            if second.last.bound > run.last.bound + _BETTER:
+            if second.last.bound > run.last.bound + BETTER:
                 run = joined(run, second)
                 runs.append((whole, run))
     anchors = list(whole.anchors)
@@ -104,7 +94,7 @@ def _run_start(
 
     def known(step: Step) -> list[Run]:
         here = place(step.state.theta)
-        return [other.run for other in reached if np.abs(other.place - here).max() < _SAME]
+        return [other.run for other in reached if np.abs(other.place - here).max() < SAME_PLACE]
 
     quick = replace(rules, max_searches=0)
     run = iterate(em, start, quick, rng, watch, enough=lambda step: bool(known(step)))
@@ -136,4 +126,4 @@ def start_gaps(starts: Sequence[Run]) -> tuple[float, ...]:
 
 def starts_agreeing(starts: Sequence[Run]) -> int:
     """How many starts found the best one's solution."""
-    return sum(gap < _AGREE for gap in start_gaps(starts))
+    return sum(gap < AGREE for gap in start_gaps(starts))

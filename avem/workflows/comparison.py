@@ -14,7 +14,6 @@ from avem.data.frames import examples
 from avem.errors import AvemWarning, DataError, ModelError
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.report.html import count
-from avem.inference.methods.names import MARGINAL
 from avem.inference.stop import Stop
 from avem.workflows.nesting import Reference, nesting_doubts, reference
 
@@ -172,7 +171,7 @@ def _values(fit: HMMFit, subjects: pd.Index) -> np.ndarray:
 
 
 def _unfinished(fit: HMMFit, which: str) -> Iterator[str]:
-    if fit.model.n_effects and not fit.info.refined and fit.info.method not in MARGINAL:
+    if fit.model.n_effects and not fit.info.at_maximum_likelihood:
         yield (
             f"The {which} model was fitted by method={fit.info.method!r} and not refined; the test "
             "needs its maximum likelihood: fit(..., refine='adaptive')."

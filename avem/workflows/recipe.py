@@ -14,6 +14,7 @@ from avem.data import Panel
 from avem.errors import AvemWarning
 from avem.fits.fit import Fit
 from avem.fits.hmm_fit import HMMFit
+from avem.fits.info import method_of, refinement_of
 from avem.fits.ssm_fit import SSMFit
 from avem.inference.stop import Stop
 from avem.mixed import Mixed
@@ -106,17 +107,9 @@ class Recipe:
 def _settings(fit: Fit) -> dict[str, Any]:
     """The options that made the fit, as far as it keeps them, with the choices left to it made."""
     info = fit.info
-    adaptive = info.refined or info.method == "adaptive"
-    with_nodes = adaptive or info.method in ("quadrature", "partial", "structured")
-    with_draws = adaptive or info.method == "monte_carlo"
     return {
-        "method": info.method,
-        "refine": "adaptive" if info.refined else None,
-        "unanchored": info.unanchored if info.method == "partial" else "auto",
-        "n_nodes": info.n_nodes if with_nodes else None,
-        "n_draws": info.n_draws if with_draws else None,
-        "fresh_draws": info.fresh_draws,
-        "anchor": info.anchor,
+        "method": method_of(info),
+        "refine": refinement_of(info),
         "plain": info.plain,
         # A fit that took long shall not have replicates that stop early.
         "max_iter": max(_PLAIN_MAX_ITER if info.plain else _MAX_ITER, 2 * fit.n_iter),

@@ -10,7 +10,7 @@ import pandas as pd
 from avem.components.param_info import check_count
 from avem.errors import AvemError, ModelError
 from avem.fits.report.html import count
-from avem.inference.methods.names import MARGINAL
+from avem.inference.methods.names import as_method
 from avem.inference.progress_of_fits import Rounds, speaking_of
 from avem.inference.stop import Stop
 from avem.mixed import Mixed
@@ -94,7 +94,7 @@ def select(
         raise ModelError(f"criterion is {criterion!r}; available: {', '.join(available)}.")
     if criterion == "held_out" and plan is None:
         raise ModelError("criterion='held_out' needs cross-validation: give cv=5, say.")
-    if fit_options.get("method", "avem") not in MARGINAL:
+    if not as_method(fit_options.get("method", "avem")).likelihood:
         fit_options.setdefault("refine", "adaptive")
     panel = model._panel(data, subject, time, sequence)
     fits: dict[int, Any] = {}

@@ -11,7 +11,7 @@ import pytest
 import avem
 from avem.errors import DataError, FileError, ModelError
 from avem.inference.after.marginal import uncertainty
-from avem.inference.methods.adaptive.method import Adaptive
+from avem.inference.methods.adaptive.method import AdaptiveNodes
 from tests.ssm_panels import (
     ONE,
     TWO,
@@ -152,7 +152,7 @@ def test_standard_errors_are_those_of_the_numerical_curvature(frame, fit):
 @pytest.mark.slow
 def test_more_draws_come_closer_to_the_curvature_on_a_grid(fit):
     grid = fit._marginal
-    few = Adaptive.make(grid.em.kernel.n_effects, n_draws=8)
+    few = AdaptiveNodes.make(grid.em.kernel.n_effects, n_draws=8)
     drawn = replace(grid, em=replace(grid.em, method=few))
     free, exact = fit._curvature.free, fit._curvature.information
     unit = 1 / np.sqrt(np.diagonal(exact))
@@ -344,9 +344,10 @@ def test_a_damaged_file_is_refused(fit, tmp_path, change, words):
 
 def test_files_of_an_earlier_avem_load(frame, fit, tmp_path):
     hmm = avem.MixedHMM("y ~ 1", 2)
-    given = {"max_iter": 2, "n_starts": 1, "batch_size": 5, "init": {"initial": [0.5, 0.5]}}
+    given = {"max_iter": 2, "n_starts": 1, "init": {"initial": [0.5, 0.5]}}
     with pytest.warns(avem.AvemWarning, match="max_iter"):
-        made = hmm.fit(frame, subject="id", **given)
+        made = hmm.fit(frame, subject="id", method=avem.AVEM(batch_size=5), **given)
+    given["batch_size"] = 5
     # What a person needs to ask for the same again.
     asked = {name: getattr(made.info, name) for name in (*given, "refine", "tol", "seed")}
     expected = {**given, "init": ("initial",), "refine": "auto", "tol": 1e-4, "seed": 0}
@@ -354,7 +355,8 @@ def test_files_of_an_earlier_avem_load(frame, fit, tmp_path):
     made.save(tmp_path / "hmm.avem")
     assert avem.load(tmp_path / "hmm.avem").info == made.info
     assert (fit.info.tol, fit.info.max_iter, fit.info.init) == (1e-5, 500, ())
-    later = ("refine", "tol", "max_iter", "n_starts", "batch_size", "init")
+    later = ("refine", "tol", "max_iter", "n_starts", "batch_size", "init", "likelihood", "options")
+    later += ("refine_options",)
 
     def without_options(record):
         for name in later:

@@ -13,11 +13,13 @@ import avem
 from avem.inference.after.diagnose import gaps
 from avem.inference.em import State
 from avem.inference.methods.adaptive.centres import find_centres, information, score_pass
-from avem.inference.methods.adaptive.method import Adaptive
-from avem.inference.methods.anchored import MeanField
-from avem.inference.methods.names import Integration, make_method
-from avem.inference.methods.structured import Structured
+from avem.inference.methods.adaptive.method import AdaptiveNodes
+from avem.inference.methods.mean_field import ExpectedDensities
+from avem.inference.methods.partial import PartialNodes
+from avem.inference.methods.prior_nodes import PriorNodes
+from avem.inference.methods.structured import StructuredNodes
 from avem.models.hmm_params import params_in
+from avem.numerics.nodes import gauss_hermite
 from avem.numerics.precision import in_float64
 from tests.brute import forward, integrate
 from tests.panels import prepare_model
@@ -90,10 +92,10 @@ def test_every_richer_family_has_a_higher_bound(name):
     start = State(params_in(model, params), tuple(encoded.layout.split(np.zeros((d, N)))))
     anchored, passes = settled(em, start)
     levels = [total(passes)]
-    for method in (MeanField(), Structured.make(d, 9 if d < 3 else 5)):
+    for method in (ExpectedDensities(), StructuredNodes.make(d, 9 if d < 3 else 5)):
         _, passes = settled(replace(em, method=method), anchored)
         levels.append(total(passes))
-    adaptive = replace(em, method=Adaptive.make(d))
+    adaptive = replace(em, method=AdaptiveNodes.make(d))
     levels.append(
         total(adaptive.e_step(find_centres(adaptive, anchored, np.random.default_rng(0))))
     )
@@ -141,16 +143,18 @@ def test_partial_anchoring_has_avem_and_quadrature_at_its_ends(name):
     d = model.n_effects
     anchors = 0.3 * np.random.default_rng(3).standard_normal((d, N))
     state = State(params_in(model, params), tuple(encoded.layout.split(anchors)))
-    rng = np.random.default_rng(0)
     real = np.asarray(em.chunks[0].real)
 
-    def e_step(**how):
-        method = make_method(Integration(n_nodes=5, follow=False, **how), d, rng)
+    def e_step(method):
         return replace(em, method=method).e_step(state)[0]
 
-    nothing, anchored = e_step(method="partial", unanchored=()), em.e_step(state)[0]
-    everything = e_step(method="partial", unanchored=tuple(range(d)))
-    for ours, theirs in ((nothing, anchored), (everything, e_step(method="quadrature"))):
+    def partial(*unanchored):
+        return e_step(PartialNodes.make(unanchored, 5, follow=False))
+
+    nothing, anchored, everything = partial(), em.e_step(state)[0], partial(*range(d))
+    points, weights = gauss_hermite(d, 5)
+    quadrature = e_step(PriorNodes(points, np.log(weights)))
+    for ours, theirs in ((nothing, anchored), (everything, quadrature)):
         for part in ("mean", "covariance", "bound", "loglik"):
             a, b = getattr(ours, part)[..., real], getattr(theirs, part)[..., real]
             np.testing.assert_allclose(a, b, atol=1e-8, err_msg=part)
@@ -159,7 +163,7 @@ def test_partial_anchoring_has_avem_and_quadrature_at_its_ends(name):
             ours.totals.effect_second, theirs.totals.effect_second, atol=1e-8
         )
     # In between, the bound is in between: some of the gap is closed.
-    first = e_step(method="partial", unanchored=(0,))
+    first = partial(0)
     assert np.isfinite(first.bound).all()
 
 
@@ -169,9 +173,8 @@ def test_a_partial_bound_is_a_bound_and_better_than_the_anchored_one():
     zero = tuple(encoded.layout.split(np.zeros((2, N))))
     state, passes = settled(em, State(params_in(model, params), zero))
     rng = np.random.default_rng(0)
-    how = Integration("partial", "laplace", n_nodes=9, unanchored=(0,))
-    _, partly = settled(replace(em, method=make_method(how, 2, rng)), state)
-    adaptive = replace(em, method=Adaptive.make(2))
+    _, partly = settled(replace(em, method=PartialNodes.make((0,), 9)), state)
+    adaptive = replace(em, method=AdaptiveNodes.make(2))
     exact = adaptive.e_step(find_centres(adaptive, state, rng))
     assert total(passes) < total(partly) < total(exact)
 
@@ -220,7 +223,7 @@ def test_the_adaptive_likelihood_equals_a_dense_integral(name):
     @in_float64
     def ours():
         state = State(params_in(model, params), tuple(encoded.layout.split(np.zeros((2, N)))))
-        adaptive = replace(em, method=Adaptive.make(2, 11))
+        adaptive = replace(em, method=AdaptiveNodes.make(2, 11))
         passes = adaptive.e_step(find_centres(adaptive, state, np.random.default_rng(0)))
         return encoded.layout.join([p.bound for p in passes])
 
@@ -235,8 +238,8 @@ def test_draws_agree_with_nodes(name):
     _, model, encoded, em, params = prepared(name)
     d = model.n_effects
     state = State(params_in(model, params), tuple(encoded.layout.split(np.zeros((d, N)))))
-    by_nodes = replace(em, method=Adaptive.make(d))
-    by_draws = replace(em, method=Adaptive.make(d, n_draws=1024))
+    by_nodes = replace(em, method=AdaptiveNodes.make(d))
+    by_draws = replace(em, method=AdaptiveNodes.make(d, n_draws=1024))
     a, b = (
         one.e_step(find_centres(one, state, np.random.default_rng(0)))[0]
         for one in (by_nodes, by_draws)
@@ -254,7 +257,7 @@ def test_failed_weights_fall_back_to_laplace():
     _, model, encoded, em, params = prepared("transitions")
     d = model.n_effects
     state = State(params_in(model, params), tuple(encoded.layout.split(np.zeros((d, N)))))
-    adaptive = replace(em, method=Adaptive.make(d, n_draws=64))
+    adaptive = replace(em, method=AdaptiveNodes.make(d, n_draws=64))
     found = find_centres(adaptive, state, np.random.default_rng(0))
     centres = found.around[0]
     spoilt = replace(found, around=(centres._replace(mean=centres.mean + 4.0),))

@@ -25,8 +25,7 @@ def test_gaussian_quadrature_em_equals_the_authors(n_nodes):
         fit = model(reference).fit(
             frame,
             init=start(reference),
-            method="quadrature",
-            n_nodes=n_nodes,
+            method=avem.Quadrature(n_nodes),
             plain=True,
             max_iter=wanted["iterations"],
             tol=0.0,
@@ -62,8 +61,7 @@ def test_bernoulli_quadrature_em_equals_the_authors(choices):
             choices,
             time="time",
             init=START,
-            method="quadrature",
-            n_nodes=60,
+            method=avem.Quadrature(60),
             plain=True,
             max_iter=wanted["iterations"],
             tol=0.0,
@@ -104,7 +102,7 @@ def log_likelihood(frame, truth, n=4001):
 
 def test_the_log_likelihood_equals_a_dense_integral():
     hmm, truth, frame = small_panel()
-    fit = hmm.fit(frame, time="time", method="quadrature", n_nodes=40, fixed=truth)
+    fit = hmm.fit(frame, time="time", method=avem.Quadrature(40), fixed=truth)
     assert fit.bound_name == "log likelihood"
     np.testing.assert_allclose(fit.bound, log_likelihood(frame, truth), rtol=1e-6)
 
@@ -112,8 +110,8 @@ def test_the_log_likelihood_equals_a_dense_integral():
 @pytest.mark.slow
 def test_integrals_agree_with_many_nodes():
     hmm, _, frame = small_panel()
-    exact = hmm.fit(frame, time="time", method="quadrature", n_nodes=30)
-    drawn = hmm.fit(frame, time="time", method="monte_carlo", n_draws=3000)
+    exact = hmm.fit(frame, time="time", method=avem.Quadrature(30))
+    drawn = hmm.fit(frame, time="time", method=avem.MonteCarlo(3000))
     adaptive = hmm.fit(frame, time="time", method="adaptive")
     np.testing.assert_allclose(drawn.bound, exact.bound, atol=0.3)
     np.testing.assert_allclose(drawn.params["coef"], exact.params["coef"], atol=0.15)
@@ -129,7 +127,7 @@ def test_integrals_agree_with_many_nodes():
 def test_fresh_draws_end_where_the_noise_hides_the_rest():
     hmm, _, frame = small_panel()
     exact = hmm.fit(frame, time="time", method="adaptive")
-    options = {"method": "monte_carlo", "n_draws": 300, "fresh_draws": True, "seed": 1}
+    options = {"method": avem.MonteCarlo(300, fresh_draws=True), "seed": 1}
     fit = hmm.fit(frame, time="time", **options)
     assert fit.stop is avem.Stop.CONVERGED
     assert np.std(np.diff(fit.bound_history)) > 1e-4  # the draws do change
@@ -270,17 +268,15 @@ def localized(seed, t0=10):
 
 @pytest.mark.slow
 def test_partial_anchoring_is_better_at_a_localized_effect():
-    errors = {"avem": [], "partial": []}
+    partial = avem.Partial("y: I(time < 10)", n_nodes=7)
+    errors = {"avem": [], partial: []}
     for seed in range(3):
         hmm, made = localized(seed)
         for method in errors:
-            options = {} if method == "avem" else {"unanchored": "y: I(time < 10)", "n_nodes": 7}
-            fit = hmm.fit(
-                made.frame, time="time", method=method, refine=None, n_starts=2, **options
-            )
+            fit = hmm.fit(made.frame, time="time", method=method, refine=None, n_starts=2)
             errors[method].append(np.mean((fit.effects_mean[:, 1] - made.effects[:, 1]) ** 2))
     assert fit.info.unanchored == ("y: I(time < 10)",)
-    assert np.mean(errors["partial"]) < np.mean(errors["avem"])
+    assert np.mean(errors[partial]) < np.mean(errors["avem"])
 
 
 @pytest.mark.parametrize(
@@ -290,17 +286,18 @@ def test_partial_anchoring_is_better_at_a_localized_effect():
         ({"refine": None, "n_nodes": 5}, "n_nodes is for the methods quadrature"),
         ({"method": "partial", "n_draws": 8, "refine": None}, "n_draws is for the methods monte"),
         ({"method": "quadrature", "n_nodes": 0}, "n_nodes is 0"),
-        ({"method": "quadrature", "n_nodes": 30_000}, "local passes per subject"),
+        ({"method": avem.Quadrature(30_000)}, "local passes per subject"),
         ({"method": "quadrature", "batch_size": 5}, "batch_size goes with method='avem'"),
         ({"refine": "more"}, "refine is 'more'; available: 'adaptive', 'auto', None"),
         ({"method": "adaptive", "refine": "adaptive"}, "maximises it already"),
         ({"unanchored": ["y: Intercept"]}, "unanchored is for method='partial'"),
-        ({"method": "partial", "unanchored": ["z"]}, "the effects are y: Intercept"),
+        ({"method": avem.Partial(["z"])}, "the effects are y: Intercept"),
         ({"fresh_draws": True}, "fresh_draws is for method='monte_carlo'"),
         ({"method": "adaptive", "n_draws": 100}, "powers of 2"),
     ],
 )
 def test_bad_methods_are_refused(options, words):
+    """Options that fit() once had, which move into the method, are refused as they were."""
     hmm, _, frame = small_panel()
     with pytest.raises(avem.ModelError, match=words):
         hmm.fit(frame, time="time", **options)
@@ -320,7 +317,7 @@ def test_no_likelihood_is_found_between_the_nodes(seed):
     fit = chances.fit(frame, time="time", refine="adaptive")
     assert fit.bound == pytest.approx(float(fit.loglik()), abs=1e-2)
     # Quadrature with nodes of the prior goes the other way, from a variance that is too large.
-    other = chances.fit(frame, time="time", method="quadrature", n_nodes=20)
+    other = chances.fit(frame, time="time", method=avem.Quadrature(20))
     assert float(fit.loglik()) > other.bound - 1e-2
 
 

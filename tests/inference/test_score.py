@@ -9,7 +9,7 @@ from avem.inference.after.curvature import curvature, subject_slopes, total_slop
 from avem.inference.em import State
 from avem.inference.fit_hmm import effect_scale
 from avem.inference.methods.adaptive.centres import find_centres
-from avem.inference.methods.adaptive.method import Adaptive
+from avem.inference.methods.adaptive.method import AdaptiveNodes
 from avem.models.hmm_free import count_free, find_free
 from avem.models.hmm_params import params_in
 from avem.numerics.precision import in_float64
@@ -29,7 +29,7 @@ def setting(name):
     d, theta = model.n_effects, params_in(model, params)
     if name == "bernoulli":
         theta["effect_covariance"] = np.array([[0.8, 0.1], [0.1, 0.4]])
-    adaptive = replace(em, method=Adaptive.make(d, 12))
+    adaptive = replace(em, method=AdaptiveNodes.make(d, 12))
     state = State(theta, tuple(encoded.layout.split(np.zeros((d, N)))))
     state = find_centres(adaptive, state, np.random.default_rng(0))
     free = find_free(model, theta, (), encoded.spread, effect_scale(model, encoded))

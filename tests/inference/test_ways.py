@@ -55,7 +55,7 @@ def test_the_optimal_anchor_raises_the_bound_at_the_same_q(frame):
 
 def test_anchors_give_nearly_the_same_fit(frame):
     fits = {
-        anchor: MODEL.fit(frame, time="t", anchor=anchor, n_starts=2, refine=None)
+        anchor: MODEL.fit(frame, time="t", method=avem.AVEM(anchor=anchor), n_starts=2, refine=None)
         for anchor in ("mean", "optimal")
     }
     for name in ("coef", "transition", "effect_covariance"):
@@ -68,7 +68,7 @@ def test_anchors_give_nearly_the_same_fit(frame):
 def test_fixed_anchors_stay_where_they_are(frame):
     """With no anchor moving, the bound climbs; new parameters may cost a trifle on the way."""
     free = MODEL.fit(frame, time="t", n_starts=2)
-    fit = MODEL.fit(frame, time="t", anchor="fixed", init=free)
+    fit = MODEL.fit(frame, time="t", method=avem.AVEM(anchor="fixed"), init=free)
     assert fit.stop is avem.Stop.CONVERGED
     assert np.diff(fit.bound_history).min() > -0.01
     np.testing.assert_allclose(fit.effects_mean, free.effects_mean, atol=0.2)
@@ -78,7 +78,7 @@ def test_fixed_anchors_stay_where_they_are(frame):
 @pytest.mark.slow
 def test_batches_lead_to_the_same_solution(frame):
     full = MODEL.fit(frame, time="t", n_starts=1)
-    batches = MODEL.fit(frame, time="t", n_starts=1, batch_size=20, tol=1e-6)
+    batches = MODEL.fit(frame, time="t", n_starts=1, method=avem.AVEM(batch_size=20), tol=1e-6)
     np.testing.assert_allclose(batches.bound, full.bound, atol=0.05)
     np.testing.assert_allclose(batches.params["coef"], full.params["coef"], atol=0.02)
 
@@ -100,7 +100,7 @@ def test_batches_of_gaussian_outcomes_with_recentring():
         seed=2,
     ).frame
     full = hmm.fit(rows, time="t", n_starts=1)
-    batches = hmm.fit(rows, time="t", n_starts=1, batch_size=10, tol=1e-6)
+    batches = hmm.fit(rows, time="t", n_starts=1, method=avem.AVEM(batch_size=10), tol=1e-6)
     np.testing.assert_allclose(batches.params["coef"], full.params["coef"], atol=1e-3)
     np.testing.assert_allclose(batches.bound, full.bound, atol=0.01)
 
@@ -141,7 +141,7 @@ def test_settled_anchors_are_modes(frame):
         ({"anchor": "median"}, "available: mean, optimal, fixed"),
         ({"q_update": "exact"}, "available: laplace, quadrature"),
         ({"batch_size": 0}, "batch_size is 0"),
-        ({"batch_size": 10, "plain": True}, "the mean anchor, and without plain"),
+        ({"method": avem.AVEM(batch_size=10), "plain": True}, "the mean anchor, and without plain"),
     ],
 )
 def test_bad_ways_are_refused(frame, options, words):

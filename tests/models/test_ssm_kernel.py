@@ -14,9 +14,9 @@ from avem.data import Panel, parse_formula
 from avem.inference.em import State
 from avem.inference.fit_ssm import make_ssm_em
 from avem.inference.methods.adaptive.centres import find_centres
-from avem.inference.methods.adaptive.method import Adaptive
-from avem.inference.methods.anchored import MeanField
-from avem.inference.methods.structured import Structured
+from avem.inference.methods.adaptive.method import AdaptiveNodes
+from avem.inference.methods.mean_field import ExpectedDensities
+from avem.inference.methods.structured import StructuredNodes
 from avem.models.ssm import SSMModel, SSMSpecification
 from avem.numerics.precision import in_float64
 
@@ -165,10 +165,10 @@ def test_every_richer_family_has_a_higher_bound(name):
         return data.layout.join([np.asarray(p.bound) for p in passes])
 
     anchored_state, anchored = best(em)
-    _, blocked = best(replace(em, method=MeanField()))
-    structured = replace(em, method=Structured.make(model.n_effects, None))
+    _, blocked = best(replace(em, method=ExpectedDensities()))
+    structured = replace(em, method=StructuredNodes.make(model.n_effects, None))
     _, free = best(structured)
-    exact = replace(em, method=Adaptive.make(model.n_effects, n_draws=2048))
+    exact = replace(em, method=AdaptiveNodes.make(model.n_effects, n_draws=2048))
     centres = find_centres(exact, anchored_state, np.random.default_rng(0))
     whole = exact.e_step(centres)
     levels = [bounds(passes) for passes in (anchored, blocked, free, whole)]

@@ -52,10 +52,7 @@ class HMMParts(Parts):
         return model_code(self.fit.model.spec)
 
     def options(self) -> list[str]:
-        pieces, info = self.fit.model.structure.pieces, self.fit.info
-        plain = all(piece.family.linear_gaussian for piece in pieces)
-        said = [] if plain else [f"q_update={info.q_update!r}"]
-        return said if info.batch_size is None else [*said, f"batch_size={info.batch_size}"]
+        return []
 
     def caveats(self) -> list[str]:
         custom = any(spec.family.cannot_save for spec in self.fit.model.spec.outcomes)

@@ -10,8 +10,9 @@ from importlib.metadata import version
 
 import numpy as np
 
+from avem.errors import ModelError
 from avem.fits.fit import Fit
-from avem.fits.info import FitInfo
+from avem.fits.info import FitInfo, method_of, refinement_of
 from avem.inference.after.diagnose import anchoring_fails
 
 _TITLE = "Anchored Variational Inference for Personalized Sequential Latent-State Models"
@@ -80,9 +81,7 @@ def _has_record(info: FitInfo) -> bool:
 def _arguments(fit: Fit) -> list[str]:
     info = fit.info
     out = [f"{role}={name!r}" for role, name in fit.columns.items() if name is not None]
-    out += [f"method={info.method!r}", *_method_options(info), *fit._parts().options()]
-    if info.anchor != "mean":
-        out.append(f"anchor={info.anchor!r}")
+    out += [f"method={_method_code(info)}", *_refine_code(info), *fit._parts().options()]
     if _has_record(info):
         out += [f"n_starts={info.n_starts}", f"max_iter={info.max_iter}", f"tol={info.tol!r}"]
         out += ["plain=True"] if info.plain else []
@@ -92,17 +91,23 @@ def _arguments(fit: Fit) -> list[str]:
     return [*out, f"seed={info.seed}"]
 
 
-def _method_options(info: FitInfo) -> list[str]:
-    """What is not as the method has it by default."""
-    said = []
+def _method_code(info: FitInfo) -> str:
+    """The word where all its options are as usual, else the object."""
+    try:
+        method = method_of(info)
+    except ModelError:  # a method of the user's own, whose class is not known here
+        given = (f"{name}={value!r}" for name, value in (info.options or {}).items())
+        return f"{info.method}({', '.join(given)})"
+    return repr(method.word) if method == type(method)() else method.code()
+
+
+def _refine_code(info: FitInfo) -> list[str]:
+    """What is not so by default."""
+    finer = refinement_of(info)
+    if finer is not None and finer != type(finer)():
+        return [f"refine={finer.code()}"]
     if _has_record(info):
-        said += [] if info.refine == "auto" else [f"refine={info.refine!r}"]
-    elif info.refined and not anchoring_fails(info.lost):
-        said.append("refine='adaptive'")
-    elif not info.refined and anchoring_fails(info.lost):
-        said.append("refine=None")
-    if info.unanchored:
-        said.append(f"unanchored={list(info.unanchored)!r}")
-    for name, value in (("n_nodes", info.n_nodes), ("n_draws", info.n_draws)):
-        said += [] if value is None else [f"{name}={value}"]
-    return [*said, "fresh_draws=True"] if info.fresh_draws else said
+        return [] if info.refine == "auto" else [f"refine={info.refine!r}"]
+    if info.refined and not anchoring_fails(info.lost):
+        return ["refine='adaptive'"]
+    return ["refine=None"] if not info.refined and anchoring_fails(info.lost) else []

@@ -26,8 +26,8 @@ from avem.inference.methods.adaptive.centres import (
     score_pass,
     widths,
 )
-from avem.inference.methods.adaptive.method import MOST_BY_QUADRATURE, Adaptive
-from avem.inference.methods.structured import Structured
+from avem.inference.methods.adaptive.method import MOST_BY_QUADRATURE, AdaptiveNodes
+from avem.inference.methods.structured import StructuredNodes
 from avem.inference.passes import Pass, Spread
 
 _DIFFUSE = 0.2
@@ -112,7 +112,7 @@ def fails_above(n_effects: int) -> float:
 def diffuse_effects(em: EM, state: State) -> tuple[int, ...]:
     """The effects that partial anchoring should integrate: whose posterior is much wider than q."""
     d, rng = em.kernel.n_effects, np.random.default_rng(0)
-    integrated = replace(em, method=Adaptive.make(d))
+    integrated = replace(em, method=AdaptiveNodes.make(d))
     passes, exact = em.e_step(state), integrated.e_step(find_centres(integrated, state, rng))
     # Several modes, too, make a posterior wider than q.
     lost = _lacking(em, [p.covariance for p in passes], [p.covariance for p in exact])
@@ -129,8 +129,8 @@ def gaps(em: EM, state: State, rng: np.random.Generator) -> Gaps:
         around=tuple(Spread(p.covariance) for p in passes),
     )
     d = em.kernel.n_effects
-    free = replace(em, method=Structured.make(d, _FINER.get(d)))
-    integrated = replace(em, method=Adaptive.make(d))
+    free = replace(em, method=StructuredNodes.make(d, _FINER.get(d)))
+    integrated = replace(em, method=AdaptiveNodes.make(d))
     return Gaps(
         bound=[np.asarray(p.bound) for p in passes],
         structured=[np.asarray(p.bound) for p in free.e_step(q)],

@@ -15,7 +15,7 @@ from avem.inference.after.curvature import Curvature, curvature
 from avem.inference.after.diagnose import effect_information, gaps, within_modes
 from avem.inference.em import EM, State
 from avem.inference.methods.adaptive.centres import find_centres
-from avem.inference.methods.adaptive.method import Adaptive
+from avem.inference.methods.adaptive.method import AdaptiveNodes
 from avem.numerics.precision import in_float64
 
 _DRAWS_OF_ALL, _MOST_DRAWS = 1 << 16, 4096
@@ -67,10 +67,10 @@ def marginal(em: EM, layout: Layout, theta: Params, effects: np.ndarray, seed: i
     """Log p(D_i) of every subject; `effects` (d, subjects) are where to look first."""
     d, join = em.kernel.n_effects, layout.join
     state = State(theta, tuple(layout.split(effects)))
-    em = replace(em, method=Adaptive.make(d, seed=seed))
+    em = replace(em, method=AdaptiveNodes.make(d, seed=seed))
     state = find_centres(em, state, np.random.default_rng(seed))
     passes = em.e_step(state)
-    again = Adaptive.make(d, _FINER.get(d), seed=seed + 1)
+    again = AdaptiveNodes.make(d, _FINER.get(d), seed=seed + 1)
     finer = replace(em, method=again).e_step(state)
     coarse, fine = join([p.bound for p in passes]), join([p.bound for p in finer])
     return Marginal(
@@ -99,7 +99,7 @@ def posterior_nodes(at: Marginal, layout: Layout) -> PosteriorNodes:
     """The nodes of the integration that matter, the heaviest first."""
     em, d = at.em, at.em.kernel.n_effects
     if d == 1:  # where more of them cost little
-        em = replace(em, method=Adaptive.make(1, _FINER[1]))
+        em = replace(em, method=AdaptiveNodes.make(1, _FINER[1]))
     kept: list[Any] = [p.kept for p in em.e_step(at.state)]
     most = max(len(nodes.share) for nodes in kept)
 
@@ -124,11 +124,11 @@ def uncertainty(at: Marginal, free: Free, n_draws: int | None = None) -> Curvatu
     are to average over, the more: the noise of a curvature is much larger than that of a maximum.
     """
     em = at.em
-    if isinstance(em.method, Adaptive) and em.method.by_draws:
+    if em.method.by_draws:
         if n_draws is None:
             wanted = 2 ** int(np.ceil(np.log2(_DRAWS_OF_ALL / em.n_subjects)))
-            n_draws = int(np.clip(wanted, len(em.method.points), _MOST_DRAWS))
-        em = replace(em, method=Adaptive.make(em.kernel.n_effects, n_draws=n_draws))
+            n_draws = int(np.clip(wanted, em.method.n_nodes, _MOST_DRAWS))
+        em = replace(em, method=AdaptiveNodes.make(em.kernel.n_effects, n_draws=n_draws))
     elif n_draws is not None:
         raise ModelError(
             f"n_draws is {n_draws}, but this model has at most three effects, which are "

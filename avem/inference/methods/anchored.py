@@ -1,12 +1,10 @@
-"""AVEM's own E-step (the paper's Algorithm 1): one local pass per subject, at the anchor.
+"""One local pass per subject, at its anchor, and the update of its q_i.
 
-Blocked mean field (Section 4.4) differs in one thing: the local pass reads the expectation of the
-log densities under q_i instead of their values at the anchor. Both are here.
+This is AVEM's E-step (the paper's Algorithm 1), and with expected log densities that of mean field.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -18,49 +16,11 @@ from avem.components.lanes import Theta
 from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
 from avem.effects.posterior import GaussianQ, update_by_newton, update_from_quadratic
-from avem.inference.passes import Pass, Spread, Totals, first_terms, spread_of
+from avem.inference.passes import Pass, Totals, first_terms
 from avem.models.kernel import Kernel, Local
 
 TO_THE_END = 60
 """Newton steps that always suffice."""
-
-
-@dataclass(frozen=True)
-class Anchored:
-    """AVEM: the anchor is the mean of q_i."""
-
-    q_update: str = "laplace"
-    newton_steps: int = TO_THE_END
-
-    anchored = True
-    has_q = False
-    nodes_stay = False
-
-    def e_step(self, kernel, theta, anchor, around, chunk, form) -> Pass:
-        """The local pass at the anchor, and the new q_i."""
-        return anchored_pass(
-            kernel, theta, anchor, None, chunk, form, self.q_update, self.newton_steps
-        )
-
-
-@dataclass(frozen=True)
-class MeanField:
-    """Blocked mean field: q_i(U) q_i(f), each updated given the other."""
-
-    q_update: str = "quadrature"
-    newton_steps: int = TO_THE_END
-
-    anchored = False
-    has_q = True
-    nodes_stay = False
-
-    def e_step(self, kernel, theta, anchor, around, chunk, form) -> Pass:
-        """The local pass with expected log densities, and the new q_i(f)."""
-        cov = spread_of(theta, anchor, around)
-        found = anchored_pass(
-            kernel, theta, anchor, cov, chunk, form, self.q_update, self.newton_steps
-        )
-        return found._replace(around=Spread(found.covariance))
 
 
 class KeptAnchored(NamedTuple):

@@ -1,91 +1,126 @@
-"""The methods by name: what each needs to know, and the object that does it."""
+"""The methods by name, and from the words and options of fit() to objects."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
-
-from avem.errors import ModelError
-from avem.inference.em import Method
+from avem.components.param_info import check_count
+from avem.errors import AvemWarning, ModelError
 from avem.inference.methods.adaptive.method import Adaptive
-from avem.inference.methods.anchored import TO_THE_END, Anchored, MeanField
+from avem.inference.methods.avem import AVEM
+from avem.inference.methods.base import Method, known_words, method_class
+from avem.inference.methods.mean_field import MeanField
 from avem.inference.methods.partial import Partial
-from avem.inference.methods.prior_nodes import PriorNodes
+from avem.inference.methods.prior_nodes import MonteCarlo, Quadrature
 from avem.inference.methods.structured import Structured
-from avem.numerics.nodes import gauss_hermite
 
-METHODS = (
-    "avem",
-    "partial",
-    "mean_field",
-    "structured",
-    "quadrature",
-    "monte_carlo",
-    "adaptive",
+_OWN: tuple[type[Method], ...] = (
+    AVEM,
+    Partial,
+    MeanField,
+    Structured,
+    Quadrature,
+    MonteCarlo,
+    Adaptive,
 )
-MARGINAL = ("quadrature", "monte_carlo", "adaptive")
-"""The methods whose objective is the marginal likelihood."""
-_PRIOR_NODES = 9
-_PRIOR_DRAWS = 100
-_MOST_NODES = 20_000
+METHODS = tuple(method.word for method in _OWN)
+_OPTIONS = {
+    "unanchored": (Partial,),
+    "n_nodes": (Quadrature, Partial, Structured, Adaptive),
+    "n_draws": (MonteCarlo, Adaptive),
+    "fresh_draws": (MonteCarlo,),
+    "q_update": (AVEM, Partial),
+    "anchor": (AVEM,),
+    "batch_size": (AVEM,),
+}
+"""Options that fit() once had, and whose they are."""
+_OF_REFINE = ("n_nodes", "n_draws")
+_USUAL = {"unanchored": "auto", "fresh_draws": False, "q_update": "laplace", "anchor": "mean"}
+"""What they were by default, which any method may be given; None for the others."""
 
 
-@dataclass(frozen=True)
-class Integration:
-    """How the effects are integrated."""
-
-    method: str = "avem"
-    q_update: str = "laplace"
-    newton_steps: int = TO_THE_END
-    n_nodes: int | None = None
-    """Per dimension, for Gauss-Hermite rules."""
-    n_draws: int | None = None
-    """For Monte Carlo."""
-    fresh_draws: bool = False
-    unanchored: tuple[int, ...] | None = None
-    """The effects that partial anchoring integrates; None: those of which most is lost."""
-    follow: bool = True
-    """The nodes of partial anchoring follow the posterior."""
-    lost: tuple[float, ...] = ()
-    """Share of the information on each effect that is lost by not seeing the states."""
-    refined: bool = False
-    """The adaptive tier went on from there."""
+def as_method(given: Any) -> Method:
+    """The method, of which a word is a shorthand."""
+    if isinstance(given, Method):  # from the user: a word or an object
+        return given
+    found = method_class(given) if isinstance(given, str) else None
+    if found is None:
+        available = dict.fromkeys((*METHODS, *known_words()))
+        raise ModelError(f"method is {given!r}; available: {', '.join(available)}.")
+    return found()
 
 
-def make_method(how: Integration, n_effects: int, rng: np.random.Generator) -> Method:
-    """The method; AVEM where there is nothing to integrate."""
-    if how.method == "avem" or n_effects == 0:
-        return Anchored(how.q_update, how.newton_steps)
-    if how.method == "mean_field":
-        return MeanField("quadrature", how.newton_steps)
-    if how.method == "partial":
-        assert how.unanchored is not None
-        points, weights = _rule(len(how.unanchored), how.n_nodes or _PRIOR_NODES)
-        return Partial(
-            how.unanchored, points, np.log(weights), how.q_update, how.newton_steps, how.follow
-        )
-    if how.method == "structured":
-        return Structured.make(n_effects, how.n_nodes)
-    if how.method == "adaptive":
-        return Adaptive.make(n_effects, how.n_nodes, how.n_draws)
-    if how.method == "monte_carlo":
-        n_draws = how.n_draws or _PRIOR_DRAWS
-
-        def draw() -> np.ndarray:
-            return rng.standard_normal((n_draws, n_effects))
-
-        log_weights = np.full(n_draws, -np.log(n_draws))
-        return PriorNodes(draw(), log_weights, draw if how.fresh_draws else None)
-    points, weights = _rule(n_effects, how.n_nodes or _PRIOR_NODES)
-    return PriorNodes(points, np.log(weights))
+def as_refinement(given: Any) -> tuple[Adaptive | None, bool]:
+    """What `refine` asks for, and whether only where it is needed."""
+    if isinstance(given, Adaptive):  # from the user: a word or an object
+        return given, False
+    if given not in (None, "auto", "adaptive"):
+        raise ModelError(f"refine is {given!r}; available: 'adaptive', 'auto', None.")
+    return (None if given is None else Adaptive()), given == "auto"
 
 
-def _rule(n_effects: int, per_effect: int) -> tuple[np.ndarray, np.ndarray]:
-    if per_effect**n_effects > _MOST_NODES:
-        raise ModelError(
-            f"Quadrature with {per_effect} nodes for each of {n_effects} effects needs "
-            f"{per_effect**n_effects:,} local passes per subject and iteration. Use fewer "
-            "(n_nodes=), or another method: 'adaptive', 'monte_carlo' or 'avem'."
-        )
-    return gauss_hermite(n_effects, per_effect)
+def method_with(word: Any, options: Mapping[str, Any]) -> Method:
+    """The method of this name with options of fit() as they once were, of which None is no choice.
+
+    Raises ModelError where an option is another method's.
+    """
+    return _with_options(as_method(word), (None, False), options)[0]
+
+
+def take_options(
+    method: Any, refine: Any, options: Mapping[str, Any]
+) -> tuple[Method, Adaptive | None, bool]:
+    """The method and its refinement, given options that fit() once had; warns of these."""
+    plain_method, plain_refine = as_method(method), as_refinement(refine)
+    if not options:
+        return plain_method, *plain_refine
+    unknown = [name for name in options if name not in _OPTIONS]
+    if unknown:
+        raise TypeError(f"fit() got an unexpected keyword argument {unknown[0]!r}")
+    made, (finer, if_needed) = _with_options(plain_method, plain_refine, options)
+    advice = []
+    if made != plain_method or finer == plain_refine[0]:
+        advice.append(f"method={made.code()}")
+    if finer is not None and finer != plain_refine[0]:
+        advice.append(f"refine={finer.code()}")
+    warnings.warn(
+        f"{', '.join(f'{name}=' for name in options)} of fit() will go with the next release. "
+        f"Options of a method belong into it: write {', '.join(advice)}.",
+        AvemWarning,
+        stacklevel=4,
+    )
+    return made, finer, if_needed
+
+
+def _with_options(
+    method: Method, refine: tuple[Adaptive | None, bool], options: Mapping[str, Any]
+) -> tuple[Method, tuple[Adaptive | None, bool]]:
+    finer, if_needed = refine
+    given = {name: value for name, value in options.items() if value is not None}
+    own = method.options()
+    for name, value in given.items():
+        if name in _OF_REFINE and finer is not None and not method.likelihood:
+            finer = replace(finer, **{name: value})
+        elif name not in own and not _is_usual(name, value):
+            raise ModelError(_not_here(name, value, method.word))
+    mine = {name: value for name, value in given.items() if name in own}
+    return replace(method, **mine), (finer, if_needed)  # pyright: ignore[reportArgumentType]
+
+
+def _is_usual(name: str, value: Any) -> bool:
+    return isinstance(value, str | bool) and value == _USUAL.get(name)
+
+
+def _not_here(name: str, value: Any, word: str) -> str:
+    """Why a method cannot have an option."""
+    if name in (*_OF_REFINE, "batch_size"):
+        check_count(name, value)
+    if name == "batch_size":
+        return "batch_size goes with method='avem', the mean anchor, and without plain=True."
+    words = [method.word for method in _OPTIONS[name]]
+    if len(words) == 1:
+        return f"{name} is for method={words[0]!r}, and method is {word!r}."
+    return f"{name} is for the methods {', '.join(words)}, and method is {word!r}."

@@ -9,7 +9,8 @@ integrated this is AVEM; with everything integrated it is EM on the marginal lik
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
@@ -19,20 +20,89 @@ from jax import Array
 from jax.scipy.special import logsumexp
 
 from avem.components.lanes import Theta
+from avem.components.param_info import check_count
 from avem.data.layout import Chunk
 from avem.effects.posterior import GaussianQ, update_by_newton, update_from_quadratic
 from avem.effects.quadratic import EffectTerms, Quadratic
+from avem.errors import ModelError
+from avem.inference.after.diagnose import diffuse_effects
+from avem.inference.em import EM, State
 from avem.inference.methods.adaptive.mixture import Centres
 from avem.inference.methods.anchored import TO_THE_END
+from avem.inference.methods.avem import check_q_update
+from avem.inference.methods.base import EStep, Method
+from avem.inference.methods.prior_nodes import check_grid
 from avem.inference.passes import Nodes, Pass, local_at_nodes, over_nodes, pass_at_nodes, weigh
+from avem.inference.tuning import NARROW, PRIOR_NODES
 from avem.kernels.inverse import cholesky, inverse_and_logdet
 from avem.models.kernel import Kernel, Local
+from avem.numerics.nodes import gauss_hermite
 
-_NARROW = 0.25
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Partial(Method):
+    """Partial anchoring: some effects anchored, the others integrated.
+
+    Parameters
+    ----------
+    unanchored
+        Names of the effects to integrate (as in `fit.effects()`); ``"auto"``: those whose posterior
+        is much wider than q.
+    n_nodes
+        Gauss-Hermite nodes per integrated effect.
+    q_update
+        As in `AVEM`, for the anchored effects.
+    """
+
+    unanchored: str | Sequence[str] = AUTO
+    n_nodes: int = PRIOR_NODES
+    q_update: str = "laplace"
+
+    word = "partial"
+    anchors_first = True
+
+    def __post_init__(self) -> None:
+        check_count("n_nodes", self.n_nodes)
+        check_q_update(self.q_update)
+        object.__setattr__(self, "n_nodes", int(self.n_nodes))
+        if self.unanchored != AUTO:
+            one = isinstance(self.unanchored, str)
+            names = (self.unanchored,) if one else tuple(self.unanchored)
+            object.__setattr__(self, "unanchored", names)
+
+    @property
+    def q_of_start(self) -> str:
+        """Its own."""
+        return self.q_update
+
+    def check(self, effect_names: Sequence[str], plain: bool) -> None:
+        """The names are those of effects, and the nodes not too many."""
+        if self.unanchored == AUTO:
+            return
+        unknown = [name for name in self.unanchored if name not in effect_names]
+        if unknown:
+            known = ", ".join(effect_names) or "none"
+            raise ModelError(f"unanchored has {unknown}; the effects are {known}.")
+        check_grid(len(self.unanchored), self.n_nodes)
+
+    def decided(self, em: EM, state: State, effect_names: Sequence[str]) -> Method:
+        """With the names of the effects that are integrated."""
+        if self.unanchored != AUTO:
+            return self
+        return replace(self, unanchored=[effect_names[e] for e in diffuse_effects(em, state)])
+
+    def bind(
+        self, em: EM, effect_names: Sequence[str], plain: bool, rng: np.random.Generator
+    ) -> EStep:
+        """Nodes of the integrated effects, which stay with the prior in the paper's iteration."""
+        at = {list(effect_names).index(name) for name in self.unanchored}
+        return PartialNodes.make(tuple(sorted(at)), self.n_nodes, self.q_update, not plain)
 
 
 @dataclass(frozen=True, eq=False)
-class Partial:
+class PartialNodes(EStep):
     """Anchor all effects but the `unanchored` ones."""
 
     unanchored: tuple[int, ...]
@@ -40,13 +110,28 @@ class Partial:
     """(nodes, unanchored effects) as if their prior were standard normal."""
     log_weights: np.ndarray
     q_update: str = "laplace"
-    newton_steps: int = TO_THE_END
     follow: bool = True
     """Nodes follow the posterior; otherwise they stay with the prior."""
 
-    anchored = False
     has_q = True
-    nodes_stay = True
+
+    @classmethod
+    def make(
+        cls, unanchored: tuple[int, ...], n_nodes: int, q_update: str = "laplace", follow=True
+    ) -> PartialNodes:
+        """Gauss-Hermite nodes of the effects with these numbers."""
+        points, weights = gauss_hermite(len(unanchored), n_nodes)
+        return cls(unanchored, points, np.log(weights), q_update, follow)
+
+    @property
+    def nodes_stay(self) -> bool:
+        """They follow only while the parameters travel."""
+        return True
+
+    @property
+    def n_nodes(self) -> int:
+        """Local passes per subject."""
+        return len(self.points)
 
     def e_step(self, kernel, theta, anchor, around, chunk, form) -> Pass:
         """Local passes at the anchor and all nodes, and the new q_i of the anchored effects."""
@@ -64,7 +149,7 @@ class Partial:
             form,
             self.unanchored,
             self.q_update,
-            self.newton_steps,
+            TO_THE_END,
         )
 
 
@@ -208,7 +293,7 @@ class _Averaged:
         complete, logdet = inverse_and_logdet(
             prior[np.ix_(b, b)][:, :, None] + own.majorant[b[:, None], b]
         )
-        extra = jnp.where(jnp.isfinite(logdet), _NARROW * complete, 0.0)
+        extra = jnp.where(jnp.isfinite(logdet), NARROW * complete, 0.0)
         wider = found.covariance.at[b[:, None], b].add(extra)
         return Centres.single(found.mean, wider, sigma)
 

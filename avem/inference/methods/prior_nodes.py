@@ -6,8 +6,8 @@ that p(D_i) is the sum of v_j p(D_i | f_j).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
@@ -17,29 +17,121 @@ from jax import Array
 from jax.scipy.special import logsumexp
 
 from avem.components.lanes import Theta
+from avem.components.param_info import check_count
 from avem.data.layout import Chunk
+from avem.errors import ModelError
+from avem.inference.em import EM
+from avem.inference.methods.base import EStep, Method
 from avem.inference.passes import Nodes, Pass, local_at_nodes, pass_at_nodes, weigh
+from avem.inference.tuning import MOST_PRIOR_NODES, PRIOR_DRAWS, PRIOR_NODES
 from avem.models.kernel import Kernel
+from avem.numerics.nodes import gauss_hermite
+
+
+@dataclass(frozen=True)
+class Quadrature(Method):
+    """Maximum likelihood with Gauss-Hermite nodes of the effects' prior.
+
+    Parameters
+    ----------
+    n_nodes
+        Nodes per effect. Long sequences need many.
+    """
+
+    n_nodes: int = PRIOR_NODES
+
+    word = "quadrature"
+    likelihood = True
+
+    def __post_init__(self) -> None:
+        check_count("n_nodes", self.n_nodes)
+        object.__setattr__(self, "n_nodes", int(self.n_nodes))
+
+    def check(self, effect_names: Sequence[str], plain: bool) -> None:
+        """Not more nodes than anyone can wait for."""
+        check_grid(len(effect_names), self.n_nodes)
+
+    def bind(
+        self, em: EM, effect_names: Sequence[str], plain: bool, rng: np.random.Generator
+    ) -> EStep:
+        """The nodes of a standard normal prior."""
+        points, weights = gauss_hermite(len(effect_names), self.n_nodes)
+        return PriorNodes(points, np.log(weights))
+
+
+@dataclass(frozen=True)
+class MonteCarlo(Method):
+    """Maximum likelihood with draws from the effects' prior.
+
+    Parameters
+    ----------
+    n_draws
+        Draws for every subject. Long sequences need many.
+    fresh_draws
+        Draw anew in every iteration.
+    """
+
+    n_draws: int = PRIOR_DRAWS
+    fresh_draws: bool = False
+
+    word = "monte_carlo"
+    likelihood = True
+
+    def __post_init__(self) -> None:
+        check_count("n_draws", self.n_draws)
+        object.__setattr__(self, "n_draws", int(self.n_draws))
+        object.__setattr__(self, "fresh_draws", bool(self.fresh_draws))
+
+    def bind(
+        self, em: EM, effect_names: Sequence[str], plain: bool, rng: np.random.Generator
+    ) -> EStep:
+        """Draws from a standard normal prior."""
+
+        def draw() -> np.ndarray:
+            return rng.standard_normal((self.n_draws, len(effect_names)))
+
+        log_weights = np.full(self.n_draws, -np.log(self.n_draws))
+        return PriorNodes(draw(), log_weights, draw if self.fresh_draws else None)
 
 
 @dataclass(frozen=True, eq=False)
-class PriorNodes:
+class PriorNodes(EStep):
     """EM on the marginal likelihood, the same nodes for every subject."""
 
     points: np.ndarray
     """(nodes, d) as if the prior were standard normal."""
     log_weights: np.ndarray
     """(nodes,)."""
-    redraw: Callable[[], np.ndarray] | None = None
+    draw: Callable[[], np.ndarray] | None = None
     """New points for the next iteration: Monte Carlo EM with fresh draws."""
 
-    anchored = False
-    has_q = False
-    nodes_stay = False
+    @property
+    def n_nodes(self) -> int:
+        """Local passes per subject."""
+        return len(self.points)
+
+    @property
+    def redraws(self) -> bool:
+        """With fresh draws."""
+        return self.draw is not None
+
+    def redrawn(self) -> EStep:
+        """With fresh draws."""
+        return self if self.draw is None else replace(self, points=self.draw())
 
     def e_step(self, kernel, theta, anchor, around, chunk, form) -> Pass:
         """Local passes at all nodes, weighed by the likelihood."""
         return _pass(kernel, theta, self.points, self.log_weights, chunk, form)
+
+
+def check_grid(n_effects: int, per_effect: int) -> None:
+    """Raise if a grid of Gauss-Hermite nodes would be too large."""
+    if per_effect**n_effects > MOST_PRIOR_NODES:
+        raise ModelError(
+            f"Quadrature with {per_effect} nodes for each of {n_effects} effects needs "
+            f"{per_effect**n_effects:,} local passes per subject and iteration. Use fewer "
+            "(n_nodes=), or another method: 'adaptive', 'monte_carlo' or 'avem'."
+        )
 
 
 @partial(jax.jit, static_argnames=("kernel", "form"))

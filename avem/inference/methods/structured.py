@@ -8,6 +8,7 @@ the slopes give the expected curvature: together they are the natural gradient s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,8 +18,11 @@ import numpy as np
 from jax import Array
 
 from avem.components.lanes import Theta
+from avem.components.param_info import check_count
 from avem.data.layout import Chunk
 from avem.effects.posterior import divergence
+from avem.inference.em import EM
+from avem.inference.methods.base import EStep, Method
 from avem.inference.passes import (
     Nodes,
     Pass,
@@ -29,34 +33,62 @@ from avem.inference.passes import (
     spread_of,
     weigh,
 )
+from avem.inference.tuning import STRUCTURED_DRAWS, STRUCTURED_NODES
 from avem.kernels.inverse import cholesky, inverse_and_logdet
 from avem.models.kernel import Kernel
 from avem.numerics.nodes import gauss_hermite, sobol_normal
 
-_PER_EFFECT = {1: 9, 2: 5, 3: 5}
-_N_DRAWS = 64
+
+@dataclass(frozen=True)
+class Structured(Method):
+    """A Gaussian posterior of the effects, and that of the states exact given it.
+
+    Parameters
+    ----------
+    n_nodes
+        Gauss-Hermite nodes per effect; by default 9 for one effect and 5 for two or three, and
+        quasi-random draws for more.
+    """
+
+    n_nodes: int | None = None
+
+    word = "structured"
+
+    def __post_init__(self) -> None:
+        if self.n_nodes is not None:
+            check_count("n_nodes", self.n_nodes)
+            object.__setattr__(self, "n_nodes", int(self.n_nodes))
+
+    def bind(
+        self, em: EM, effect_names: Sequence[str], plain: bool, rng: np.random.Generator
+    ) -> EStep:
+        """Nodes of q_i."""
+        return StructuredNodes.make(len(effect_names), self.n_nodes)
 
 
 @dataclass(frozen=True, eq=False)
-class Structured:
+class StructuredNodes(EStep):
     """A Gaussian q_i with the exact conditional of the states."""
 
     points: np.ndarray
     """(nodes, d) as if q_i were standard normal."""
     log_weights: np.ndarray
 
-    anchored = False
     has_q = True
-    nodes_stay = False
 
     @classmethod
-    def make(cls, n_effects: int, n_nodes: int | None) -> Structured:
+    def make(cls, n_effects: int, n_nodes: int | None) -> StructuredNodes:
         """Gauss-Hermite nodes for few effects, quasi-random ones for many."""
-        if n_effects in _PER_EFFECT or n_nodes is not None:
-            points, weights = gauss_hermite(n_effects, n_nodes or _PER_EFFECT[n_effects])
+        if n_effects in STRUCTURED_NODES or n_nodes is not None:
+            points, weights = gauss_hermite(n_effects, n_nodes or STRUCTURED_NODES[n_effects])
         else:
-            points, weights = sobol_normal(n_effects, _N_DRAWS)
+            points, weights = sobol_normal(n_effects, STRUCTURED_DRAWS)
         return cls(points, np.log(weights))
+
+    @property
+    def n_nodes(self) -> int:
+        """Local passes per subject."""
+        return len(self.points)
 
     def e_step(self, kernel, theta, anchor, around, chunk, form) -> Pass:
         """Local passes at the nodes of q_i, and the natural gradient step of q_i."""

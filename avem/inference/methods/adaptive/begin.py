@@ -8,7 +8,6 @@ import numpy as np
 
 from avem.inference.em import EM, State
 from avem.inference.methods.adaptive.centres import find_centres, information, score_pass
-from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.mode_search import Search
 
 _COLLAPSED = 2.0
@@ -29,7 +28,6 @@ def begin(em: EM, state: State, rng: np.random.Generator) -> State:
         raised = _less_correlated(raised or state)
     if raised is None:
         return find_centres(em, state, rng)
-    assert isinstance(em.method, Adaptive)
     if em.method.by_draws:
         return find_centres(em, raised, rng)
     found, other = (_on_its_way(em, find_centres(em, s, rng)) for s in (state, raised))

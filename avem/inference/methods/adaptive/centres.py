@@ -15,9 +15,8 @@ from avem.components.lanes import Theta
 from avem.data.layout import Chunk
 from avem.effects.prior import log_joint
 from avem.inference.em import EM, State
-from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.adaptive.mixture import Centres
-from avem.inference.methods.anchored import Anchored
+from avem.inference.methods.avem import Anchored
 from avem.inference.mode_search import moves
 from avem.inference.passes import effect_terms
 from avem.models.kernel import Kernel
@@ -82,7 +81,6 @@ def find_centres(em: EM, state: State, rng: np.random.Generator) -> State:
     best = [c.height.argmax(0) for c in found]
     at_best = [c.at[b, :, np.arange(len(b))].T for c, b in zip(found, best, strict=True)]
     width = _widths(anchored, theta, at_best)
-    assert isinstance(em.method, Adaptive)
     with_draws = _MOST_WITH_DRAWS if em.kernel.has_twins else 1
     most = with_draws if em.method.by_draws else _MOST
     chosen = [
@@ -129,8 +127,7 @@ def between_modes(
 
 def _at_least(em: EM, chunk: Chunk) -> int:
     """Centres per subject: where they are cheap, always as many, so that one shape is compiled."""
-    assert isinstance(em.method, Adaptive)
-    n_cells = chunk.valid.size * len(em.method.points)
+    n_cells = chunk.valid.size * em.method.n_nodes
     cheap = em.kernel.has_twins and n_cells <= _CHEAP
     return _MOST if cheap else 1
 

@@ -16,7 +16,8 @@ Student t: importance sampling, which has a file of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
@@ -26,8 +27,12 @@ from jax import Array
 from jax.scipy.special import logsumexp
 
 from avem.components.lanes import Theta
+from avem.components.param_info import check_count
 from avem.data.layout import Chunk
 from avem.errors import ModelError
+from avem.inference.em import EM, State
+from avem.inference.loop import Rules
+from avem.inference.methods.adaptive.begin import begin, renew
 from avem.inference.methods.adaptive.importance import TAIL, importance_pass, student_draws
 from avem.inference.methods.adaptive.mixture import (
     LEAST_SHARE,
@@ -38,21 +43,61 @@ from avem.inference.methods.adaptive.mixture import (
     log_parts,
     prior_centres,
 )
+from avem.inference.methods.base import EStep, Method
+from avem.inference.mode_search import Search
 from avem.inference.passes import Nodes, Pass, local_at_nodes, pass_at_nodes, weigh
+from avem.inference.tuning import (
+    ADAPTIVE_DRAWS,
+    ADAPTIVE_NODES,
+    BETWEEN,
+    FLAT_WITH_DRAWS,
+    LENIENT,
+    TOL_OF_DRAWS,
+)
 from avem.kernels.inverse import inverse_and_logdet
 from avem.models.kernel import Kernel
 from avem.numerics.nodes import gauss_hermite
 
-_PER_EFFECT = {0: 1, 1: 15, 2: 7, 3: 5}
-"""Gauss-Hermite nodes per effect; above, draws."""
-MOST_BY_QUADRATURE = max(_PER_EFFECT)
-_N_DRAWS = 256
-_BETWEEN = 1.3
-"""How much wider than the posterior near them the variances of several centres are."""
+MOST_BY_QUADRATURE = max(ADAPTIVE_NODES)
+
+
+@dataclass(frozen=True)
+class Adaptive(Method):
+    """Maximum likelihood, the effects integrated where each subject's posterior is.
+
+    Parameters
+    ----------
+    n_nodes
+        Gauss-Hermite nodes per effect; by default 15, 7 or 5 for one, two or three effects.
+    n_draws
+        Quasi-random draws, a power of 2, instead of nodes; 256 for more than three effects.
+    """
+
+    n_nodes: int | None = None
+    n_draws: int | None = None
+
+    word = "adaptive"
+    likelihood = True
+    anchors_first = True
+
+    def __post_init__(self) -> None:
+        for name in ("n_nodes", "n_draws"):
+            value = getattr(self, name)
+            if value is not None:
+                check_count(name, value)
+                object.__setattr__(self, name, int(value))
+        if self.n_draws is not None:
+            _check_draws(self.n_draws)
+
+    def bind(
+        self, em: EM, effect_names: Sequence[str], plain: bool, rng: np.random.Generator
+    ) -> EStep:
+        """Nodes or draws of a standard distribution."""
+        return AdaptiveNodes.make(len(effect_names), self.n_nodes, self.n_draws)
 
 
 @dataclass(frozen=True, eq=False)
-class Adaptive:
+class AdaptiveNodes(EStep):
     """Nodes around every subject's centres."""
 
     points: np.ndarray
@@ -61,8 +106,7 @@ class Adaptive:
     tail: float
     """Degrees of freedom of that distribution; infinite: normal, and the nodes are a quadrature."""
 
-    anchored = False
-    has_q = False
+    creeps = False  # `begin` compares both
 
     @property
     def by_draws(self) -> bool:
@@ -74,18 +118,40 @@ class Adaptive:
         """Draws follow the posterior to the end."""
         return not self.by_draws
 
+    @property
+    def n_nodes(self) -> int:
+        """Local passes per subject and centre."""
+        return len(self.points)
+
     @classmethod
     def make(
         cls, n_effects: int, n_nodes: int | None = None, n_draws: int | None = None, seed: int = 0
-    ) -> Adaptive:
+    ) -> AdaptiveNodes:
         """Gauss-Hermite nodes for up to 3 effects (unless draws are asked for), draws above."""
-        if n_draws is None and (n_effects in _PER_EFFECT or n_nodes is not None):
-            points, weights = gauss_hermite(n_effects, n_nodes or _PER_EFFECT[n_effects])
+        if n_draws is None and (n_effects in ADAPTIVE_NODES or n_nodes is not None):
+            points, weights = gauss_hermite(n_effects, n_nodes or ADAPTIVE_NODES[n_effects])
             return cls(points, np.log(weights), np.inf)
-        n_draws = n_draws or _N_DRAWS
-        if n_draws < 2 or n_draws & (n_draws - 1):
-            raise ModelError(f"n_draws is {n_draws}; quasi-random draws come in powers of 2.")
+        n_draws = n_draws or ADAPTIVE_DRAWS
+        _check_draws(n_draws)
         return cls(*student_draws(n_effects, n_draws, seed), TAIL)
+
+    def begin(self, em: EM, state: State, rng: np.random.Generator) -> State:
+        """Centres at the modes of every subject's posterior."""
+        return begin(em, replace(state, around=()), rng)
+
+    def search(self, em: EM, state: State, rng: np.random.Generator) -> Search:
+        """New centres."""
+        return renew(em, state, rng)
+
+    def rules(self, rules: Rules) -> Rules:
+        """One search; EM climbs this likelihood, and leaps that lower it often lead away."""
+        rules = replace(rules, max_searches=1, lenient=LENIENT)
+        if not self.by_draws:
+            return rules
+        # Other draws would be another objective, neither better nor worse, and no digit beyond the
+        # error of the draws is worth an iteration. Their levels are not quite comparable.
+        tol = max(rules.tol, TOL_OF_DRAWS)
+        return replace(rules, max_searches=0, tol=tol, flat=FLAT_WITH_DRAWS, harmless=np.inf)
 
     def e_step(self, kernel, theta, anchor, around, chunk, form) -> Pass:
         """Local passes at all nodes, weighed by the posterior."""
@@ -96,6 +162,11 @@ class Adaptive:
         else:
             run, around = _pass, around.under(np.asarray(theta["effect_covariance"]))
         return run(kernel, theta, around, self.points, self.log_weights, chunk, form)
+
+
+def _check_draws(n_draws: int) -> None:
+    if n_draws < 2 or n_draws & (n_draws - 1):
+        raise ModelError(f"n_draws is {n_draws}; quasi-random draws come in powers of 2.")
 
 
 @partial(jax.jit, static_argnames=("kernel", "form"))
@@ -141,7 +212,7 @@ def _following(
     cov = cov + 1e-3 * centres.covariance
     # The mixture must cover what lies between its parts.
     several = jnp.isfinite(centres.log_share).sum(0) > 1
-    cov = jnp.where(several, _BETWEEN, 1.0) * cov
+    cov = jnp.where(several, BETWEEN, 1.0) * cov
     flat = cov.transpose(1, 2, 0, 3).reshape(d, d, n_centres * n)
     sound = jnp.isfinite(inverse_and_logdet(flat)[1]).reshape(n_centres, n)
     used = (mass > 1e-6) & sound & jnp.isfinite(quality)

@@ -20,14 +20,10 @@ from avem.components.free import Plain, odds_part
 from avem.components.lanes import q_on_lanes, sum_lanes, to_lanes
 from avem.components.linear import Cells, CoefTerms, GeneralKernel
 from avem.components.lines import Builder, Line, general_kernel
+from avem.components.logit_transitions import MOVES, LogitMoves
 from avem.components.param_info import ParamInfo, Params
 from avem.components.scaling import Scaling
-from avem.components.transitions import (
-    MOVES,
-    LogitMoves,
-    TransitionBlock,
-    slope_of_chances,
-)
+from avem.components.transitions import TransitionBlock, slope_of_chances
 from avem.data.formula import Formula
 from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import pandas as pd
 
 from avem.components.base import Component
 from avem.components.effects import EffectCovariance
@@ -17,10 +16,11 @@ from avem.components.emission import Emission
 from avem.components.emissions import make_emissions
 from avem.components.initial import Initial, make_initial
 from avem.components.lines import Builder, Effect, Line
+from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, learn_families, read_outcome
 from avem.components.param_info import Params
-from avem.components.scaling import Scaling, size, spread
-from avem.components.transitions import FreeTransitions, LogitTransitions, Transitions
+from avem.components.scaling import Scaling, spread
+from avem.components.transitions import FreeTransitions, Transitions
 from avem.data import Design, Panel, parse_formula
 from avem.data.designs import Designs
 from avem.data.formula import Formula
@@ -28,13 +28,13 @@ from avem.data.layout import Chunk, Layout, build_layout
 from avem.families.base import Family
 from avem.models.base import Model
 from avem.models.hmm_kernel import HMMKernel
+from avem.models.hmm_layout import Blocks
+from avem.models.hmm_scaling import learn_scaling
 from avem.numerics.precision import in_float64
 
 _LANES_ON_CPU = 1024
 """Chunks that stay in a core's cache; an accelerator wants all lanes at once."""
 _LANES_ELSEWHERE = 1 << 20
-_MAX_CELLS = 64
-"""Rows are gathered into cells when no more than this many different ones occur."""
 
 
 class Specification(NamedTuple):
@@ -322,7 +322,7 @@ class HMMModel(Model):
         if not max_lanes:
             max_lanes = _LANES_ON_CPU if jax.default_backend() == "cpu" else _LANES_ELSEWHERE
         layout = build_layout(panel, max_lanes)
-        made = _Blocks(y, a, self.n_effects, self.scaling.constant)
+        made = Blocks(y, a, self.n_effects, self.scaling.constant)
         kernel = self._kernel(panel, made)
         filled = layout.chunks(np.nan_to_num(y), a, made.masks, made.patterns, made.lists)
         return Encoded(
@@ -336,7 +336,7 @@ class HMMModel(Model):
             n_without_past=data.n_without_past,
         )
 
-    def _kernel(self, panel: Panel, made: _Blocks) -> HMMKernel:
+    def _kernel(self, panel: Panel, made: Blocks) -> HMMKernel:
         emissions = tuple(emission.block(made) for emission in self.emissions)
         rows = panel.row_step > 0
         if self.stationary or not rows.any():
@@ -355,120 +355,6 @@ def _where(effect: Effect) -> dict[str, Any]:
         "term": effect.term,
         "outcome": outcome,
     }
-
-
-def learn_scaling(model: HMMModel, data: HMMData) -> Scaling:
-    """Units in which outcomes and covariates have size 1, as far as the model stays the same."""
-    Y, A, constant = data.Y, data.A, model.scaling.constant
-    isotropic = model.effect_covariance == "isotropic"
-    centre, scale = np.zeros(Y.shape[1]), np.ones(Y.shape[1])
-    for emission in model.emissions:
-        unit = emission.unit(constant, isotropic)
-        if unit is None:
-            continue
-        at = list(unit.columns)
-        found = np.array([spread(y) for y in Y[:, at].T])
-        if unit.together:
-            found = np.full_like(found, np.exp(np.log(found).mean()))
-        if isotropic and len(model.emissions) > 1 and model.structure.effects:
-            found = np.ones_like(found)
-        scale[at] = found
-        if unit.can_shift:
-            centre[at] = np.nanmedian(Y[:, at], axis=0)
-    column_centre, column_scale = np.zeros(A.shape[1]), np.ones(A.shape[1])
-    used = A[~np.isnan(Y).all(axis=1)]
-    for column in set(range(A.shape[1])) - {constant}:
-        may_shift, may_scale = _freedom(model, column, constant)
-        if may_shift:
-            column_centre[column] = used[:, column].mean()
-        if may_scale:
-            column_scale[column] = size(used[:, column] - column_centre[column])
-    return Scaling(centre, scale, column_centre, column_scale, constant)
-
-
-def _freedom(model: HMMModel, column: int, constant: int) -> tuple[bool, bool]:
-    """Whether a design column may be centred, and scaled, without changing the model."""
-    structure, covariance = model.structure, model.effect_covariance
-    lines = [(line, e.reads_user_units) for e in model.emissions for line in e.lines]
-    lines += [(line, False) for line in (*structure.moves, *structure.start)]
-    may_shift = may_scale = True
-    for line, reads_user_units in lines:
-        if column in (*line.x_cols, *line.z_cols) and reads_user_units:
-            return False, False
-        if column in line.x_cols:
-            may_shift &= constant in line.x_cols
-        if column in line.z_cols:
-            # A centred slope is correlated with its intercept: only one full block allows that.
-            blocks = {structure.effects[e].block for e in line.effects[0]}
-            mixes = covariance in ("full", "block") and len(blocks) == 1
-            may_shift &= mixes and constant in line.z_cols
-            may_scale &= covariance != "isotropic"
-    return may_shift, may_scale
-
-
-class _Blocks:
-    """A data set being laid out: masks, patterns and lists that the components' blocks ask for."""
-
-    def __init__(self, y: np.ndarray, a: np.ndarray, n_effects: int, constant: int) -> None:
-        self.y, self.a, self.n_effects, self.constant = y, a, n_effects, constant
-        self._seen: list[np.ndarray] = []
-        self.patterns: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self.lists: list[np.ndarray] = []
-
-    @property
-    def masks(self) -> np.ndarray:
-        """(rows, masks)."""
-        return np.concatenate(self._seen, axis=1)
-
-    def mask(self, seen: np.ndarray) -> tuple[int, ...]:
-        first = sum(part.shape[1] for part in self._seen)
-        self._seen.append(seen)
-        return tuple(range(first, first + seen.shape[1]))
-
-    def n_cells(self, pattern: int) -> int:
-        return len(self.patterns[pattern][2])
-
-    def row_list(self, rows: np.ndarray) -> int:
-        """Outcomes seen together share a list."""
-        for number, known in enumerate(self.lists):
-            if (known == rows).all():
-                return number
-        self.lists.append(rows)
-        return len(self.lists) - 1
-
-    def pattern(self, lines: Sequence[Line], y_cols: tuple[int, ...], rows: np.ndarray) -> int:
-        columns = sorted({c for line in lines for c in (*line.x_cols, *line.z_cols)})
-        values = np.concatenate([self.y[:, list(y_cols)], self.a[:, columns]], axis=1)[rows]
-        codes = _alike(values)
-        if codes is None:
-            return -1
-        first = np.unique(codes, return_index=True)[1]
-        index = np.full(len(rows), _rounded(len(first)))
-        index[rows] = codes
-        at = np.flatnonzero(rows)[first]
-        # Similar data sets share compiled code: further cells, which no row belongs to.
-        at = np.concatenate([at, np.repeat(at[:1], _rounded(len(at)) - len(at))])
-        self.patterns.append((index, self.y[at], self.a[at]))
-        return len(self.patterns) - 1
-
-
-def _rounded(n_cells: int) -> int:
-    return n_cells if n_cells <= 2 else 4 if n_cells <= 4 else -(-n_cells // 8) * 8
-
-
-def _alike(values: np.ndarray) -> np.ndarray | None:
-    """Number of each row's kind, 0, 1, ...; None when more than a few kinds occur."""
-    if not len(values):
-        return None
-    codes = np.zeros(len(values), int)
-    for column in values.T:
-        own = pd.factorize(column, use_na_sentinel=False)[0]
-        if own.max() >= _MAX_CELLS:
-            return None
-        codes = pd.factorize(codes * _MAX_CELLS + own)[0]
-        if codes.max() >= _MAX_CELLS:
-            return None
-    return codes
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,61 @@
+"""The units in which a mixed HMM is fitted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from avem.components.scaling import Scaling, size, spread
+
+if TYPE_CHECKING:
+    from avem.models.hmm import HMMData, HMMModel
+
+
+def learn_scaling(model: HMMModel, data: HMMData) -> Scaling:
+    """Units in which outcomes and covariates have size 1, as far as the model stays the same."""
+    Y, A, constant = data.Y, data.A, model.scaling.constant
+    isotropic = model.effect_covariance == "isotropic"
+    centre, scale = np.zeros(Y.shape[1]), np.ones(Y.shape[1])
+    for emission in model.emissions:
+        unit = emission.unit(constant, isotropic)
+        if unit is None:
+            continue
+        at = list(unit.columns)
+        found = np.array([spread(y) for y in Y[:, at].T])
+        if unit.together:
+            found = np.full_like(found, np.exp(np.log(found).mean()))
+        if isotropic and len(model.emissions) > 1 and model.structure.effects:
+            found = np.ones_like(found)
+        scale[at] = found
+        if unit.can_shift:
+            centre[at] = np.nanmedian(Y[:, at], axis=0)
+    column_centre, column_scale = np.zeros(A.shape[1]), np.ones(A.shape[1])
+    used = A[~np.isnan(Y).all(axis=1)]
+    for column in set(range(A.shape[1])) - {constant}:
+        may_shift, may_scale = _freedom(model, column, constant)
+        if may_shift:
+            column_centre[column] = used[:, column].mean()
+        if may_scale:
+            column_scale[column] = size(used[:, column] - column_centre[column])
+    return Scaling(centre, scale, column_centre, column_scale, constant)
+
+
+def _freedom(model: HMMModel, column: int, constant: int) -> tuple[bool, bool]:
+    """Whether a design column may be centred, and scaled, without changing the model."""
+    structure, covariance = model.structure, model.effect_covariance
+    lines = [(line, e.reads_user_units) for e in model.emissions for line in e.lines]
+    lines += [(line, False) for line in (*structure.moves, *structure.start)]
+    may_shift = may_scale = True
+    for line, reads_user_units in lines:
+        if column in (*line.x_cols, *line.z_cols) and reads_user_units:
+            return False, False
+        if column in line.x_cols:
+            may_shift &= constant in line.x_cols
+        if column in line.z_cols:
+            # A centred slope is correlated with its intercept: only one full block allows that.
+            blocks = {structure.effects[e].block for e in line.effects[0]}
+            mixes = covariance in ("full", "block") and len(blocks) == 1
+            may_shift &= mixes and constant in line.z_cols
+            may_scale &= covariance != "isotropic"
+    return may_shift, may_scale

@@ -14,6 +14,7 @@ import numpy as np
 
 from avem.components.outcome import Outcome, outcome
 from avem.components.param_info import check_count, check_seed
+from avem.components.transitions import Transitions, as_transitions
 from avem.data import Panel, parse_formula
 from avem.data.formula import Formula
 from avem.data.grouping import blank_frame, group_of, read_panel, subject_column
@@ -70,7 +71,7 @@ class MixedHMM(Mixed):
         n_states: int,
         family: Any = "gaussian",
         *,
-        transition: str = "~ 1",
+        transition: str | Transitions = "~ 1",
         initial: str = "~ 1",
         effect_covariance: str = "full",
         effects_by_state: bool = False,
@@ -91,9 +92,11 @@ class MixedHMM(Mixed):
                 "Effects on the first state are not available: a subject has few first states. "
                 "Leave the (... | group) term out of initial=."
             )
-        self.spec = Specification(
-            int(n_states), outcomes, _one_sided(transition, "transition"), start, effect_covariance
-        )
+        kind = None if isinstance(transition, str) else as_transitions(transition)
+        if kind is not None and start is None:
+            raise ModelError("initial='stationary' goes with transitions given by a formula.")
+        moves = _one_sided(transition, "transition") if kind is None else kind.formula
+        self.spec = Specification(int(n_states), outcomes, moves, start, effect_covariance, kind)
         self._learned: HMMModel | None = None
         self._group = group_of(self.spec.formulas)
 
@@ -107,7 +110,7 @@ class MixedHMM(Mixed):
         made = cls(
             spec.outcomes,
             spec.n_states,
-            transition=spec.transition.text,
+            transition=spec.transition.text if spec.kind is None else spec.kind,
             initial="stationary" if spec.initial is None else spec.initial.text,
             effect_covariance=spec.effect_covariance,
         )
@@ -118,7 +121,9 @@ class MixedHMM(Mixed):
         families = [repr(spec.family) for spec in self.spec.outcomes]
         words = f"MixedHMM({self.spec.text!r}, n_states={self.spec.n_states}, "
         words += f"family={families[0] if len(families) == 1 else families}"
-        if self.spec.transition.text.replace(" ", "") != "~1":
+        if self.spec.kind is not None:
+            words += f", transition={self.spec.kind!r}"
+        elif self.spec.transition.text.replace(" ", "") != "~1":
             words += f", transition={self.spec.transition.text!r}"
         return words + ")"
 

@@ -85,6 +85,9 @@ class LogitTransitions(Transitions):
         plain = design.terms == ("Intercept",) and not z_cols
         return replace(self, n_states=n_states, as_matrix=plain, own_lines=lines)
 
+    def describe(self) -> str:
+        return "" if self.as_matrix else f"transitions {self.text}"
+
     @property
     def terms(self) -> tuple[str, ...]:
         """Names of the coefficients of one move."""

@@ -24,6 +24,7 @@ from avem.components.scaling import Scaling
 from avem.data import parse_formula
 from avem.data.formula import Formula
 from avem.data.layout import Chunk
+from avem.errors import ModelError
 from avem.kernels import forward_backward as hmm
 
 STICKINESS = 0.9
@@ -82,10 +83,36 @@ class Transitions(Component):
     def block(self, maker: BlockMaker, rows: np.ndarray) -> TransitionBlock:
         """Its compiled half; `rows` are those that a step leads into."""
 
+    def describe(self) -> str:
+        """It in words, for summaries; empty where there is nothing to say."""
+        return f"transitions {self.word.replace('_', ' ')}"
+
     def to_json(self) -> dict[str, Any]:
-        """Its word and its own fields."""
+        """Its word and the fields that a user gives."""
         own = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
         return {"kind": self.word, **own}
+
+
+def as_transitions(given: Any) -> Transitions:
+    """The transitions that a user gives as an object."""
+    if not isinstance(given, Transitions):
+        raise ModelError(
+            f"transition is {given!r}; a one-sided formula such as '~ x', or an object of a class "
+            "derived from avem.components.transitions.Transitions, is wanted."
+        )
+    return given
+
+
+def from_json(found: dict[str, Any]) -> Transitions:
+    """The transitions that `to_json` described; of a kind that is known here."""
+    own = dict(found)
+    kind = KINDS.get(own.pop("kind", ""))
+    if kind is None:
+        raise ModelError(
+            f"its transitions are of the kind {found.get('kind')!r}, which is not known here. "
+            "Import the file that defines and registers it."
+        )
+    return kind(**own)
 
 
 class TransitionBlock(Block):
@@ -117,6 +144,9 @@ class FreeTransitions(Transitions):
 
     word = "free"
     key = ""
+
+    def describe(self) -> str:
+        return "" if self.word == FreeTransitions.word else super().describe()
 
     def possible(self) -> np.ndarray:
         """(from, to) bool: which moves there are."""

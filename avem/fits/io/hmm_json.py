@@ -14,6 +14,7 @@ import numpy as np
 
 from avem.components.outcome import Outcome, outcome
 from avem.components.scaling import Scaling
+from avem.components.transitions import from_json
 from avem.data import Design, parse_formula
 from avem.data.designs import Designs
 from avem.data.formula import Formula
@@ -40,6 +41,8 @@ class _Model:
     """For every formula, levels and moments of its covariates."""
     scaling: dict
     averages: tuple[float, ...]
+    kind: dict | None = None
+    """Of transitions that are an object; null: as the formula says."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ def model_out(model: HMMModel) -> dict[str, Any]:
         learned=designs_out(model.designs),
         scaling=model.scaling.to_json(),
         averages=tuple(model.averages.tolist()),
+        kind=None if spec.kind is None else spec.kind.to_json(),
     )
     return asdict(record)
 
@@ -135,6 +139,7 @@ def model_in(found: dict[str, Any]) -> HMMModel:
         one_sided(record.transition),
         None if record.initial is None else one_sided(record.initial),
         record.effect_covariance,
+        None if record.kind is None else from_json(record.kind),
     )
     _check_spec(spec)
     pairs = zip(spec.outcomes, outcomes, strict=True)

@@ -212,9 +212,7 @@ class _Lines:
     def of_family(self, part: int, own: dict[str, int], outcome: str, family: Univariate):
         for i, parameter in enumerate(family.parameters):
             if i < family.n_location:
-                label = outcome if family.n_location == 1 else f"{outcome}[{parameter.name}]"
-                if family.takes_levels and family.n_location == 1 and family.name != "bernoulli":
-                    label = f"{outcome}[{parameter.name}]"
+                label = f"{outcome}[{parameter.name}]" if family.by_level else outcome
                 yield self.line(part, outcome, "", label)
             else:
                 name = parameter.name

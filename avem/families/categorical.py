@@ -31,6 +31,7 @@ class Categorical(Univariate):
     other_names = ("multinomial",)
     wanted = "a few different values"
     discrete = True
+    by_level = True
     concave = True
 
     @property

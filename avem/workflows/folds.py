@@ -16,7 +16,7 @@ from avem.inference.progress_of_fits import Rounds, speaking_of
 from avem.inference.stop import Stop
 from avem.mixed_hmm import MixedHMM
 from avem.mixed_ssm import MixedSSM
-from avem.models.memory import all_outcomes, refuse_memory
+from avem.models.memory import refuse_memory
 from avem.models.ssm import SSMSpecification
 from avem.workflows.cross_validation import CrossValidation
 
@@ -146,7 +146,7 @@ def _score_stretch(
     model: MixedHMM | MixedSSM, panel: Panel, held: np.ndarray, options: Any
 ) -> Score:
     """The held-out rows given all the others: p(all) / p(the others)."""
-    others = with_hidden(panel, sorted(all_outcomes(model.spec)), held)
+    others = with_hidden(panel, sorted(set(model.spec.outcome_names)), held)
     fit = model.fit(others, **options)
     if fit.stop is Stop.INTERRUPTED:
         return fit.stop, _nothing(panel)

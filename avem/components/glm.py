@@ -43,7 +43,7 @@ class FamilyEmission(Emission):
         own = {parameter: place.part + 1 + i for i, (parameter, _) in enumerate(spec.parameters)}
         for i, parameter in enumerate(family.parameters):
             if i < family.n_location:
-                label = f"{name}[{parameter.name}]" if family.labels_levels else name
+                label = f"{name}[{parameter.name}]" if family.by_level else name
                 yield builder.line(place.part, name, "", label, spec.effects_by_state)
             elif parameter.name in own:
                 part, word = own[parameter.name], parameter.name

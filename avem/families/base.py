@@ -87,6 +87,8 @@ class Family(ABC):
     """The first two parameters are a location (identity) and a scale (log), in its unit."""
     concave: ClassVar[bool] = False
     """The log density is concave in its predictors, jointly."""
+    by_level: ClassVar[bool] = False
+    """The outcome's own formula describes each level after the first, not one number."""
     usual_levels: ClassVar[tuple[Any, ...]] = ()
     """Levels to assume where neither the user nor data say which there are."""
     most_levels: ClassVar[float] = np.inf
@@ -135,11 +137,6 @@ class Family(ABC):
     def n_location(self) -> int:
         """How many of `parameters`, from the first, the outcome's own formula describes."""
         return 1
-
-    @property
-    def labels_levels(self) -> bool:
-        """Its linear predictors are named by the levels they are about."""
-        return self.n_location > 1
 
     @property
     def location(self) -> str:

@@ -31,15 +31,12 @@ class Categorical(Univariate):
     other_names = ("multinomial",)
     wanted = "a few different values"
     discrete = True
+    by_level = True
     concave = True
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return tuple(Parameter(str(level), IDENTITY) for level in self.levels[1:])
-
-    @property
-    def labels_levels(self) -> bool:
-        return True
 
     @property
     def n_location(self) -> int:

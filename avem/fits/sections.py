@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from avem.components.structure import Line, Piece
+from avem.components.emission import Emission
+from avem.components.lines import Line
 from avem.fits.predict.at import at_words, average_moves, average_predictors
 from avem.models.hmm_params import by_spec, param_name
 
@@ -33,7 +34,7 @@ def frames(fit: HMMFit) -> list[Section]:
     return [*found, effects_frame(fit)] if fit.model.n_effects else found
 
 
-def emission_names(pieces: list[Piece]) -> list[str]:
+def emission_names(pieces: list[Emission]) -> list[str]:
     """The parameters of the pieces of one formula, without their prefix."""
     family, lines = pieces[0].family, pieces[0].lines if pieces[0].family.location else ()
     return [*dict.fromkeys(param_name(line) for line in lines), *family.own_params]
@@ -42,7 +43,7 @@ def emission_names(pieces: list[Piece]) -> list[str]:
 # --- emissions ----------------------------------------------------------------------------------
 
 
-def emission_frames(fit: HMMFit, pieces: list[Piece]) -> Iterator[Section]:
+def emission_frames(fit: HMMFit, pieces: list[Emission]) -> Iterator[Section]:
     """The tables of the outcomes of one formula."""
     prefix, family = pieces[0].prefix, pieces[0].family
     states = _states(fit)
@@ -73,7 +74,9 @@ def emission_frames(fit: HMMFit, pieces: list[Piece]) -> Iterator[Section]:
         yield section(title, np.array(list(rows.values())), list(rows), chances)
 
 
-def _natural(fit: HMMFit, pieces: list[Piece]) -> Iterator[tuple[str, dict[str, np.ndarray], bool]]:
+def _natural(
+    fit: HMMFit, pieces: list[Emission]
+) -> Iterator[tuple[str, dict[str, np.ndarray], bool]]:
     """What has a formula, on the scale people think in: (title, rows, are they probabilities)."""
     if not pieces[0].family.parameters:
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from avem.components.structure import Piece
+from avem.components.emission import Emission
 from avem.fits.sections import Section, emission_names
 from avem.inference.stop import Stop
 from avem.models.hmm import HMMModel
@@ -86,7 +86,7 @@ def _chain_rows(model: HMMModel, name: str, value: np.ndarray) -> Iterator[tuple
                 yield {**where, "outcome": outcome, "other": other}, value[i, j]
 
 
-def _rows(pieces: list[Piece], name: str, value: np.ndarray) -> Iterator[tuple[dict, float]]:
+def _rows(pieces: list[Emission], name: str, value: np.ndarray) -> Iterator[tuple[dict, float]]:
     states, own = range(len(value)), name.removeprefix(pieces[0].prefix)
     outcomes = [outcome for piece in pieces for outcome in piece.outcomes]
     if value.ndim == 1:  # of the only outcome, or of all together

@@ -52,9 +52,23 @@ class Specification(NamedTuple):
     @property
     def formulas(self) -> tuple[Formula, ...]:
         """All formulas: of the outcomes and their parameters, of the chain, and a constant."""
-        chain = [self.transition, *([self.initial] if self.initial is not None else [])]
         of_outcomes = [formula for spec in self.outcomes for formula in spec.formulas]
-        return (*of_outcomes, *chain, parse_formula("~ 1"))
+        return (*of_outcomes, *self.state_formulas, parse_formula("~ 1"))
+
+    @property
+    def state_formulas(self) -> tuple[Formula, ...]:
+        """Those of the transitions and of the first state."""
+        return (self.transition, *([self.initial] if self.initial is not None else []))
+
+    @property
+    def outcome_names(self) -> tuple[str, ...]:
+        """The columns of all outcomes."""
+        return tuple(name for spec in self.outcomes for name in spec.formula.outcomes)
+
+    @property
+    def has_history(self) -> bool:
+        """A family remembers earlier outcomes."""
+        return any(spec.family.has_history for spec in self.outcomes)
 
     @property
     def text(self) -> str:

@@ -8,35 +8,17 @@ from avem.models.hmm import Specification
 from avem.models.ssm import SSMSpecification
 
 
-def all_outcomes(spec: Specification | SSMSpecification) -> set[str]:
-    """The columns of all outcomes."""
-    if isinstance(spec, SSMSpecification):
-        return set(spec.formula.outcomes)
-    return {name for outcome in spec.outcomes for name in outcome.formula.outcomes}
-
-
 def outcomes_read(spec: Specification | SSMSpecification) -> list[tuple[str, list[str]]]:
-    """The formulas that read outcomes of other rows, and which; those of the chain, of any row."""
-    names = all_outcomes(spec)
-    if isinstance(spec, SSMSpecification):
-        chain = [spec.state]
-    else:
-        chain = [spec.transition, *([] if spec.initial is None else [spec.initial])]
-    found = []
+    """The formulas that read outcomes of other rows, and which; those of the states, of any row."""
+    names, found = set(spec.outcome_names), []
     for formula in spec.formulas:
         atoms = [atom for side in formula.sides for atom in compile_side(side)[1].values()]
-        read = [set(atom.columns) if formula in chain else atom.lagged for atom in atoms]
+        of_states = formula in spec.state_formulas
+        read = [set(atom.columns) if of_states else atom.lagged for atom in atoms]
         used = sorted(names & set().union(*read))
         if used:
             found.append((formula.text, used))
     return found
-
-
-def has_history(spec: Specification | SSMSpecification) -> bool:
-    """A custom family remembers earlier outcomes."""
-    if isinstance(spec, SSMSpecification):
-        return False
-    return any(o.family.has_history for o in spec.outcomes)
 
 
 def refuse_memory(spec: Specification | SSMSpecification, what: str, instead: str) -> None:
@@ -46,7 +28,7 @@ def refuse_memory(spec: Specification | SSMSpecification, what: str, instead: st
             f"{what}, and {text!r} reads {', '.join(used)} from other rows: the rest would not "
             f"have the same likelihood without them. Use {instead}."
         )
-    if has_history(spec):
+    if spec.has_history:
         raise ModelError(
             f"{what}, and a custom family with a history reads them: the rest would not have the "
             f"same likelihood without them. Use {instead}."

@@ -60,6 +60,21 @@ class SSMSpecification(NamedTuple):
         """Of the outcomes, of the states, and a constant."""
         return (self.formula, self.state, parse_formula("~ 1"))
 
+    @property
+    def state_formulas(self) -> tuple[Formula, ...]:
+        """That of the states."""
+        return (self.state,)
+
+    @property
+    def outcome_names(self) -> tuple[str, ...]:
+        """The columns of all outcomes."""
+        return self.formula.outcomes
+
+    @property
+    def has_history(self) -> bool:
+        """No outcome remembers earlier ones."""
+        return False
+
 
 class SSMData(NamedTuple):
     """A panel's numbers in the user's units, in row order."""

@@ -15,7 +15,7 @@ from avem.fits.predict.log_score import HeldOut, held_out
 from avem.inference.progress_of_fits import Rounds, speaking_of
 from avem.inference.stop import Stop
 from avem.mixed import Mixed
-from avem.models.memory import all_outcomes, refuse_memory
+from avem.models.memory import refuse_memory
 from avem.workflows.cross_validation import CrossValidation
 
 _BY = ("subjects", "time")
@@ -133,7 +133,7 @@ def _score_subjects(model: Mixed, panel: Panel, held: np.ndarray, options: Any) 
 
 def _score_stretch(model: Mixed, panel: Panel, held: np.ndarray, options: Any) -> Score:
     """The held-out rows given all the others: p(all) / p(the others)."""
-    others = with_hidden(panel, sorted(all_outcomes(model.spec)), held)
+    others = with_hidden(panel, sorted(set(model.spec.outcome_names)), held)
     fit = model.fit(others, **options)
     if fit.stop is Stop.INTERRUPTED:
         return fit.stop, _nothing(panel)

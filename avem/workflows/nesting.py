@@ -8,7 +8,7 @@ from itertools import chain
 from math import comb
 from typing import NamedTuple
 
-from avem.components.structure import Line
+from avem.components.lines import Line
 from avem.fits.report.html import count
 from avem.models.hmm import HMMModel
 

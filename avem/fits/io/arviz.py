@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from avem.components.structure import Piece
+from avem.components.emission import Emission
 from avem.errors import AvemError, ModelError
 from avem.fits.sections import emission_names
 from avem.models.hmm import HMMModel
@@ -124,7 +124,7 @@ def _hmm_axes(model: HMMModel) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _emission_axes(pieces: list[Piece], name: str, ndim: int) -> dict[str, Any]:
+def _emission_axes(pieces: list[Emission], name: str, ndim: int) -> dict[str, Any]:
     """The axes after the states of a parameter of the outcomes of one formula."""
     prefix, outcomes = pieces[0].prefix, [name for piece in pieces for name in piece.outcomes]
     if ndim == 1:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import softmax
 
+from avem.components.emission import Emission
+from avem.components.lines import Line
 from avem.components.param_info import Params
-from avem.components.structure import Line, Piece
 from avem.families.base import Etas
 from avem.families.univariate import Mean, Univariate
 from avem.models.hmm import HMMData, HMMModel
@@ -27,7 +28,7 @@ class Place(NamedTuple):
     """Where one outcome stands in a model."""
 
     name: str
-    piece: Piece
+    piece: Emission
     number: int
     """Among the outcomes of its piece."""
     column: int
@@ -55,7 +56,7 @@ def user_theta(fit: HMMFit) -> Params:
     return params_in(fit.model.in_user_units(), fit.params)
 
 
-def average_predictors(fit: HMMFit, piece: Piece) -> tuple[np.ndarray, ...]:
+def average_predictors(fit: HMMFit, piece: Emission) -> tuple[np.ndarray, ...]:
     """(states,) of each line of a piece, at effects 0 and the covariates' averages."""
     model, states = fit.model, np.arange(fit.model.n_states)
     a = np.tile(model.averages, (len(states), 1))
@@ -94,7 +95,7 @@ def row_means(fit: HMMFit, data: HMMData, state: np.ndarray, subject: np.ndarray
     return np.stack(columns, axis=1)
 
 
-def describe_means(piece: Piece) -> list[Mean]:
+def describe_means(piece: Emission) -> list[Mean]:
     """What the columns of `means_at` are; none for a family that has no means."""
     alone = [piece.family.alone(number) for number in range(len(piece.outcomes))]
     pairs = zip(piece.outcomes, alone, strict=True)
@@ -102,7 +103,7 @@ def describe_means(piece: Piece) -> list[Mean]:
 
 
 def means_at(
-    piece: Piece, theta: Params, a: np.ndarray, state: np.ndarray, effects: np.ndarray
+    piece: Emission, theta: Params, a: np.ndarray, state: np.ndarray, effects: np.ndarray
 ) -> np.ndarray:
     """(rows, numbers) means, or probabilities of levels; theta is in the user's units.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from avem.components.emission import Emission
+from avem.components.lines import Line
 from avem.components.outcome import Outcome
-from avem.components.structure import Line, Piece
 from avem.data.formula import Formula
 from avem.fits.report.html import code, count, words
 from avem.models.hmm import HMMModel, Specification
@@ -45,7 +46,7 @@ def model_words(model: HMMModel, subject: str) -> list[str]:
     return [" ".join(said), *_chain(model), _effects(model, subject)]
 
 
-def _emission(pieces: list[Piece]) -> str:
+def _emission(pieces: list[Emission]) -> str:
     family, lines = pieces[0].family, pieces[0].lines
     outcomes = [name for piece in pieces for name in piece.outcomes]
     be = "is" if len(outcomes) == 1 else "are"

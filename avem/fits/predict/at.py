@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import softmax
 
 from avem.components.emission import Emission
 from avem.components.lines import Line
@@ -15,13 +14,10 @@ from avem.families.base import Etas
 from avem.families.univariate import Mean, Univariate
 from avem.models.hmm import HMMData, HMMModel
 from avem.models.hmm_params import params_in
+from avem.numerics.markov import long_run
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
-
-
-_SEPARATE = 1e12
-"""Condition number from which a chain counts as falling apart."""
 
 
 class Place(NamedTuple):
@@ -144,49 +140,23 @@ def moves_at(
 
     ``effects`` (rows, d) are 0 by default.
     """
-    if "transition" in params:
-        return np.broadcast_to(params["transition"], (len(a), *params["transition"].shape))
-    lines, k = model.structure.moves, model.n_states
-    eta = np.einsum("kmx,rx->rkm", params["transition_coef"], a[:, list(lines[0].x_cols)])
-    if effects is not None and lines[0].z_cols:
-        z = a[:, list(lines[0].z_cols)]
-        for on, line in enumerate(lines, 1):
-            for state, own in enumerate(line.effects):
-                eta[:, state, (state + on) % k] += (effects[:, list(own)] * z).sum(1)
-    return softmax(eta, axis=-1)
-
-
-def stationary_shares(moves: np.ndarray) -> np.ndarray:
-    """(..., states) the shares of time that moves (..., from, to) lead to in the long run."""
-    k = moves.shape[-1]
-    # pi (I - P + 1) = 1, with 1 the matrix of ones
-    system = np.eye(k) - np.swapaxes(moves, -1, -2) + 1.0
-    if (np.linalg.cond(system) < _SEPARATE).all():
-        return np.linalg.solve(system, np.ones((*moves.shape[:-1], 1)))[..., 0]
-    return _long_run(np.full(k, 1 / k), moves)  # some states are never left: it depends on where
+    if effects is None:
+        effects = np.zeros((len(a), model.n_effects))
+    in_user_units = model.in_user_units()
+    return model.transition.matrices(in_user_units.params_in(params), a, effects)
 
 
 def average_start(fit: HMMFit) -> np.ndarray:
     """(states,) probabilities of the first state, at the covariates' averages."""
-    if "initial" in fit.params:
-        return fit.params["initial"]
-    if fit.model.stationary:
-        return stationary_shares(average_moves(fit))
-    at = fit.model.averages[list(fit.model.structure.start[0].x_cols)]
-    return softmax(fit.params["initial_coef"] @ at)
+    model = fit.model
+    averages = model.averages[None]
+    return model.initial.chances(user_theta(fit), averages, lambda: average_moves(fit)[None])[0]
 
 
 def occupancy(fit: HMMFit) -> np.ndarray:
     """(states,) share of the rows in each state; without data, that of the chain in the end."""
     if fit.panel is None:
-        return _long_run(average_start(fit), average_moves(fit))
+        return long_run(average_moves(fit), average_start(fit))
     table = fit.state_probabilities()
     names = [f"state_{k}" for k in range(fit.model.n_states)]
     return np.array([np.asarray(table[name]).mean() for name in names])
-
-
-def _long_run(start: np.ndarray, moves: np.ndarray) -> np.ndarray:
-    # Staying put every second step changes no long-run share, but ends any cycling.
-    lazy = (moves + np.eye(moves.shape[-1])) / 2
-    share = start @ np.linalg.matrix_power(lazy, 1 << 20)
-    return share / share.sum(axis=-1, keepdims=True)

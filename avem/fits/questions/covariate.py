@@ -13,8 +13,9 @@ from avem.components.param_info import Params, check_count
 from avem.data.frames import column, numbers
 from avem.errors import ModelError
 from avem.fits.derived import check_band, with_intervals
-from avem.fits.predict.at import describe_means, means_at, moves_at, stationary_shares
+from avem.fits.predict.at import describe_means, means_at, moves_at
 from avem.models.hmm_params import params_in
+from avem.numerics.markov import long_run
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
@@ -111,7 +112,7 @@ def _chain_target(fit: HMMFit, on: str) -> Target:
         keys = pd.DataFrame({"state": np.arange(k)})
         return Target(
             keys,
-            lambda params, a: stationary_shares(moves_at(model, params, a)),
+            lambda params, a: long_run(moves_at(model, params, a)),
             np.full(k, "logit"),
         )
     keys = pd.DataFrame({"state": np.repeat(np.arange(k), k), "to_state": np.tile(np.arange(k), k)})

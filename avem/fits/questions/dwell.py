@@ -11,8 +11,9 @@ from scipy.special import logit
 from avem.components.param_info import Params
 from avem.errors import ModelError
 from avem.fits.derived import check_band, effect_variance, with_intervals
-from avem.fits.predict.at import moves_at, stationary_shares
+from avem.fits.predict.at import moves_at
 from avem.fits.questions.stays import find_runs, lengths_table, mean_stay
+from avem.numerics.markov import long_run
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
@@ -55,7 +56,7 @@ def stationary_table(
 ) -> pd.DataFrame:
     """The table of `fit.stationary`."""
     check_band(level, errors)
-    table = _by_state(fit, by, stationary_shares, "logit", level, errors)
+    table = _by_state(fit, by, long_run, "logit", level, errors)
     return table.rename(columns={"estimate": "share"})
 
 

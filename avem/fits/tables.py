@@ -163,14 +163,12 @@ def compose(
 
 
 def _chain_words(fit: HMMFit) -> list[str]:
-    spec, said = fit.model.spec, []
-    if "transition_coef" in fit.params:
-        said.append(f"transitions {spec.transition.text}")
+    spec, said = fit.model.spec, [fit.model.transition.describe()]
     if "initial_coef" in fit.params and spec.initial is not None:
         said.append(f"first state {spec.initial.text}")
     if fit.model.stationary:
         said.append("stationary start")
-    return [", ".join(said)] if said else []
+    return [", ".join(filter(None, said))] if any(said) else []
 
 
 def _text(frame: pd.DataFrame, chances: bool) -> str:

@@ -83,6 +83,8 @@ def _chain(model: HMMModel) -> list[str]:
             f"The log odds of moving to another state, against staying, depend on {on}, for each "
             f"pair of states in its own way: {code(model.spec.transition.text)}."
         )
+    elif model.transition.describe():
+        said.append(f"{model.transition.describe().capitalize()}.")
     if model.stationary:
         said.append("The first state follows the stationary distribution of the transitions.")
     elif start:
@@ -148,7 +150,9 @@ def model_code(spec: Specification) -> str:
     else:
         listed = "".join(f"\n        {_outcome_code(item)}," for item in spec.outcomes)
         arguments = [f"[{listed}\n    ]", f"n_states={spec.n_states}"]
-    if not _is_constant(spec.transition):
+    if spec.kind is not None:
+        arguments.append(f"transition={spec.kind!r}")
+    elif not _is_constant(spec.transition):
         arguments.append(f"transition={spec.transition.text!r}")
     if spec.initial is None:
         arguments.append("initial='stationary'")

@@ -232,7 +232,7 @@ class HMMFit:
     def diagnose(self) -> Diagnosis:
         """Whether one anchor per subject is enough here: gaps, information lost, advice."""
         effects, data = effects_in(self.model, self.effects_mean), self._own_data
-        found = anchoring(self._em(data), data.layout, self.theta, effects)
+        found = anchoring(self._em(data), self.theta, effects)
         sd = np.sqrt(np.diagonal(self.params["effect_covariance"]))
         return diagnose(self, found, sd, HARD_TO_TELL)
 
@@ -598,12 +598,12 @@ class HMMFit:
     @cached_property
     def _marginal(self) -> Marginal:
         effects, data = effects_in(self.model, self.effects_mean), self._own_data
-        return marginal(self._em(data), data.layout, self.theta, effects)
+        return marginal(self._em(data), self.theta, effects)
 
     @cached_property
     def _nodes(self) -> PosteriorNodes:
         """Of the posterior of its own subjects' effects."""
-        return posterior_nodes(self._marginal, self._own_data.layout)
+        return posterior_nodes(self._marginal)
 
     @cached_property
     def _curvature(self) -> Curvature:

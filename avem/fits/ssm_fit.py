@@ -221,7 +221,7 @@ class SSMFit:
     def diagnose(self) -> Diagnosis:
         """Whether one anchor per subject is enough here: gaps, information lost, advice."""
         data, effects = self._own_data, ssm_effects_in(self.model, self.effects_mean)
-        found = anchoring(self._em(data), data.layout, self.theta, effects)
+        found = anchoring(self._em(data), self.theta, effects)
         sigma = self.theta["effect_covariance"]
         sd = np.sqrt(np.diagonal(sigma)) * self.model.effect_units
         return diagnose(self, found, sd, HARD_TO_SEE)
@@ -481,7 +481,7 @@ class SSMFit:
     @cached_property
     def _marginal(self) -> Marginal:
         data, effects = self._own_data, ssm_effects_in(self.model, self.effects_mean)
-        return marginal(self._em(data), data.layout, self.theta, effects)
+        return marginal(self._em(data), self.theta, effects)
 
     @cached_property
     def _curvature(self) -> Curvature:

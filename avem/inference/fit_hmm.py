@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from avem.components.param_info import Params
+from avem.execution.dataset import Dataset
 from avem.families import Custom, Gaussian
-from avem.inference.em import EM, NOISE_FLOOR, State
+from avem.inference.em import EM, State, state_at
 from avem.inference.hmm_starts import Rows, make_start
 from avem.inference.loop import Rules, Run
+from avem.inference.m_step import NOISE_FLOOR, MStep
 from avem.inference.methods.anchored import TO_THE_END, Anchored
 from avem.inference.methods.names import Integration
 from avem.inference.mode_search import search_modes
@@ -86,7 +88,7 @@ def fit_hmm(
             effects = guess.effects
         elif knows_states:
             effects = np.zeros_like(effects)  # the paper's start: every anchor at the prior mean
-        return State(theta, tuple(data.layout.split(effects)))
+        return state_at(em.data, theta, effects)
 
     emissions = set(param_info(model)) - set(CHAIN_PARAMS)
     if rules.plain or n_starts == 1 or set(guess.params) >= emissions:
@@ -99,11 +101,10 @@ def fit_hmm(
         state = search_modes(em, state, rng).state
     em, run, how = run_method(em, state, options, rules, rng, watch)
     run = after(starts, run) if em.method.anchored else run
-    theta, passes = run.state.theta, run.last.passes
-    if not rules.plain:
-        # A last E-step, so that the effects returned belong to the parameters returned.
-        passes = tuple(em.e_step(run.state))
-    of_each = of_subjects(data.layout, passes)
+    theta = run.state.theta
+    # A last E-step, so that the effects returned belong to the parameters returned.
+    last = run.last.before if rules.plain else em.e_step(run.state).state
+    of_each = of_subjects(em, last)
     if not keep_order:
         theta, source = reorder(model, theta, state_order(model, data, theta))
         of_each["effects_mean"] = of_each["effects_mean"][source]
@@ -129,9 +130,8 @@ def make_em(
         if isinstance(piece.family, Gaussian):
             names = {"coef": "coef", piece.family.noise_name: "covariance"}
             held |= {piece.key + names[n] for n in names if piece.prefix + n in options.fixed}
-    made = EM(
+    m_step = MStep(
         kernel=data.kernel,
-        chunks=data.chunks,
         structure=model.effect_covariance,
         blocks=model.effect_blocks,
         matches=find_matches(model, options.fixed),
@@ -140,11 +140,16 @@ def make_em(
         free=free_coefs(model, options.fixed),
         limits=coef_limits(model),
         fixed=frozenset(held),
-        method=Anchored(options.integration.q_update, TO_THE_END if plain else _E_STEPS),
-        anchor=options.anchor,
+        coef_steps=TO_THE_END if plain else _M_STEPS,
         recentre=not plain and options.anchor != "fixed",
     )
-    return made if plain else replace(made, coef_steps=_M_STEPS)
+    return EM(
+        kernel=data.kernel,
+        data=Dataset.of(data),
+        m_step=m_step,
+        method=Anchored(options.integration.q_update, TO_THE_END if plain else _E_STEPS),
+        anchor=options.anchor,
+    )
 
 
 def effect_scale(model: HMMModel, data: Encoded) -> np.ndarray:

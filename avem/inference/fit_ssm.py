@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from avem.components.param_info import Params
-from avem.inference.em import EM, NOISE_FLOOR, State
+from avem.execution.dataset import Dataset
+from avem.inference.em import EM, state_at
 from avem.inference.loop import Rules, Run, iterate
+from avem.inference.m_step import NOISE_FLOOR, MStep
 from avem.inference.methods.adaptive.begin import variance_hint
 from avem.inference.methods.anchored import Anchored
 from avem.inference.methods.names import Integration
@@ -83,15 +86,14 @@ def fit_ssm(
     else:
         tame = _without_wild(data)
         theta, starts = _reduced(model, tame, guess, options, n_starts, rng, watch)
-        theta = _hinted(model, replace(em, chunks=tame.chunks), data, theta, guess)
+        theta = _hinted(model, replace(em, data=Dataset.of(tame)), data, theta, guess)
     effects = no_effects if guess.effects is None else guess.effects
-    state = State(theta, tuple(data.layout.split(effects)))
+    state = state_at(em.data, theta, effects)
     em, run, how = run_method(em, state, options, rules, rng, watch)
-    theta, passes = run.state.theta, run.last.passes
-    if not rules.plain:
-        # A last E-step, so that the effects returned belong to the parameters returned.
-        passes = tuple(em.e_step(run.state))
-    found = of_subjects(data.layout, passes)
+    theta = run.state.theta
+    # A last E-step, so that the effects returned belong to the parameters returned.
+    last = run.last.before if rules.plain else em.e_step(run.state).state
+    found = of_subjects(em, last)
     if not guess.params:
         theta, turn = _with_positive_diagonal(model, theta)
         found["effects_mean"] = turn[:, None] * found["effects_mean"]
@@ -121,9 +123,8 @@ def make_ssm_em(
     fixed = options.fixed
     held = {OF_THETA[name] for name in fixed if name in OF_THETA}
     covariances = {name for name in fixed if name.endswith("_covariance")} - {"initial_covariance"}
-    return EM(
+    m_step = MStep(
         kernel=data.kernel,
-        chunks=data.chunks,
         structure="block",
         blocks=model.effect_blocks,
         matches=_matches(model, fixed),
@@ -131,10 +132,15 @@ def make_ssm_em(
         effect_scale=ssm_effect_scale(model, data),
         free=free_matrices(model, tuple(fixed), centred=plain),
         fixed=frozenset(held | ({"effect_covariance"} if covariances else set())),
+        recentre=options.anchor != "fixed",
+    )
+    return EM(
+        kernel=data.kernel,
+        data=Dataset.of(data),
+        m_step=m_step,
         method=Anchored(),
         anchor=options.anchor,
-        recentre=options.anchor != "fixed",
-        guard=None if max_radius is None else lambda theta, f: _stable(model, theta, f, max_radius),
+        guard=None if max_radius is None else partial(_stable, model, max_radius),
     )
 
 
@@ -178,12 +184,12 @@ def _reduced(
     same = replace(data, kernel=alike.kernel(data.kernel.groups))
     own = {name: value for name, value in guess.params.items() if name in OF_THETA}
     em = make_ssm_em(alike, same, Options(fixed=options.fixed & frozenset(OF_THETA)))
-    nobody = tuple(data.layout.split(np.zeros((0, data.layout.n_subjects))))
+    nobody = np.zeros((0, data.layout.n_subjects))
     runs = []
     for number in range(n_starts):
         watch.stage(f"start {number + 1}/{n_starts}", at_start=True)
         theta = ssm_override(alike, make_ssm_start(alike, same, number, rng), own)
-        runs.append(iterate(em, State(theta, nobody), _START_RULES, rng, watch))
+        runs.append(iterate(em, state_at(em.data, theta, nobody), _START_RULES, rng, watch))
         if watch.interrupted:
             break
     best = max(runs, key=lambda run: run.last.bound)
@@ -242,8 +248,8 @@ def _hinted(model: SSMModel, em: EM, data: SSMEncoded, theta: Params, guess: Gue
     """Theta with the effects' variances that the subjects' slopes point to."""
     if not model.n_effects:
         return theta
-    nobody = tuple(data.layout.split(np.zeros((model.n_effects, data.layout.n_subjects))))
-    hint = variance_hint(em, State(theta, nobody))
+    nobody = np.zeros((model.n_effects, data.layout.n_subjects))
+    hint = variance_hint(em, state_at(em.data, theta, nobody))
     kinds = np.array(model.effect_kinds)
     scale = {
         "transition": 1.0,
@@ -283,7 +289,7 @@ def _with_positive_diagonal(model: SSMModel, theta: Params) -> tuple[Params, np.
     return turned, turn
 
 
-def _stable(model: SSMModel, theta: Params, f: np.ndarray, limit: float) -> np.ndarray:
+def _stable(model: SSMModel, limit: float, theta: Params, f: np.ndarray) -> np.ndarray:
     """Effects whose dynamics have a spectral radius of at most `limit`."""
     return stable_effects(model, theta["dynamics"], f.T, limit).T
 
@@ -291,4 +297,4 @@ def _stable(model: SSMModel, theta: Params, f: np.ndarray, limit: float) -> np.n
 def _held_back(model: SSMModel, theta: Params, f: np.ndarray, limit: float | None) -> int:
     if limit is None:
         return 0
-    return int((_stable(model, theta, f, limit - 1e-6) != f).any(0).sum())
+    return int((_stable(model, limit - 1e-6, theta, f) != f).any(0).sum())

@@ -129,7 +129,8 @@ def _fast(
     watch: Watcher,
     enough: Callable[[Step], bool],
 ) -> Run:
-    anderson = Anderson()
+    # Anchors that do not follow by themselves are extrapolated with the parameters.
+    anderson = Anderson(em.data, anchors=not rules.settle)
     record, moved, searches = _Record(), 0, 0
     best, level, since_best, change, fallen = None, -np.inf, 0, np.inf, 0.0
     trial, fallback = start, start
@@ -158,7 +159,7 @@ def _fast(
             since_best = 0
         if step.bound > best.bound:
             best = step
-        change = max(em.change(step), _ANCHOR_SHARE * em.anchor_change(step))
+        change = max(step.change, _ANCHOR_SHARE * step.anchor_change)
         if watch(number, step.bound, change, step.state.theta):
             return ended(Stop.INTERRUPTED, best, best.state)
         if enough(step):
@@ -182,10 +183,7 @@ def _fast(
                 return ended(Stop.CONVERGED, step, state)
             tol = rules.tol
         fallback = step.state
-        # Anchors that do not follow by themselves are extrapolated with the parameters.
-        image = em.pack(step.state, anchors=not rules.settle)
-        proposal = anderson.propose(em.pack(step.before, anchors=not rules.settle), image)
-        trial = fallback if proposal is image else em.unpack(proposal, fallback)
+        trial = anderson.propose(step.before, step.state) or fallback
     assert best is not None  # the first step is never taken back
     return ended(Stop.OUT_OF_STEPS, best, best.state)
 

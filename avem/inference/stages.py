@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from avem.components.param_info import Params
-from avem.data.layout import Layout
 from avem.inference.after.diagnose import anchoring_fails, diffuse_effects, lost_information
 from avem.inference.em import EM, State
 from avem.inference.loop import Rules, Run, iterate, joined
@@ -16,7 +15,6 @@ from avem.inference.methods.adaptive.begin import begin, lifted
 from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.names import Integration, make_method
 from avem.inference.minibatch import iterate_batches
-from avem.inference.passes import Pass
 from avem.inference.progress import Watch
 from avem.inference.stop import Stop
 
@@ -112,15 +110,10 @@ def _adapted(em: EM, state: State, rules: Rules, rng: np.random.Generator, watch
         tol = max(rules.tol, _TOL_OF_DRAWS)
         flat = {"flat": _FLAT_WITH_DRAWS, "harmless": np.inf}  # levels are not quite comparable
         rules = replace(rules, max_searches=0, tol=tol, **flat)
-    return iterate(em, begin(em, replace(state, around=()), rng), rules, rng, watch)
+    return iterate(em, begin(em, em.without_nodes(state), rng), rules, rng, watch)
 
 
-def of_subjects(layout: Layout, passes: tuple[Pass, ...]) -> dict[str, Any]:
-    """What an E-step says of every subject, in the panel's order."""
-    join = layout.join
-    return {
-        "effects_mean": join([np.asarray(p.mean) for p in passes]),
-        "effects_cov": join([np.asarray(p.covariance) for p in passes]),
-        "subject_bound": join([np.asarray(p.bound) for p in passes]),
-        "quality": None if passes[0].quality is None else join([p.quality for p in passes]),
-    }
+def of_subjects(em: EM, state: State) -> dict[str, Any]:
+    """What an E-step at a state says of every subject, in the panel's order."""
+    mean, cov, bound, quality = em.of_subjects(state, "mean", "covariance", "bound", "quality")
+    return {"effects_mean": mean, "effects_cov": cov, "subject_bound": bound, "quality": quality}

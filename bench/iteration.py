@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 import avem
-from avem.inference.em import state_at
+from avem.inference.e_steps import state_at
 from avem.inference.fit_hmm import make_em
 from avem.inference.methods.anchored import anchored_pass
 from avem.numerics.precision import in_float64

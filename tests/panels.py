@@ -10,7 +10,7 @@ from avem.data import Panel
 from avem.execution.dataset import Dataset
 from avem.families import Gaussian
 from avem.inference.catch_up import seen
-from avem.inference.em import state_at
+from avem.inference.e_steps import state_at
 from avem.inference.fit_hmm import Options, make_em
 from avem.inference.methods.names import Integration
 from avem.models.hmm import HMMModel
@@ -79,9 +79,9 @@ def start_state(model, encoded, params, anchors):
     return state_at(Dataset.of(encoded), params_in(model, params), anchors)
 
 
-def passes_at(em, state):
+def passes_at(e, state):
     """The E-step of every shard at a state, looked at from outside."""
-    return em.data.map(seen, (state.subjects,), em.problem(state))
+    return e.data.map(seen, (state.subjects,), e.problem(state))
 
 
 def anchors_at(em, state):

@@ -16,7 +16,7 @@ from avem.errors import DataError, ModelError
 from avem.fits.info import FitInfo
 from avem.inference.after.marginal import Marginal, marginal
 from avem.inference.after.new_subjects import infer_effects
-from avem.inference.em import EM
+from avem.inference.e_steps import ESteps
 from avem.inference.methods.names import MARGINAL
 
 POSTERIORS = ("fit", "adaptive")
@@ -158,20 +158,20 @@ class Infers(HasSubjects, Protocol):
     @property
     def bound_name(self) -> str: ...
 
-    def _em(self, data: Any) -> EM: ...
+    def _e_steps(self, data: Any) -> ESteps: ...
 
 
 def marginal_of_new(fit: Infers, data: Any) -> Marginal:
     """The likelihood of encoded data with the effects integrated, every subject taken as new."""
-    em = fit._em(data)
-    start, _ = infer_effects(em, fit.theta)
-    return marginal(em, fit.theta, start)
+    e = fit._e_steps(data)
+    start, _ = infer_effects(e, fit.theta)
+    return marginal(e, fit.theta, start)
 
 
 def inferred_effects(fit: Infers, data: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean (d, subjects) and covariance of the effects, by the fit's own kind of posterior."""
     if fit.bound_name == "bound" or not fit.model.n_effects:
-        return infer_effects(fit._em(data), fit.theta)
+        return infer_effects(fit._e_steps(data), fit.theta)
     found = marginal_of_new(fit, data)
     return found.mean, found.cov
 

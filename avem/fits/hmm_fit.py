@@ -59,8 +59,8 @@ from avem.inference.after.marginal import (
     posterior_nodes,
     uncertainty,
 )
-from avem.inference.em import EM
-from avem.inference.fit_hmm import effect_scale, make_em
+from avem.inference.e_steps import ESteps
+from avem.inference.fit_hmm import effect_scale, make_e_steps
 from avem.inference.stop import Stop
 from avem.models.hmm import Encoded, HMMModel
 from avem.models.hmm_free import count_free, find_free
@@ -232,7 +232,7 @@ class HMMFit:
     def diagnose(self) -> Diagnosis:
         """Whether one anchor per subject is enough here: gaps, information lost, advice."""
         effects, data = effects_in(self.model, self.effects_mean), self._own_data
-        found = anchoring(self._em(data), self.theta, effects)
+        found = anchoring(self._e_steps(data), self.theta, effects)
         sd = np.sqrt(np.diagonal(self.params["effect_covariance"]))
         return diagnose(self, found, sd, HARD_TO_TELL)
 
@@ -592,13 +592,13 @@ class HMMFit:
     def _encode(self, data: Any) -> Encoded:
         return self._own_data if data is None else self.model.encode(self._panel(data))
 
-    def _em(self, data: Encoded) -> EM:
-        return make_em(self.model, data)
+    def _e_steps(self, data: Encoded) -> ESteps:
+        return make_e_steps(self.model, data)
 
     @cached_property
     def _marginal(self) -> Marginal:
         effects, data = effects_in(self.model, self.effects_mean), self._own_data
-        return marginal(self._em(data), self.theta, effects)
+        return marginal(self._e_steps(data), self.theta, effects)
 
     @cached_property
     def _nodes(self) -> PosteriorNodes:

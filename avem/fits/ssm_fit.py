@@ -41,8 +41,8 @@ from avem.fits.tables import Summary, tidy
 from avem.fits.uncertainty import Estimates, standard_errors
 from avem.inference.after.curvature import Curvature
 from avem.inference.after.marginal import Marginal, anchoring, marginal, uncertainty
-from avem.inference.em import EM
-from avem.inference.fit_ssm import make_ssm_em, ssm_effect_scale
+from avem.inference.e_steps import ESteps
+from avem.inference.fit_ssm import make_ssm_e_steps, ssm_effect_scale
 from avem.inference.stop import Stop
 from avem.models.ssm import SSMEncoded, SSMModel
 from avem.models.ssm_free import count_ssm_free, find_ssm_free
@@ -221,7 +221,7 @@ class SSMFit:
     def diagnose(self) -> Diagnosis:
         """Whether one anchor per subject is enough here: gaps, information lost, advice."""
         data, effects = self._own_data, ssm_effects_in(self.model, self.effects_mean)
-        found = anchoring(self._em(data), self.theta, effects)
+        found = anchoring(self._e_steps(data), self.theta, effects)
         sigma = self.theta["effect_covariance"]
         sd = np.sqrt(np.diagonal(sigma)) * self.model.effect_units
         return diagnose(self, found, sd, HARD_TO_SEE)
@@ -475,13 +475,13 @@ class SSMFit:
     def _encode(self, data: Any) -> SSMEncoded:
         return self._own_data if data is None else self.model.encode(self._panel(data))
 
-    def _em(self, data: SSMEncoded) -> EM:
-        return make_ssm_em(self.model, data, max_radius=self.info.max_radius)
+    def _e_steps(self, data: SSMEncoded) -> ESteps:
+        return make_ssm_e_steps(self.model, data, max_radius=self.info.max_radius)
 
     @cached_property
     def _marginal(self) -> Marginal:
         data, effects = self._own_data, ssm_effects_in(self.model, self.effects_mean)
-        return marginal(self._em(data), self.theta, effects)
+        return marginal(self._e_steps(data), self.theta, effects)
 
     @cached_property
     def _curvature(self) -> Curvature:

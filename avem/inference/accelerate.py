@@ -9,7 +9,7 @@ import numpy as np
 
 from avem.data.layout import Chunk
 from avem.execution.dataset import Dataset, PerShard
-from avem.inference.em import State
+from avem.inference.e_steps import State
 from avem.inference.on_shard import Subjects
 from avem.inference.theta import pack_theta, unpack_theta
 

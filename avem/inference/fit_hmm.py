@@ -10,7 +10,8 @@ import numpy as np
 from avem.components.param_info import Params
 from avem.execution.dataset import Dataset
 from avem.families import Custom, Gaussian
-from avem.inference.em import EM, State, state_at
+from avem.inference.e_steps import ESteps, State, state_at
+from avem.inference.em import EM
 from avem.inference.hmm_starts import Rows, make_start
 from avem.inference.loop import Rules, Run
 from avem.inference.m_step import NOISE_FLOOR, MStep
@@ -98,13 +99,13 @@ def fit_hmm(
         state, starts = best_start(model, em, start, n_starts, first, rng, watch)
     if not starts and not rules.plain:
         # Given parameters may be right while the anchors are not: these first.
-        state = search_modes(em, state, rng).state
+        state = search_modes(em.e, state, rng).state
     em, run, how = run_method(em, state, options, rules, rng, watch)
     run = after(starts, run) if em.method.anchored else run
     theta = run.state.theta
     # A last E-step, so that the effects returned belong to the parameters returned.
-    last = run.last.before if rules.plain else em.e_step(run.state).state
-    of_each = of_subjects(em, last)
+    last = run.last.before if rules.plain else em.e.e_step(run.state).state
+    of_each = of_subjects(em.e, last)
     if not keep_order:
         theta, source = reorder(model, theta, state_order(model, data, theta))
         of_each["effects_mean"] = of_each["effects_mean"][source]
@@ -130,11 +131,12 @@ def make_em(
         if isinstance(piece.family, Gaussian):
             names = {"coef": "coef", piece.family.noise_name: "covariance"}
             held |= {piece.key + names[n] for n in names if piece.prefix + n in options.fixed}
+    e = make_e_steps(model, data, options, plain)
     m_step = MStep(
         kernel=data.kernel,
         structure=model.effect_covariance,
         blocks=model.effect_blocks,
-        matches=find_matches(model, options.fixed),
+        matches=e.matches,
         spread=data.spread,
         effect_scale=effect_scale(model, data),
         free=free_coefs(model, options.fixed),
@@ -143,10 +145,18 @@ def make_em(
         coef_steps=TO_THE_END if plain else _M_STEPS,
         recentre=not plain and options.anchor != "fixed",
     )
-    return EM(
+    return EM(e, m_step)
+
+
+def make_e_steps(
+    model: HMMModel, data: Encoded, options: Options | None = None, plain: bool = False
+) -> ESteps:
+    """Anchored E-steps of a model on a data set."""
+    options = Options() if options is None else options
+    return ESteps(
         kernel=data.kernel,
         data=Dataset.of(data),
-        m_step=m_step,
+        matches=find_matches(model, options.fixed),
         method=Anchored(options.integration.q_update, TO_THE_END if plain else _E_STEPS),
         anchor=options.anchor,
     )

@@ -10,7 +10,8 @@ import numpy as np
 
 from avem.components.param_info import Params
 from avem.execution.dataset import Dataset
-from avem.inference.em import EM, state_at
+from avem.inference.e_steps import ESteps, state_at
+from avem.inference.em import EM
 from avem.inference.loop import Rules, Run, iterate
 from avem.inference.m_step import NOISE_FLOOR, MStep
 from avem.inference.methods.adaptive.begin import variance_hint
@@ -82,18 +83,18 @@ def fit_ssm(
     if set(guess.params) >= needed:
         theta = ssm_override(model, _with_effects(model, _blank(model)), guess.params)
         if not rules.plain and not _knows_covariances(model, guess):
-            theta = _hinted(model, em, data, theta, guess)
+            theta = _hinted(model, em.e, data, theta, guess)
     else:
         tame = _without_wild(data)
         theta, starts = _reduced(model, tame, guess, options, n_starts, rng, watch)
-        theta = _hinted(model, replace(em, data=Dataset.of(tame)), data, theta, guess)
+        theta = _hinted(model, replace(em.e, data=Dataset.of(tame)), data, theta, guess)
     effects = no_effects if guess.effects is None else guess.effects
     state = state_at(em.data, theta, effects)
     em, run, how = run_method(em, state, options, rules, rng, watch)
     theta = run.state.theta
     # A last E-step, so that the effects returned belong to the parameters returned.
-    last = run.last.before if rules.plain else em.e_step(run.state).state
-    found = of_subjects(em, last)
+    last = run.last.before if rules.plain else em.e.e_step(run.state).state
+    found = of_subjects(em.e, last)
     if not guess.params:
         theta, turn = _with_positive_diagonal(model, theta)
         found["effects_mean"] = turn[:, None] * found["effects_mean"]
@@ -123,21 +124,33 @@ def make_ssm_em(
     fixed = options.fixed
     held = {OF_THETA[name] for name in fixed if name in OF_THETA}
     covariances = {name for name in fixed if name.endswith("_covariance")} - {"initial_covariance"}
+    e = make_ssm_e_steps(model, data, options, max_radius)
     m_step = MStep(
         kernel=data.kernel,
         structure="block",
         blocks=model.effect_blocks,
-        matches=_matches(model, fixed),
+        matches=e.matches,
         spread=data.spread,
         effect_scale=ssm_effect_scale(model, data),
         free=free_matrices(model, tuple(fixed), centred=plain),
         fixed=frozenset(held | ({"effect_covariance"} if covariances else set())),
         recentre=options.anchor != "fixed",
     )
-    return EM(
+    return EM(e, m_step)
+
+
+def make_ssm_e_steps(
+    model: SSMModel,
+    data: SSMEncoded,
+    options: Options | None = None,
+    max_radius: float | None = None,
+) -> ESteps:
+    """Anchored E-steps of a model on a data set."""
+    options = Options() if options is None else options
+    return ESteps(
         kernel=data.kernel,
         data=Dataset.of(data),
-        m_step=m_step,
+        matches=_matches(model, options.fixed),
         method=Anchored(),
         anchor=options.anchor,
         guard=None if max_radius is None else partial(_stable, model, max_radius),
@@ -244,12 +257,12 @@ def _knows_covariances(model: SSMModel, guess: Guess) -> bool:
     return wanted <= set(guess.params)
 
 
-def _hinted(model: SSMModel, em: EM, data: SSMEncoded, theta: Params, guess: Guess) -> Params:
+def _hinted(model: SSMModel, e: ESteps, data: SSMEncoded, theta: Params, guess: Guess) -> Params:
     """Theta with the effects' variances that the subjects' slopes point to."""
     if not model.n_effects:
         return theta
     nobody = np.zeros((model.n_effects, data.layout.n_subjects))
-    hint = variance_hint(em, state_at(em.data, theta, nobody))
+    hint = variance_hint(e, state_at(e.data, theta, nobody))
     kinds = np.array(model.effect_kinds)
     scale = {
         "transition": 1.0,

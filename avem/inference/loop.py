@@ -9,7 +9,8 @@ import numpy as np
 
 from avem.components.param_info import Params
 from avem.inference.accelerate import Anderson
-from avem.inference.em import EM, State, Step
+from avem.inference.e_steps import State
+from avem.inference.em import EM, Step
 from avem.inference.methods.adaptive.begin import renew
 from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.prior_nodes import PriorNodes
@@ -191,7 +192,7 @@ def _fast(
 def _search(em: EM, state: State, rng: np.random.Generator) -> Search:
     """Better places to look at every subject from."""
     look = renew if isinstance(em.method, Adaptive) else search_modes
-    return look(em, state, rng)
+    return look(em.e, state, rng)
 
 
 def _noisy(em: EM, method: PriorNodes, start: State, rules: Rules, watch: Watcher) -> Run:
@@ -202,7 +203,7 @@ def _noisy(em: EM, method: PriorNodes, start: State, rules: Rules, watch: Watche
     assert method.redraw is not None
     record, stop, state, step = _Record(), Stop.OUT_OF_STEPS, start, None
     for number in range(1, rules.max_iter + 1):
-        step = replace(em, method=replace(method, points=method.redraw())).step(state)
+        step = em.by(replace(method, points=method.redraw())).step(state)
         state = step.state
         change = record.add(step)
         if watch(number, step.bound, change, step.state.theta):

@@ -21,7 +21,8 @@ from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
 from avem.execution.dataset import add_up
 from avem.inference.catch_up import seen
-from avem.inference.em import EM, State
+from avem.inference.e_steps import State
+from avem.inference.em import EM
 from avem.inference.loop import Rules, Run, Watcher, iterate
 from avem.inference.m_step import shifted_second
 from avem.inference.newton import newton_step
@@ -69,9 +70,9 @@ def iterate_batches(
             batch = order[at : at + n_threads].tolist()
             part = em.on(batch)
             visited = replace(state, subjects=state.subjects.on(batch))
-            found = part.e_step(_caught_up(part, visited, shifts[batch]), _STILL)
+            found = part.e.e_step(_caught_up(part, visited, shifts[batch]), _STILL)
             shifts[batch] = 0.0
-            own = part.data.keep(_at_means, (found.state.subjects,), part.problem(found.state))
+            own = part.data.keep(_at_means, (found.state.subjects,), part.e.problem(found.state))
             for c, seen_there in zip(batch, found.parts, strict=True):
                 shares[c] = _share(em, state.theta, seen_there, c)
                 bounds[c], logliks[c] = float(seen_there.bound), float(seen_there.loglik)

@@ -18,7 +18,7 @@ from avem.data.layout import Chunk
 from avem.effects.prior import log_joint
 from avem.execution.dataset import PerShard
 from avem.inference.catch_up import known
-from avem.inference.em import EM, State
+from avem.inference.e_steps import ESteps, State
 from avem.inference.on_shard import Problem, Subjects
 from avem.models.relabelling import Move
 
@@ -41,12 +41,12 @@ class Search(NamedTuple):
     """By how much sum_i log p(D_i, f_i) rose."""
 
 
-def search_modes(em: EM, state: State, rng: np.random.Generator) -> Search:
+def search_modes(e: ESteps, state: State, rng: np.random.Generator) -> Search:
     """Look for better modes of every subject's effect."""
-    if em.kernel.n_effects == 0 or em.anchor == "fixed" or not em.method.anchored:
+    if e.kernel.n_effects == 0 or e.anchor == "fixed" or not e.method.anchored:
         return Search(state, 0, 0.0)
-    places, drawn = elsewhere(em, state, rng)
-    found, counts = em.data.run(_search, (state.subjects, drawn), em.problem(state), places)
+    places, drawn = elsewhere(e, state, rng)
+    found, counts = e.data.run(_search, (state.subjects, drawn), e.problem(state), places)
     return Search(
         state=replace(state, subjects=found),
         moved=int(sum(moved for moved, _ in counts)),
@@ -71,16 +71,16 @@ class Elsewhere:
             yield self.pool[:, others]
 
 
-def elsewhere(em: EM, state: State, rng: np.random.Generator) -> tuple[Elsewhere, PerShard]:
+def elsewhere(e: ESteps, state: State, rng: np.random.Generator) -> tuple[Elsewhere, PerShard]:
     """Where else to look, and whom of the pool each subject of a shard tries."""
-    every = -(-em.data.n_subjects // _POOL)
-    some = em.data.map(_some, (state.subjects,), em.problem(state), every)
+    every = -(-e.data.n_subjects // _POOL)
+    some = e.data.map(_some, (state.subjects,), e.problem(state), every)
     pool = np.concatenate(some, axis=-1)
-    sizes = [shard.slots.shape[2] for shard in em.data.shards]
+    sizes = [shard.slots.shape[2] for shard in e.data.shards]
     drawn = [[rng.integers(pool.shape[1], size=n) for n in sizes] for _ in range(_OTHERS)]
-    moves = tuple(em.kernel.twins(state.theta, em.m_step.matches))
+    moves = tuple(e.kernel.twins(state.theta, e.matches))
     per_shard = [np.stack(of_shard) for of_shard in zip(*drawn, strict=True)]
-    return Elsewhere(moves, pool), em.data.place(per_shard)
+    return Elsewhere(moves, pool), e.data.place(per_shard)
 
 
 def modes_of(subjects: Subjects) -> list[np.ndarray]:

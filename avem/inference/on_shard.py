@@ -14,7 +14,7 @@ from avem.inference.passes import Pass, Totals
 from avem.models.kernel import Kernel
 
 if TYPE_CHECKING:
-    from avem.inference.em import Method
+    from avem.inference.e_steps import Method
 
 
 class Subjects(NamedTuple):

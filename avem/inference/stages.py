@@ -9,7 +9,8 @@ import numpy as np
 
 from avem.components.param_info import Params
 from avem.inference.after.diagnose import anchoring_fails, diffuse_effects, lost_information
-from avem.inference.em import EM, State
+from avem.inference.e_steps import ESteps, State
+from avem.inference.em import EM
 from avem.inference.loop import Rules, Run, iterate, joined
 from avem.inference.methods.adaptive.begin import begin, lifted
 from avem.inference.methods.adaptive.method import Adaptive
@@ -57,9 +58,9 @@ def run_method(
         # These need good anchors to begin with, and no more.
         state = iterate(em, state, replace(rules, tol=_NEAR), rng, watch).state
     if how.method == "partial" and how.unanchored is None:
-        how = replace(how, unanchored=diffuse_effects(em, state))
+        how = replace(how, unanchored=diffuse_effects(em.e, state))
     watch.stage(how.method)
-    chosen = em if how.method == "avem" else replace(em, method=make_method(how, n_effects, rng))
+    chosen = em if how.method == "avem" else em.by(make_method(how, n_effects, rng))
     if isinstance(chosen.method, Adaptive):
         return chosen, _adapted(chosen, state, rules, rng, watch), how
     if not chosen.method.anchored and not rules.plain:
@@ -68,14 +69,14 @@ def run_method(
     if options.resume and options.refine is not None:
         return *_refined(em, how, state, rules, rng, watch), replace(how, refined=True)
     go = iterate_batches if options.batches else iterate
-    anchored = chosen.method.anchored and em.anchor == "mean" and not rules.plain and n_effects
+    anchored = chosen.method.anchored and em.e.anchor == "mean" and not rules.plain and n_effects
     # Where refinement takes over, anchoring need not be followed to its end.
     early = bool(anchored) and options.refine is not None and rules.tol < _NEAR
     run = go(chosen, state, replace(rules, tol=_NEAR) if early else rules, rng, watch)
     if not n_effects or run.stop is Stop.INTERRUPTED:
         return chosen, run, how
     if anchored:
-        how = replace(how, lost=tuple(lost_information(em, run.state, rng).tolist()))
+        how = replace(how, lost=tuple(lost_information(em.e, run.state, rng).tolist()))
     if options.refine == "adaptive" or (options.refine == "auto" and anchoring_fails(how.lost)):
         chosen, finer = _refined(em, how, run.state, rules, rng, watch)
         return chosen, replace(finer, moved=run.moved), replace(how, refined=True)
@@ -95,7 +96,7 @@ def _refined(
     """The adaptive tier in the place of another method."""
     watch.stage("refine")
     finer = make_method(replace(how, method="adaptive"), em.kernel.n_effects, rng)
-    em = replace(em, method=finer)
+    em = em.by(finer)
     return em, _adapted(em, state, rules, rng, watch)
 
 
@@ -110,10 +111,10 @@ def _adapted(em: EM, state: State, rules: Rules, rng: np.random.Generator, watch
         tol = max(rules.tol, _TOL_OF_DRAWS)
         flat = {"flat": _FLAT_WITH_DRAWS, "harmless": np.inf}  # levels are not quite comparable
         rules = replace(rules, max_searches=0, tol=tol, **flat)
-    return iterate(em, begin(em, em.without_nodes(state), rng), rules, rng, watch)
+    return iterate(em, begin(em, em.e.without_nodes(state), rng), rules, rng, watch)
 
 
-def of_subjects(em: EM, state: State) -> dict[str, Any]:
+def of_subjects(e: ESteps, state: State) -> dict[str, Any]:
     """What an E-step at a state says of every subject, in the panel's order."""
-    mean, cov, bound, quality = em.of_subjects(state, "mean", "covariance", "bound", "quality")
+    mean, cov, bound, quality = e.of_subjects(state, "mean", "covariance", "bound", "quality")
     return {"effects_mean": mean, "effects_cov": cov, "subject_bound": bound, "quality": quality}

@@ -10,7 +10,8 @@ import numpy as np
 
 from avem.components.param_info import Params
 from avem.errors import AvemError
-from avem.inference.em import EM, State, Step, state_at
+from avem.inference.e_steps import State, state_at
+from avem.inference.em import EM, Step
 from avem.inference.loop import Rules, Run, iterate, joined
 from avem.inference.progress import Watch
 from avem.inference.theta import pack_theta, reorder
@@ -66,7 +67,7 @@ def best_start(
         # The same parameters with every anchor at 0 sometimes lead to a better solution.
         zero = np.zeros((em.kernel.n_effects, em.data.layout.n_subjects))
         blank = state_at(em.data, run.state.theta, zero)
-        found = part.e_step(replace(blank, subjects=blank.subjects.on(chosen)), rules.tol)
+        found = part.e.e_step(replace(blank, subjects=blank.subjects.on(chosen)), rules.tol)
         if abs(found.bound - run.last.bound) > _BETTER:  # else they led to where the anchors are
             second = iterate(part, found.state, replace(rules, max_searches=0), rng, watch)
             if second.last.bound > run.last.bound + _BETTER:

@@ -95,7 +95,7 @@ def test_m_step_reaches_the_optimum(covariance):
     frame = frame.assign(x=1.0)  # intercept only, but many rows per state: well determined
     _, _, em, _, state = setup(covariance, "y1 + y2 ~ 1 + (1 | who)", n_states=1)
     step = in_float64(em.step)(state)
-    total = jax.tree.map(np.asarray, passes_at(em, step.before)[0].totals.model.emissions[0])
+    total = jax.tree.map(np.asarray, passes_at(em.e, step.before)[0].totals.model.emissions[0])
     kernel = em.kernel.blocks[0].kernel
     coef, noise = state.theta["0.coef"], state.theta["0.covariance"]
     for _ in range(200):

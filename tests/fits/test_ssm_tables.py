@@ -13,7 +13,7 @@ from avem.errors import DataError, ModelError
 from avem.fits.predict.ssm import predict, predictions, states
 from avem.fits.questions.ssm_residuals import residuals, whiteness
 from avem.inference.after.ssm_states import moments
-from avem.inference.em import state_at
+from avem.inference.e_steps import state_at
 from avem.inference.fit_ssm import make_ssm_em
 from avem.models.ssm import SSMModel
 from avem.models.ssm_params import ssm_effects_out
@@ -198,7 +198,7 @@ def posterior(fit):
     em = make_ssm_em(fit.model, data)
     mean = np.zeros((fit.model.n_effects, data.panel.n_subjects))
     for _ in range(12):
-        mean, cov = em.of_subjects(state_at(em.data, fit.theta, mean), "mean", "covariance")
+        mean, cov = em.e.of_subjects(state_at(em.data, fit.theta, mean), "mean", "covariance")
     return ssm_effects_out(fit.model, mean, cov)
 
 

@@ -40,7 +40,7 @@ def test_a_bernoulli_written_by_hand_is_the_bernoulli():
         model, encoded, em = prepare_model(hmm, rows)
         state = start_state(model, encoded, params, anchors)
         step = em.step(state)
-        passes.append((passes_at(em, step.before)[0], step.state.theta["0.coef"]))
+        passes.append((passes_at(em.e, step.before)[0], step.state.theta["0.coef"]))
     (a, a_coef), (b, b_coef) = passes
     np.testing.assert_allclose(a.loglik, b.loglik, rtol=1e-12)
     np.testing.assert_allclose(a.mean, b.mean, atol=1e-8)
@@ -87,7 +87,7 @@ def test_a_history_written_by_hand_is_the_lag():
         params = {**CHAIN, **params, "effect_covariance": np.array([[0.5]])}
         model, encoded, em = prepare_model(hmm, rows)
         found.append(em.step(start_state(model, encoded, params, anchors)))
-        passes.append(passes_at(em, found[-1].before)[0])
+        passes.append(passes_at(em.e, found[-1].before)[0])
     a, b = found
     np.testing.assert_allclose(*(p.loglik for p in passes), rtol=1e-10)
     np.testing.assert_allclose(*(p.mean for p in passes), atol=1e-8)
@@ -119,7 +119,7 @@ def test_the_bandit_example_equals_a_plain_loop(bandit):
         "effect_covariance": np.diag([0.3, 0.4]),
     }
     anchors = 0.3 * np.random.default_rng(0).standard_normal((2, 3))
-    found = passes_at(em, start_state(model, encoded, params, anchors))[0]
+    found = passes_at(em.e, start_state(model, encoded, params, anchors))[0]
     for i in range(3):
         own = people[people["who"] == i]
         values, alpha, total = np.zeros((2, 2)), np.array(CHAIN["initial"]), 0.0

@@ -82,7 +82,7 @@ def brute_bound(frame, model, params, subject, anchor, nu, omega):
 @pytest.mark.parametrize("kind", FORMULAS)
 def test_bound_and_loglik_equal_enumeration(kind, covariance):
     frame, model, data, em, params, state, anchors = setup(kind, covariance)
-    passes = passes_at(em, state)
+    passes = passes_at(em.e, state)
     join = data.layout.join
     mean = join([np.asarray(p.mean) for p in passes])
     cov = join([np.asarray(p.covariance) for p in passes])
@@ -100,7 +100,7 @@ def test_bound_and_loglik_equal_enumeration(kind, covariance):
 
 def test_the_updated_q_is_the_best_gaussian():
     frame, model, data, em, params, state, anchors = setup("slopes", "full")
-    passes = passes_at(em, state)
+    passes = passes_at(em.e, state)
     mean = data.layout.join([np.asarray(p.mean) for p in passes])
     cov = data.layout.join([np.asarray(p.covariance) for p in passes])
     rng = np.random.default_rng(3)
@@ -161,7 +161,7 @@ def test_no_block_update_lowers_the_bound(kind, covariance, structure, recentre)
     q = None
     for _ in range(4):
         step = em.step(state)
-        found, anchor = passes_at(em, step.before)[0], anchors_at(em, state)[0]
+        found, anchor = passes_at(em.e, step.before)[0], anchors_at(em, state)[0]
         mean, cov = found.mean, found.covariance
         after_q = blockwise_bound(em, state.theta, anchor, state.theta, mean, cov)
         np.testing.assert_allclose(after_q, step.bound, rtol=1e-10)

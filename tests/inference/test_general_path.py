@@ -61,7 +61,7 @@ def test_with_gaussian_data_it_equals_the_closed_form(q_update, by_state):
         states.append(state)
         step = em.step(state)
         steps.append(step)
-        of_q.append(em.of_subjects(step.before, "mean", "covariance"))
+        of_q.append(em.e.of_subjects(step.before, "mean", "covariance"))
         for _ in range(9):
             state = em.step(state).state
         states.append(state)
@@ -86,7 +86,7 @@ def test_the_noise_of_the_m_step_is_the_maximum():
     state = start_state(model, encoded, general(GAUSSIAN), np.zeros((2, 6)))
     step = em.step(state)
     weight = np.asarray(
-        passes_at(em, step.before)[0].kept.local.emissions[0]
+        passes_at(em.e, step.before)[0].kept.local.emissions[0]
     )  # whole rows, or cells of equal rows
     assert weight.ndim == 3
     coef = step.state.theta["0.coef"]
@@ -95,7 +95,7 @@ def test_the_noise_of_the_m_step_is_the_maximum():
 
 
 def value(em, step, coef):
-    p = passes_at(em, step.before)[0]
+    p = passes_at(em.e, step.before)[0]
     terms = coef_pass(em.kernel, "0.coef", coef, p.kept, chunk_of(em))
     return np.asarray(terms.value)
 
@@ -150,7 +150,7 @@ def in_order(encoded, found):
 @in_float64
 def test_laplace_finds_mode_and_curvature():
     _, _, encoded, em, state = bernoulli_setup("laplace")
-    mean, cov = in_order(encoded, passes_at(em, state)[0])
+    mean, cov = in_order(encoded, passes_at(em.e, state)[0])
     zeta = state_chances(encoded, em, state)
     grid = np.linspace(-4, 4, 80_001)
     for i in range(encoded.panel.n_subjects):
@@ -165,7 +165,7 @@ def test_laplace_finds_mode_and_curvature():
 @in_float64
 def test_quadrature_finds_the_best_gaussian():
     _, _, encoded, em, state = bernoulli_setup("quadrature")
-    means, covs = in_order(encoded, passes_at(em, state)[0])
+    means, covs = in_order(encoded, passes_at(em.e, state)[0])
     zeta = state_chances(encoded, em, state)
     node, weight = np.polynomial.hermite_e.hermegauss(40)
     weight = weight / weight.sum()
@@ -198,7 +198,7 @@ def test_gathered_rows_give_the_same_pass_as_single_rows(monkeypatch):
     monkeypatch.setattr(home, "_alike", lambda values: None)
     single = model.encode(encoded.panel)
     assert single.kernel.blocks[0].pattern == -1
-    a = passes_at(em, state)[0]
+    a = passes_at(em.e, state)[0]
     b = anchored_pass(
         single.kernel, state.theta, anchors_at(em, state)[0], None, single.chunks[0], "scaled"
     )
@@ -283,7 +283,7 @@ def test_chain_terms_equal_the_definition(kind, n_states):
         params["transition"] = rng.dirichlet(np.ones(k), size=k)
     anchors = 0.5 * rng.standard_normal((d, encoded.panel.n_subjects))
     state = start_state(model, encoded, params, anchors)
-    step = passes_at(em, state)[0]
+    step = passes_at(em.e, state)[0]
 
     def matrix(f, x, g):
         if "transition" in params:
@@ -339,7 +339,7 @@ def test_chain_terms_equal_the_definition(kind, n_states):
 
 def check_coef_score(em, state):
     """Gradients in the chain's coefficients are slopes of the log likelihood at the anchors."""
-    p = passes_at(em, state)[0]
+    p = passes_at(em.e, state)[0]
     chunk, anchor = chunk_of(em), anchors_at(em, state)[0]
     real = np.asarray(chunk.real)
 

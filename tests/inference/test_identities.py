@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal, norm
 
 import avem
 from avem.inference.after.diagnose import gaps
-from avem.inference.em import State, state_at
+from avem.inference.e_steps import State, state_at
 from avem.inference.methods.adaptive.centres import find_centres, information, score_pass
 from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.anchored import MeanField
@@ -72,9 +72,9 @@ def prepared(name):
     return frame, *prepare_model(hmm, frame), params
 
 
-def settled(em, state, rounds=5):
+def settled(e, state, rounds=5):
     for _ in range(rounds):
-        found = em.e_step(state, 1e-7)
+        found = e.e_step(state, 1e-7)
         state = found.state
     return state, found
 
@@ -86,12 +86,12 @@ def test_every_richer_family_has_a_higher_bound(name):
     _, model, _, em, params = prepared(name)
     d = model.n_effects
     start = state_at(em.data, params_in(model, params), np.zeros((d, N)))
-    anchored, found = settled(em, start)
+    anchored, found = settled(em.e, start)
     levels = [found.bound]
     for method in (MeanField(), Structured.make(d, 9 if d < 3 else 5)):
-        _, found = settled(replace(em, method=method), anchored)
+        _, found = settled(replace(em.e, method=method), anchored)
         levels.append(found.bound)
-    adaptive = replace(em, method=Adaptive.make(d))
+    adaptive = replace(em.e, method=Adaptive.make(d))
     centres = find_centres(adaptive, anchored, np.random.default_rng(0))
     levels.append(adaptive.e_step(centres).bound)
     assert (np.diff(levels) > 1e-6).all(), levels
@@ -102,8 +102,8 @@ def test_every_richer_family_has_a_higher_bound(name):
 def test_the_gaps_make_up_the_difference(name):
     _, model, encoded, em, params = prepared(name)
     zero = np.zeros((model.n_effects, N))
-    state, _ = settled(em, state_at(em.data, params_in(model, params), zero))
-    passes, found = passes_at(em, state), gaps(em, state, np.random.default_rng(0))
+    state, _ = settled(em.e, state_at(em.data, params_in(model, params), zero))
+    passes, found = passes_at(em.e, state), gaps(em.e, state, np.random.default_rng(0))
     real = np.asarray(chunk_of(em).real)
     gap = encoded.layout.split(found.structured - found.bound)
     anchoring = next(gap)[real]
@@ -144,9 +144,9 @@ def test_partial_anchoring_has_avem_and_quadrature_at_its_ends(name):
 
     def e_step(**how):
         method = make_method(Integration(n_nodes=5, follow=False, **how), d, rng)
-        return passes_at(replace(em, method=method), state)[0]
+        return passes_at(replace(em.e, method=method), state)[0]
 
-    nothing, anchored = e_step(method="partial", unanchored=()), passes_at(em, state)[0]
+    nothing, anchored = e_step(method="partial", unanchored=()), passes_at(em.e, state)[0]
     everything = e_step(method="partial", unanchored=tuple(range(d)))
     for ours, theirs in ((nothing, anchored), (everything, e_step(method="quadrature"))):
         for part in ("mean", "covariance", "bound", "loglik"):
@@ -164,11 +164,11 @@ def test_partial_anchoring_has_avem_and_quadrature_at_its_ends(name):
 @in_float64
 def test_a_partial_bound_is_a_bound_and_better_than_the_anchored_one():
     _, model, _, em, params = prepared("bernoulli")
-    state, anchored = settled(em, state_at(em.data, params_in(model, params), np.zeros((2, N))))
+    state, anchored = settled(em.e, state_at(em.data, params_in(model, params), np.zeros((2, N))))
     rng = np.random.default_rng(0)
     how = Integration("partial", "laplace", n_nodes=9, unanchored=(0,))
-    _, partly = settled(replace(em, method=make_method(how, 2, rng)), state)
-    adaptive = replace(em, method=Adaptive.make(2))
+    _, partly = settled(replace(em.e, method=make_method(how, 2, rng)), state)
+    adaptive = replace(em.e, method=Adaptive.make(2))
     exact = adaptive.e_step(find_centres(adaptive, state, rng))
     assert anchored.bound < partly.bound < exact.bound
 
@@ -217,7 +217,7 @@ def test_the_adaptive_likelihood_equals_a_dense_integral(name):
     @in_float64
     def ours():
         state = state_at(em.data, params_in(model, params), np.zeros((2, N)))
-        adaptive = replace(em, method=Adaptive.make(2, 11))
+        adaptive = replace(em.e, method=Adaptive.make(2, 11))
         centres = find_centres(adaptive, state, np.random.default_rng(0))
         return adaptive.of_subjects(centres, "bound")[0]
 
@@ -232,8 +232,8 @@ def test_draws_agree_with_nodes(name):
     _, model, _, em, params = prepared(name)
     d = model.n_effects
     state = state_at(em.data, params_in(model, params), np.zeros((d, N)))
-    by_nodes = replace(em, method=Adaptive.make(d))
-    by_draws = replace(em, method=Adaptive.make(d, n_draws=1024))
+    by_nodes = replace(em.e, method=Adaptive.make(d))
+    by_draws = replace(em.e, method=Adaptive.make(d, n_draws=1024))
     a, b = (
         passes_at(one, find_centres(one, state, np.random.default_rng(0)))[0]
         for one in (by_nodes, by_draws)
@@ -260,7 +260,7 @@ def test_failed_weights_fall_back_to_laplace():
     _, model, _, em, params = prepared("transitions")
     d = model.n_effects
     state = state_at(em.data, params_in(model, params), np.zeros((d, N)))
-    adaptive = replace(em, method=Adaptive.make(d, n_draws=64))
+    adaptive = replace(em.e, method=Adaptive.make(d, n_draws=64))
     found = find_centres(adaptive, state, np.random.default_rng(0))
     spoilt = replace(found, subjects=em.data.keep(far_away, (found.subjects,)))
     passed = passes_at(adaptive, spoilt)[0]
@@ -285,7 +285,7 @@ def test_scores_and_information_by_differences(name):
     f = encoded.layout.split(0.3 * np.random.default_rng(4).standard_normal((d, N)))
     f = tuple(f)
     score, complete = score_pass(em.kernel, theta, f[0], chunk, "log")
-    problem = em.problem(State(theta, em.data.place(f)))
+    problem = em.e.problem(State(theta, em.data.place(f)))
     observed = information(chunk, f[0], problem, np.full(d, 1e-3))
     real = np.asarray(chunk.real)
 

@@ -12,7 +12,8 @@ import pytest
 import avem
 from avem.execution.dataset import PerShard
 from avem.inference.accelerate import Anderson
-from avem.inference.em import EM, State
+from avem.inference.e_steps import State
+from avem.inference.em import EM
 from avem.inference.progress import Watch
 
 PARAMS = {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import avem
-from avem.inference.em import state_at
+from avem.inference.e_steps import state_at
 from avem.inference.fit_hmm import make_em
 from avem.inference.mode_search import search_modes
 from avem.models.hmm_params import effects_in
@@ -42,13 +42,13 @@ def test_displaced_subjects_are_brought_back(fitted):
     shift = label_shifts(em.kernel.n_states, fit.theta, em.m_step.matches)[0]
     wrong[:, :10] += shift[:, None]
     start = state_at(em.data, fit.theta, wrong)
-    found = search_modes(em, start, np.random.default_rng(0))
+    found = search_modes(em.e, start, np.random.default_rng(0))
     assert found.moved >= 9
     assert found.rise > 10
     anchors = data.layout.join(anchors_at(em, found.state))
     assert (np.abs(anchors - right).max(0) < 0.2).sum() >= N - 1
     # At the solution there is nothing left to gain.
-    again = search_modes(em, state_at(em.data, fit.theta, right), np.random.default_rng(1))
+    again = search_modes(em.e, state_at(em.data, fit.theta, right), np.random.default_rng(1))
     assert again.rise < 0.5
 
 

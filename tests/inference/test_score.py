@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from avem.inference.after.curvature import curvature, subject_slopes, total_slope
-from avem.inference.em import state_at
+from avem.inference.e_steps import state_at
 from avem.inference.fit_hmm import effect_scale
 from avem.inference.methods.adaptive.centres import find_centres
 from avem.inference.methods.adaptive.method import Adaptive
@@ -29,7 +29,7 @@ def setting(name):
     d, theta = model.n_effects, params_in(model, params)
     if name == "bernoulli":
         theta["effect_covariance"] = np.array([[0.8, 0.1], [0.1, 0.4]])
-    adaptive = replace(em, method=Adaptive.make(d, 12))
+    adaptive = replace(em.e, method=Adaptive.make(d, 12))
     state = state_at(em.data, theta, np.zeros((d, N)))
     state = find_centres(adaptive, state, np.random.default_rng(0))
     free = find_free(model, theta, (), encoded.spread, effect_scale(model, encoded))

@@ -13,7 +13,7 @@ import pytest
 
 from avem.data import Panel, parse_formula
 from avem.effects.posterior import divergence
-from avem.inference.em import state_at
+from avem.inference.e_steps import state_at
 from avem.inference.fit_ssm import make_ssm_em
 from avem.kernels.inverse import inverse_and_logdet
 from avem.models.ssm import SSMModel, SSMSpecification
@@ -99,14 +99,14 @@ def test_plain_iteration_equals_the_authors(name, jitter, close):
         sigma = state.theta["effect_covariance"] + jitter * np.eye(11)
         state = replace(state, theta={**state.theta, "effect_covariance": sigma})
         step = em.step(state)
-        shift = passes_at(em, step.before)[0].mean - anchors_at(em, step.state)[0]
+        shift = passes_at(em.e, step.before)[0].mean - anchors_at(em, step.state)[0]
         each = monitored(
             em.kernel,
             state.theta,
             anchors_at(em, state)[0],
             step.state.theta,
             anchors_at(em, step.state)[0],
-            passes_at(em, step.before)[0].covariance,
+            passes_at(em.e, step.before)[0].covariance,
             anchors_at(em, state)[0] - shift,
             chunk,
         )

@@ -6,7 +6,7 @@ import pytest
 
 import avem
 from avem.inference.catch_up import best_anchors
-from avem.inference.em import state_at
+from avem.inference.e_steps import state_at
 from avem.models.hmm_params import params_in
 from avem.numerics.precision import in_float64
 from tests.panels import anchors_at, chunk_of, passes_at, prepare_model
@@ -32,8 +32,8 @@ def test_the_optimal_anchor_raises_the_bound_at_the_same_q(frame):
     model, _, em = prepare_model(MODEL, frame, anchor="optimal")
     theta = params_in(model, {k: np.array(v) for k, v in TRUTH.items()})
     state = state_at(em.data, theta, np.zeros((1, N)))
-    p = passes_at(em, state)[0]
-    best = best_anchors(chunk_of(em), p.mean, p, em.problem(state))
+    p = passes_at(em.e, state)[0]
+    best = best_anchors(chunk_of(em), p.mean, p, em.e.problem(state))
     assert np.abs(best - p.mean).max() > 1e-3  # it is another place
 
     def height(anchors):
@@ -117,10 +117,10 @@ def test_settled_anchors_are_modes(frame):
     model, _, em = prepare_model(MODEL, frame, plain=False)
     theta = params_in(model, {k: np.array(v) for k, v in TRUTH.items()})
     start = state_at(em.data, theta, np.zeros((1, N)))
-    before, state = passes_at(em, start), em.e_step(start, 1e-4).state
+    before, state = passes_at(em.e, start), em.e.e_step(start, 1e-4).state
     for _ in range(4):
-        state = em.e_step(state, 1e-7).state
-    after = passes_at(em, state)
+        state = em.e.e_step(state, 1e-7).state
+    after = passes_at(em.e, state)
     real = np.asarray(chunk_of(em).real)
     move = (np.asarray(after[0].mean) - anchors_at(em, state)[0])[:, real]
     assert np.sqrt((move**2).mean()) < 1e-4

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from avem.data import Panel, parse_formula
-from avem.inference.em import state_at
+from avem.inference.e_steps import state_at
 from avem.inference.fit_ssm import make_ssm_em
 from avem.inference.methods.adaptive.centres import find_centres
 from avem.inference.methods.adaptive.method import Adaptive
@@ -158,15 +158,15 @@ def test_every_richer_family_has_a_higher_bound(name):
     em = make_ssm_em(model, data)
     nobody = np.zeros((model.n_effects, data.layout.n_subjects))
 
-    def best(em):
-        state = em.e_step(state_at(em.data, theta, nobody), 1e-9).state
-        return state, em.of_subjects(state, "bound")[0]
+    def best(e):
+        state = e.e_step(state_at(e.data, theta, nobody), 1e-9).state
+        return state, e.of_subjects(state, "bound")[0]
 
-    anchored_state, anchored = best(em)
-    _, blocked = best(replace(em, method=MeanField()))
-    structured = replace(em, method=Structured.make(model.n_effects, None))
+    anchored_state, anchored = best(em.e)
+    _, blocked = best(replace(em.e, method=MeanField()))
+    structured = replace(em.e, method=Structured.make(model.n_effects, None))
     _, free = best(structured)
-    exact = replace(em, method=Adaptive.make(model.n_effects, n_draws=2048))
+    exact = replace(em.e, method=Adaptive.make(model.n_effects, n_draws=2048))
     centres = find_centres(exact, anchored_state, np.random.default_rng(0))
     levels = [anchored, blocked, free, exact.of_subjects(centres, "bound")[0]]
     for lower, higher in pairwise(levels):

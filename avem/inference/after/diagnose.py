@@ -21,7 +21,7 @@ import numpy as np
 from avem.data.layout import Chunk
 from avem.execution.dataset import PerShard, add_up
 from avem.inference.catch_up import known, seen
-from avem.inference.em import EM, State
+from avem.inference.e_steps import ESteps, State
 from avem.inference.methods.adaptive.centres import (
     between_modes,
     find_centres,
@@ -65,37 +65,39 @@ class Information(NamedTuple):
     observed: np.ndarray
 
 
-def lost_information(em: EM, state: State, rng: np.random.Generator) -> np.ndarray:
+def lost_information(e: ESteps, state: State, rng: np.random.Generator) -> np.ndarray:
     """(d,) the share of information lost by not seeing the states.
 
     Near the anchors, first. If that is little, there may yet be several modes, in which the states
     have other names: then what lies between them is lost, too.
     """
-    observed, parts = em.data.run(_total_information, (state.subjects,), em.problem(state))
+    observed, parts = e.data.run(_total_information, (state.subjects,), e.problem(state))
     total: Information = add_up(parts)
     lost = _lacking(total.observed, total.complete)
     if anchoring_fails(lost.tolist()):
         return lost
-    return 1.0 - (1.0 - lost) * _within_modes(em, state, observed, rng)
+    return 1.0 - (1.0 - lost) * _within_modes(e, state, observed, rng)
 
 
 def effect_information(
-    em: EM, state: State, rng: np.random.Generator
+    e: ESteps, state: State, rng: np.random.Generator
 ) -> tuple[Information, np.ndarray]:
     """(d, subjects) of every subject, in the panel's order.
 
     And (d,) the share of the posteriors' variance that does not lie between modes.
     """
-    observed, parts = em.data.run(_information, (state.subjects,), em.problem(state))
-    return em.data.join(parts), _within_modes(em, state, observed, rng)
+    observed, parts = e.data.run(_information, (state.subjects,), e.problem(state))
+    return e.data.join(parts), _within_modes(e, state, observed, rng)
 
 
-def _within_modes(em: EM, state: State, observed: PerShard, rng: np.random.Generator) -> np.ndarray:
-    if not em.kernel.has_twins:
-        return np.ones(em.kernel.n_effects)
-    places, drawn = elsewhere(em, state, rng)
+def _within_modes(
+    e: ESteps, state: State, observed: PerShard, rng: np.random.Generator
+) -> np.ndarray:
+    if not e.kernel.has_twins:
+        return np.ones(e.kernel.n_effects)
+    places, drawn = elsewhere(e, state, rng)
     own = (state.subjects, observed, drawn)
-    within, apart = em.data.sum(_variances, own, em.problem(state), places)
+    within, apart = e.data.sum(_variances, own, e.problem(state), places)
     return within / (within + apart)
 
 
@@ -114,31 +116,31 @@ def fails_above(n_effects: int) -> float:
     return _FAILS if n_effects <= MOST_BY_QUADRATURE else _FAILS_WITH_DRAWS
 
 
-def diffuse_effects(em: EM, state: State) -> tuple[int, ...]:
+def diffuse_effects(e: ESteps, state: State) -> tuple[int, ...]:
     """The effects that partial anchoring should integrate: whose posterior is much wider than q."""
-    d, rng = em.kernel.n_effects, np.random.default_rng(0)
-    integrated = replace(em, method=Adaptive.make(d))
+    d, rng = e.kernel.n_effects, np.random.default_rng(0)
+    integrated = replace(e, method=Adaptive.make(d))
 
-    def total_variance(em: EM, state: State) -> np.ndarray:
-        there = em.e_step(state).state
-        return em.data.sum(_variance, (there.subjects,), em.problem(there))
+    def total_variance(e: ESteps, state: State) -> np.ndarray:
+        there = e.e_step(state).state
+        return e.data.sum(_variance, (there.subjects,), e.problem(there))
 
     exact = total_variance(integrated, find_centres(integrated, state, rng))
     # Several modes, too, make a posterior wider than q.
-    lost = _lacking(total_variance(em, state), exact)
+    lost = _lacking(total_variance(e, state), exact)
     worst = np.argsort(-lost, kind="stable")[:_MOST_INTEGRATED]
-    return tuple(sorted(int(e) for e in worst if lost[e] > _DIFFUSE))
+    return tuple(sorted(int(effect) for effect in worst if lost[effect] > _DIFFUSE))
 
 
-def gaps(em: EM, state: State, rng: np.random.Generator) -> Gaps:
+def gaps(e: ESteps, state: State, rng: np.random.Generator) -> Gaps:
     """The parts of log p(D_i) - ELBO_i at settled anchors."""
-    there = em.e_step(state).state
-    (bound,) = em.of_subjects(there, "bound")
-    q = replace(there, subjects=em.data.keep(_q, (there.subjects,), em.problem(there)))
-    d = em.kernel.n_effects
-    free = replace(em, method=Structured.make(d, _FINER.get(d)))
+    there = e.e_step(state).state
+    (bound,) = e.of_subjects(there, "bound")
+    q = replace(there, subjects=e.data.keep(_q, (there.subjects,), e.problem(there)))
+    d = e.kernel.n_effects
+    free = replace(e, method=Structured.make(d, _FINER.get(d)))
     (structured,) = free.of_subjects(free.e_step(q).state, "bound")
-    integrated = replace(em, method=Adaptive.make(d))
+    integrated = replace(e, method=Adaptive.make(d))
     there = integrated.e_step(find_centres(integrated, state, rng)).state
     return Gaps(bound, structured, *integrated.of_subjects(there, "bound", "quality"))
 

@@ -13,7 +13,7 @@ from avem.components.lanes import by_subject
 from avem.components.param_info import Params
 from avem.errors import AvemError
 from avem.execution.dataset import Dataset
-from avem.inference.em import IMPOSSIBLE
+from avem.inference.e_steps import IMPOSSIBLE
 from avem.kernels import forward_backward as hmm
 from avem.models.hmm import Encoded, HMMModel
 from avem.numerics.precision import in_float64

@@ -14,7 +14,7 @@ from avem.errors import ModelError
 from avem.inference.after.curvature import Curvature, curvature
 from avem.inference.after.diagnose import effect_information, gaps
 from avem.inference.catch_up import seen
-from avem.inference.em import EM, State, state_at
+from avem.inference.e_steps import ESteps, State, state_at
 from avem.inference.methods.adaptive.centres import find_centres
 from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.on_shard import Problem, Subjects
@@ -32,9 +32,9 @@ _NOTHING = 1e-7
 class Marginal:
     """A model on a data set, every subject's effects integrated."""
 
-    em: EM
+    e: ESteps
     method: Adaptive
-    """Of `em`."""
+    """Of `e`."""
     state: State
     loglik: np.ndarray
     """(subjects,) log p(D_i)."""
@@ -67,19 +67,19 @@ class Anchoring:
 
 
 @in_float64
-def marginal(em: EM, theta: Params, effects: np.ndarray, seed: int = 0) -> Marginal:
+def marginal(e: ESteps, theta: Params, effects: np.ndarray, seed: int = 0) -> Marginal:
     """Log p(D_i) of every subject; `effects` (d, subjects) are where to look first."""
-    d, method = em.kernel.n_effects, Adaptive.make(em.kernel.n_effects, seed=seed)
-    em = replace(em, method=method)
-    state = find_centres(em, state_at(em.data, theta, effects), np.random.default_rng(seed))
-    there = em.e_step(state).state
+    d, method = e.kernel.n_effects, Adaptive.make(e.kernel.n_effects, seed=seed)
+    e = replace(e, method=method)
+    state = find_centres(e, state_at(e.data, theta, effects), np.random.default_rng(seed))
+    there = e.e_step(state).state
     state = replace(there, subjects=state.subjects)
-    coarse, mean, cov, quality = em.of_subjects(there, "bound", "mean", "covariance", "quality")
+    coarse, mean, cov, quality = e.of_subjects(there, "bound", "mean", "covariance", "quality")
     again = Adaptive.make(d, _FINER.get(d), seed=seed + 1)
-    finer = replace(em, method=again)
+    finer = replace(e, method=again)
     (fine,) = finer.of_subjects(finer.e_step(state).state, "bound")
     return Marginal(
-        em,
+        e,
         method,
         state,
         # Two sets of draws are as good as each other; more nodes are better than fewer.
@@ -103,17 +103,17 @@ class PosteriorNodes(NamedTuple):
 @in_float64
 def posterior_nodes(at: Marginal) -> PosteriorNodes:
     """The nodes of the integration that matter, the heaviest first."""
-    em, d = at.em, at.em.kernel.n_effects
+    e, d = at.e, at.e.kernel.n_effects
     if d == 1:  # where more of them cost little
-        em = replace(em, method=Adaptive.make(1, _FINER[1]))
-    there = em.e_step(at.state).state
-    kept = em.data.map(_nodes, (there.subjects,), em.problem(there))
+        e = replace(e, method=Adaptive.make(1, _FINER[1]))
+    there = e.e_step(at.state).state
+    kept = e.data.map(_nodes, (there.subjects,), e.problem(there))
     most = max(len(nodes.share) for nodes in kept)
 
     def padded(values: np.ndarray) -> np.ndarray:  # shards may differ in their numbers of centres
         return np.concatenate([values, np.repeat(values[:1] * 0, most - len(values), axis=0)])
 
-    found = em.data.join([PosteriorNodes(*map(padded, nodes)) for nodes in kept])
+    found = e.data.join([PosteriorNodes(*map(padded, nodes)) for nodes in kept])
     order = np.argsort(-found.share, axis=0, kind="stable")
     share = np.take_along_axis(found.share, order, axis=0)
     n_kept = max(1, int((share > _NOTHING).sum(0).max()))
@@ -133,29 +133,29 @@ def uncertainty(at: Marginal, free: Free, n_draws: int | None = None) -> Curvatu
     Where the effects are integrated by draws, from so many; by default, the fewer subjects there
     are to average over, the more: the noise of a curvature is much larger than that of a maximum.
     """
-    em = at.em
+    e = at.e
     if at.method.by_draws:
         if n_draws is None:
-            wanted = 2 ** int(np.ceil(np.log2(_DRAWS_OF_ALL / em.data.n_subjects)))
+            wanted = 2 ** int(np.ceil(np.log2(_DRAWS_OF_ALL / e.data.n_subjects)))
             n_draws = int(np.clip(wanted, len(at.method.points), _MOST_DRAWS))
-        em = replace(em, method=Adaptive.make(em.kernel.n_effects, n_draws=n_draws))
+        e = replace(e, method=Adaptive.make(e.kernel.n_effects, n_draws=n_draws))
     elif n_draws is not None:
         raise ModelError(
             f"n_draws is {n_draws}, but this model has at most three effects, which are "
             "integrated over a grid. Leave it out."
         )
-    return curvature(em, at.state, free)
+    return curvature(e, at.state, free)
 
 
 @in_float64
-def anchoring(em: EM, theta: Params, effects: np.ndarray, seed: int = 0) -> Anchoring:
+def anchoring(e: ESteps, theta: Params, effects: np.ndarray, seed: int = 0) -> Anchoring:
     """The gaps and the information at settled anchors."""
-    start = state_at(em.data, theta, effects)
-    if not em.kernel.n_effects:
-        (bound,) = em.of_subjects(em.e_step(start).state, "bound")
+    start = state_at(e.data, theta, effects)
+    if not e.kernel.n_effects:
+        (bound,) = e.of_subjects(e.e_step(start).state, "bound")
         return Anchoring(bound, bound, bound, np.ones(len(bound)), effects, effects, np.ones(0))
-    state = em.e_step(start, 1e-9).state
+    state = e.e_step(start, 1e-9).state
     rng = np.random.default_rng(seed)
-    found = gaps(em, state, rng)
-    info, within = effect_information(em, state, rng)
+    found = gaps(e, state, rng)
+    info, within = effect_information(e, state, rng)
     return Anchoring(*found, complete=info.complete, observed=info.observed, within=within)

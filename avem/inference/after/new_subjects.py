@@ -10,7 +10,7 @@ import numpy as np
 from avem.components.param_info import Params
 from avem.data.layout import Chunk
 from avem.inference.catch_up import known, seen
-from avem.inference.em import EM, Guard, State, state_at
+from avem.inference.e_steps import ESteps, Guard, State, state_at
 from avem.inference.mode_search import search_modes
 from avem.inference.on_shard import Problem, Subjects
 from avem.numerics.precision import in_float64
@@ -20,25 +20,25 @@ _SETTLED = 1e-8
 
 
 @in_float64
-def infer_effects(em: EM, theta: Params, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def infer_effects(e: ESteps, theta: Params, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Mean (d, subjects) and covariance (d, d, subjects) of q_i at fixed parameters."""
     rng = np.random.default_rng(seed)
-    zero = np.zeros((em.kernel.n_effects, em.data.layout.n_subjects))
-    state = _settle(em, state_at(em.data, theta, zero))
+    zero = np.zeros((e.kernel.n_effects, e.data.layout.n_subjects))
+    state = _settle(e, state_at(e.data, theta, zero))
     for _ in range(3):
-        found = search_modes(em, state, rng)
+        found = search_modes(e, state, rng)
         if not found.moved:
             break
-        state = _settle(em, found.state)
-    return em.of_subjects(em.e_step(state).state, "mean", "covariance")
+        state = _settle(e, found.state)
+    return e.of_subjects(e.e_step(state).state, "mean", "covariance")
 
 
-def _settle(em: EM, state: State) -> State:
+def _settle(e: ESteps, state: State) -> State:
     """Repeat E-steps until no anchor moves."""
     for _ in range(_MAX_STEPS):
-        found = em.e_step(state).state
-        own, problem = (found.subjects,), em.problem(found)
-        subjects, moves = em.data.run(_follow, own, problem, em.guard)
+        found = e.e_step(state).state
+        own, problem = (found.subjects,), e.problem(found)
+        subjects, moves = e.data.run(_follow, own, problem, e.guard)
         state = replace(found, subjects=subjects)
         if max(moves, default=0.0) < _SETTLED:
             break

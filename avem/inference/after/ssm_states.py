@@ -16,7 +16,7 @@ from avem.data.layout import Chunk
 from avem.effects.draws import roots
 from avem.errors import AvemError
 from avem.execution.dataset import Dataset
-from avem.inference.em import IMPOSSIBLE
+from avem.inference.e_steps import IMPOSSIBLE
 from avem.kernels import kalman
 from avem.models.ssm import SSMEncoded, SSMModel
 from avem.models.ssm_kernel import SSMKernel

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from avem.errors import ModelError
-from avem.inference.em import Method
+from avem.inference.e_steps import Method
 from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.anchored import TO_THE_END, Anchored, MeanField
 from avem.inference.methods.partial import Partial

@@ -8,7 +8,8 @@ from typing import Any, cast
 import numpy as np
 
 from avem.data.layout import Chunk
-from avem.inference.em import EM, State
+from avem.inference.e_steps import ESteps, State
+from avem.inference.em import EM
 from avem.inference.methods.adaptive.centres import find_centres, information, score_pass
 from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.mode_search import Search
@@ -31,11 +32,11 @@ def begin(em: EM, state: State, rng: np.random.Generator) -> State:
         # In a direction without variance EM finds no way back; from too much of it, it does.
         raised = _less_correlated(raised or state)
     if raised is None:
-        return find_centres(em, state, rng)
+        return find_centres(em.e, state, rng)
     if cast(Adaptive, em.method).by_draws:
-        return find_centres(em, raised, rng)
-    found, other = (_on_its_way(em, find_centres(em, s, rng)) for s in (state, raised))
-    return max(found, other, key=lambda s: loglik(em, s))
+        return find_centres(em.e, raised, rng)
+    found, other = (_on_its_way(em, find_centres(em.e, s, rng)) for s in (state, raised))
+    return max(found, other, key=lambda s: loglik(em.e, s))
 
 
 def _on_its_way(em: EM, state: State) -> State:
@@ -65,16 +66,16 @@ def _less_correlated(state: State) -> State:
     return replace(state, theta={**state.theta, "effect_covariance": halfway})
 
 
-def loglik(em: EM, state: State) -> float:
+def loglik(e: ESteps, state: State) -> float:
     """The objective at a state; -inf where it is not finite."""
-    total = em.try_e_step(state).bound
+    total = e.try_e_step(state).bound
     return total if np.isfinite(total) else -np.inf
 
 
-def renew(em: EM, state: State, rng: np.random.Generator) -> Search:
+def renew(e: ESteps, state: State, rng: np.random.Generator) -> Search:
     """New centres at the same parameters, if these find more of the likelihood than the old."""
-    found = find_centres(em, state, rng)
-    rise = loglik(em, found) - loglik(em, state)
+    found = find_centres(e, state, rng)
+    rise = loglik(e, found) - loglik(e, state)
     return Search(found, 0, rise) if rise > 0 else Search(state, 0, 0.0)
 
 
@@ -82,7 +83,7 @@ def lifted(em: EM, state: State) -> State | None:
     """Larger effect variances, where the likelihood's slopes at effects of 0 speak for them."""
     if "effect_covariance" in em.m_step.fixed:
         return None
-    sigma, hint = state.theta["effect_covariance"], variance_hint(em, state)
+    sigma, hint = state.theta["effect_covariance"], variance_hint(em.e, state)
     if not np.isfinite(hint).all():
         return None
     factor = np.sqrt(np.maximum(hint / np.diagonal(sigma), 1.0))
@@ -94,7 +95,7 @@ def lifted(em: EM, state: State) -> State | None:
     return replace(state, theta=theta)
 
 
-def variance_hint(em: EM, state: State) -> np.ndarray:
+def variance_hint(e: ESteps, state: State) -> np.ndarray:
     """(d,) the effects' variances that the subjects' slopes at effects of 0 point to.
 
     With s_i the slope and I_i the information of subject i in one effect, the log likelihood rises
@@ -102,7 +103,7 @@ def variance_hint(em: EM, state: State) -> np.ndarray:
     sum(s_i^2 - I_i) / sum(I_i^2).
     """
     step = 0.05 * np.sqrt(np.diagonal(state.theta["effect_covariance"]))
-    rise, curvature = em.data.sum(_slopes, (state.subjects,), em.problem(state), step)
+    rise, curvature = e.data.sum(_slopes, (state.subjects,), e.problem(state), step)
     return rise / np.maximum(curvature, 1e-300)
 
 

@@ -14,7 +14,7 @@ from avem.components.lanes import Theta
 from avem.data.layout import Chunk
 from avem.effects.prior import log_joint
 from avem.inference.catch_up import known
-from avem.inference.em import EM, State
+from avem.inference.e_steps import ESteps, State
 from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.adaptive.mixture import Centres
 from avem.inference.methods.anchored import Anchored
@@ -50,12 +50,12 @@ def score_pass(
     return terms.gradient, terms.curvature
 
 
-def find_centres(em: EM, state: State, rng: np.random.Generator) -> State:
+def find_centres(e: ESteps, state: State, rng: np.random.Generator) -> State:
     """The state with centres at the modes of every subject's posterior, settled by a few passes."""
-    if em.kernel.n_effects == 0:
+    if e.kernel.n_effects == 0:
         return state
-    places, drawn = elsewhere(em, state, rng)
-    subjects = em.data.keep(_with_centres, (state.subjects, drawn), em.problem(state), places)
+    places, drawn = elsewhere(e, state, rng)
+    subjects = e.data.keep(_with_centres, (state.subjects, drawn), e.problem(state), places)
     return replace(state, subjects=subjects)
 
 

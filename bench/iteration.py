@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 import avem
-from avem.inference.em import State
+from avem.inference.e_steps import state_at
 from avem.inference.fit_hmm import make_em
 from avem.inference.methods.anchored import anchored_pass
 from avem.numerics.precision import in_float64
@@ -56,7 +56,7 @@ def time_avem(frame: pd.DataFrame, n_states: int, d: int, repeats: int = 5) -> t
         warnings.simplefilter("ignore")  # one iteration does not converge
         fit = avem.MixedHMM(formula(d), n_states).fit(frame, time="time", plain=True, max_iter=1)
     em = make_em(fit.model, fit._own_data)
-    state = State(fit.theta, tuple(fit._own_data.layout.split(fit.effects_mean.T)))
+    state = state_at(em.data, fit.theta, fit.effects_mean.T)
     em.step(state)
     warm = best_of(lambda: em.step(state), repeats)
     anchored_pass.clear_cache()  # pyright: ignore[reportAttributeAccessIssue]

@@ -7,8 +7,10 @@ import pandas as pd
 
 import avem
 from avem.data import Panel
+from avem.execution.dataset import Dataset
 from avem.families import Gaussian
-from avem.inference.em import State
+from avem.inference.catch_up import seen
+from avem.inference.e_steps import state_at
 from avem.inference.fit_hmm import make_em
 from avem.models.hmm import HMMModel
 from avem.models.hmm_params import params_in
@@ -72,7 +74,36 @@ def prepare_model(hmm, frame, plain=True, **options):
 
 def start_state(model, encoded, params, anchors):
     """The iteration's state from the user's parameters and (d, subjects) anchors."""
-    return State(params_in(model, params), tuple(encoded.layout.split(anchors)))
+    return state_at(Dataset.of(encoded), params_in(model, params), anchors)
 
 
-__all__ = ["avem", "awkward_frame", "prepare", "prepare_model", "random_params", "start_state"]
+def passes_at(e, state):
+    """The E-step of every shard at a state, looked at from outside."""
+    return e.data.map(seen, (state.subjects,), e.problem(state))
+
+
+def anchors_at(em, state):
+    """The anchors of every shard."""
+    return em.data.map(_anchor, (state.subjects,))
+
+
+def _anchor(chunk, subjects):
+    return subjects.anchor
+
+
+def chunk_of(em):
+    """The first shard's arrays."""
+    return em.data.shards[0].source
+
+
+__all__ = [
+    "anchors_at",
+    "avem",
+    "awkward_frame",
+    "chunk_of",
+    "passes_at",
+    "prepare",
+    "prepare_model",
+    "random_params",
+    "start_state",
+]

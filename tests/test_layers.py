@@ -16,6 +16,7 @@ LAYERS = [
     ("numerics",),
     ("kernels",),
     ("data",),
+    ("execution",),
     ("families",),
     ("effects",),
     ("components",),

@@ -117,15 +117,15 @@ def effects_to_draw_with(fit: Fit, panel: Panel, effects: str) -> np.ndarray | N
 
 def marginal_of_new(fit: Fit, data: Any) -> Marginal:
     """The likelihood of encoded data with the effects integrated, every subject taken as new."""
-    em = fit._em(data)
-    start, _ = infer_effects(em, data.layout, fit.theta)
-    return marginal(em, data.layout, fit.theta, start)
+    e = fit._e_steps(data)
+    start, _ = infer_effects(e, fit.theta)
+    return marginal(e, fit.theta, start)
 
 
 def inferred_effects(fit: Fit, data: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean (d, subjects) and covariance of the effects, by the fit's own kind of posterior."""
     if fit.bound_name == "bound" or not fit.model.n_effects:
-        return infer_effects(fit._em(data), data.layout, fit.theta)
+        return infer_effects(fit._e_steps(data), fit.theta)
     found = marginal_of_new(fit, data)
     return found.mean, found.cov
 

@@ -37,7 +37,7 @@ from avem.fits.uncertainty import Estimates, standard_errors
 from avem.fits.words import POSTERIORS, check_word, errors_word
 from avem.inference.after.curvature import Curvature
 from avem.inference.after.marginal import Marginal, anchoring, marginal, uncertainty
-from avem.inference.em import EM
+from avem.inference.e_steps import ESteps
 from avem.inference.stop import Stop
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Fit(ABC, Generic[Model, Drawn]):
         """The levels of each outcome; None where its values are numbers."""
 
     @abstractmethod
-    def _em(self, data: Any) -> EM:
+    def _e_steps(self, data: Any) -> ESteps:
         """The iteration at encoded data."""
 
     @abstractmethod
@@ -416,7 +416,7 @@ class Fit(ABC, Generic[Model, Drawn]):
         'Anchoring holds: at most 7% of the information is lost.'
         """
         data, theta = self._own_data, self.theta
-        found = anchoring(self._em(data), data.layout, theta, self._effects_in())
+        found = anchoring(self._e_steps(data), theta, self._effects_in())
         none = np.zeros((self.model.n_effects, 1))
         _, cov = self.model.effects_out(none, theta["effect_covariance"][:, :, None])
         return diagnose(self, found, np.sqrt(np.diagonal(cov[0])), self.hard)
@@ -698,7 +698,7 @@ class Fit(ABC, Generic[Model, Drawn]):
     @cached_property
     def _marginal(self) -> Marginal:
         data = self._own_data
-        return marginal(self._em(data), data.layout, self.theta, self._effects_in())
+        return marginal(self._e_steps(data), self.theta, self._effects_in())
 
     @cached_property
     def _curvature(self) -> Curvature:

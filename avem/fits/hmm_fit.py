@@ -27,8 +27,8 @@ from avem.fits.sections import Section, frames
 from avem.fits.words import errors_word
 from avem.inference.after.hmm_states import path_entropy, state_probabilities, viterbi
 from avem.inference.after.marginal import PosteriorNodes, posterior_nodes
-from avem.inference.em import EM
-from avem.inference.fit_hmm import effect_scale, make_em
+from avem.inference.e_steps import ESteps
+from avem.inference.fit_hmm import make_e_steps
 from avem.models.hmm import Encoded, HMMModel
 from avem.models.hmm_simulate import Simulation, simulate
 
@@ -499,7 +499,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
     @cached_property
     def _nodes(self) -> PosteriorNodes:
         """Of the posterior of its own subjects' effects."""
-        return posterior_nodes(self._marginal, self._own_data.layout)
+        return posterior_nodes(self._marginal)
 
     def _rows(self, params: dict[str, np.ndarray]) -> Iterable[tuple[str, dict, float]]:
         return tables.parameter_rows(self.model, params)
@@ -523,11 +523,11 @@ class HMMFit(Fit[HMMModel, Simulation]):
     def _levels(self) -> dict[str, Sequence[Any] | None]:
         return {place.name: place.piece.family.levels for place in places(self.model)}
 
-    def _em(self, data: Encoded) -> EM:
-        return make_em(self.model, data)
+    def _e_steps(self, data: Encoded) -> ESteps:
+        return make_e_steps(self.model, data)
 
     def _effect_scale(self, data: Encoded) -> np.ndarray:
-        return effect_scale(self.model, data)
+        return self.model.effect_scale(data.spread)
 
     def _draw(
         self, panel: Panel, rng: np.random.Generator, effects: np.ndarray | None = None

@@ -12,7 +12,6 @@ from avem.data import Panel
 from avem.fits.questions.diagnosis import HARD_TO_TELL
 from avem.inference.after.diagnose import anchoring_fails, fails_above
 from avem.inference.fit import Fitted
-from avem.inference.fit_hmm import effect_scale
 from avem.inference.loop import Run
 from avem.inference.starts import starts_agreeing
 from avem.inference.stop import Stop
@@ -60,7 +59,7 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
     """What a reader should know: goes into the summary."""
     found = []
     variances = np.diagonal(fitted.theta["effect_covariance"])
-    scale = effect_scale(model, data)
+    scale = model.effect_scale(data.spread)
     none = variances < np.where(_in_own_unit(model), _NOTHING, _NOTHING_ON_A_LINK) * scale
     # A collapsed state can force the effects to 0; then there is more to say, and it was said.
     if "effect_covariance" not in fixed and none.any() and not fitted.collapsed.any():

@@ -20,8 +20,8 @@ from avem.fits.questions.diagnosis import HARD_TO_SEE
 from avem.fits.questions.ssm_residuals import residual_values, residuals
 from avem.fits.sections import Section
 from avem.fits.ssm_tables import ssm_constants, ssm_head, ssm_rows, ssm_sections
-from avem.inference.em import EM
-from avem.inference.fit_ssm import make_ssm_em, ssm_effect_scale
+from avem.inference.e_steps import ESteps
+from avem.inference.fit_ssm import make_ssm_e_steps
 from avem.models.ssm import SSMEncoded, SSMModel
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
 from avem.models.ssm_subjects import Matrices, subject_matrices
@@ -269,11 +269,11 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
     def _levels(self) -> dict[str, Sequence[Any] | None]:
         return dict.fromkeys(self.model.outcomes)
 
-    def _em(self, data: SSMEncoded) -> EM:
-        return make_ssm_em(self.model, data, max_radius=self.info.max_radius)
+    def _e_steps(self, data: SSMEncoded) -> ESteps:
+        return make_ssm_e_steps(self.model, data, max_radius=self.info.max_radius)
 
     def _effect_scale(self, data: SSMEncoded) -> np.ndarray:
-        return ssm_effect_scale(self.model, data)
+        return self.model.effect_scale(data.spread)
 
     def _draw(
         self, panel: Panel, rng: np.random.Generator, effects: np.ndarray | None = None

@@ -7,7 +7,6 @@ import numpy as np
 from avem.fits.notes import anchoring_remarks, general_remarks
 from avem.fits.questions.diagnosis import HARD_TO_SEE
 from avem.inference.fit import Fitted
-from avem.inference.fit_ssm import ssm_effect_scale
 from avem.inference.stop import Stop
 from avem.models.ssm import BLOCKS, SSMEncoded, SSMModel
 from avem.models.ssm_params import effects_of, ssm_effects_out
@@ -63,7 +62,7 @@ def _variances(
     model: SSMModel, data: SSMEncoded, sigma: np.ndarray, fixed: frozenset[str]
 ) -> list[str]:
     found, singular = [], []
-    none = np.diagonal(sigma) < _NOTHING * ssm_effect_scale(model, data)
+    none = np.diagonal(sigma) < _NOTHING * model.effect_scale(data.spread)
     for kind in BLOCKS:
         at = effects_of(model, kind)
         if not len(at) or f"{kind}_covariance" in fixed:

@@ -1,33 +1,97 @@
-"""Anderson acceleration of a fixed-point iteration x -> F(x)."""
+"""Anderson acceleration of the iteration: the next state, extrapolated from the last few."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
+
+from avem.data.layout import Chunk
+from avem.execution.dataset import Dataset, PerShard
+from avem.inference.e_steps import State
+from avem.inference.on_shard import Subjects
+from avem.inference.theta import pack_theta, unpack_theta
 
 
 class Anderson:
-    """Extrapolates from the last few steps; the caller decides whether to accept a proposal.
+    """Extrapolates from the last few steps x -> F(x); the caller decides whether to accept.
 
     Each proposal is the combination of the past images F(x_j) whose residuals F(x_j) - x_j,
-    combined the same way, nearly cancel.
+    combined the same way, nearly cancel. With `anchors`, those of all subjects belong to x: the
+    shards hold theirs, and send what least squares needs of them, the triangle of a QR factor.
     """
 
-    def __init__(self, depth: int = 8) -> None:
-        self._depth = depth
+    def __init__(self, data: Dataset, anchors: bool, depth: int = 8) -> None:
+        self._data, self._anchors, self._depth = data, anchors, depth
+        # A parameter weighs like an effect of everyone.
+        self._weight = np.sqrt(data.n_subjects)
         self.forget()
 
     def forget(self) -> None:
         """Start again from the next point."""
         self._images: list[np.ndarray] = []
         self._residuals: list[np.ndarray] = []
+        self._past: list[PerShard] = []
 
-    def propose(self, x: np.ndarray, image: np.ndarray) -> np.ndarray:
-        """The next point to try, after F(x) = image; `image` itself when there is no history."""
+    def propose(self, before: State, after: State) -> State | None:
+        """The next state to try, after an iteration; None when there is no history."""
+        x, image = (self._weight * pack_theta(state.theta) for state in (before, after))
         self._images.append(image)
         self._residuals.append(image - x)
-        del self._images[: -self._depth - 1], self._residuals[: -self._depth - 1]
+        if self._anchors:
+            pair = (before.subjects, after.subjects)
+            self._past.append(self._data.keep(_image_and_residual, pair))
+        for history in (self._images, self._residuals, self._past):
+            del history[: -self._depth - 1]
         if len(self._images) < 2:
-            return image
-        change = np.diff(np.array(self._residuals), axis=0).T
-        blend, *_ = np.linalg.lstsq(change, self._residuals[-1], rcond=1e-6)
-        return image - np.diff(np.array(self._images), axis=0).T @ blend
+            return None
+        blend = self._blend()
+        theta = image - np.diff(np.array(self._images), axis=0).T @ blend
+        trial = replace(after, theta=unpack_theta(theta / self._weight, after.theta))
+        if not self._anchors:
+            return trial
+        own = (after.subjects, *self._past)
+        return replace(trial, subjects=self._data.keep(_extrapolated, own, blend))
+
+    def _blend(self) -> np.ndarray:
+        """Weights of the changes of residuals that come nearest to the last residual."""
+        rows = [_columns(self._residuals)]
+        if self._anchors:
+            rows += self._data.map(_triangle, self._past)
+        system = np.concatenate(rows)
+        return np.linalg.lstsq(system[:, :-1], system[:, -1], rcond=1e-6)[0]
+
+
+def _columns(residuals: list[np.ndarray]) -> np.ndarray:
+    """(entries, changes + 1): how residuals changed from step to step, and the last one."""
+    return np.concatenate([np.diff(np.array(residuals), axis=0), residuals[-1:]]).T
+
+
+Past = tuple[np.ndarray, np.ndarray]
+"""Anchors of a shard after an iteration, and how far it had moved them; None: lost."""
+
+
+def _image_and_residual(
+    chunk: Chunk, before: Subjects | None, after: Subjects | None
+) -> Past | None:
+    if before is None or after is None:
+        return None
+    return after.anchor, np.ravel(after.anchor - before.anchor)
+
+
+def _triangle(chunk: Chunk, *past: Past | None) -> np.ndarray:
+    """R of the QR factors of this shard's rows of the least squares problem."""
+    known = [step[1] for step in past if step is not None]
+    if len(known) < len(past):
+        return np.zeros((0, len(past)))
+    return np.asarray(np.linalg.qr(_columns(known), mode="r"))
+
+
+def _extrapolated(chunk: Chunk, after: Subjects | None, *past_and_blend: Any) -> Subjects | None:
+    *past, blend = past_and_blend
+    images = [step[0] for step in past if step is not None]
+    if after is None or len(images) < len(past):
+        return after
+    moves = np.diff(np.array(images), axis=0)
+    return Subjects(after.anchor - np.tensordot(blend, moves, axes=1), after.around)

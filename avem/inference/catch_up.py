@@ -1,71 +1,106 @@
-"""Letting the anchors catch up with the parameters.
+"""Letting the anchors of a shard's subjects catch up with the parameters.
 
 At given parameters the mean anchor climbs, pass by pass, to a mode of log p(D_i, f). Where states
 overlap, some subjects' steps are short: following every change of the parameters with one such step
 would take hundreds of iterations, or stop halfway. Here every subject extrapolates its own last two
 steps, and goes on from a new place only if its own log p(D_i, f) is not lower there.
 
-`settle_q` does the same for methods whose q_i is more than an anchor. `best_anchors` looks for the
-anchors of Lemma 2, near the means of q.
+`q_step` does the same for methods whose q_i is more than an anchor. `best_anchors` looks for the
+anchors of Lemma 2, near the means of q. `known` finds subjects again that a shard has lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from avem.data.layout import Chunk
 from avem.effects.prior import log_joint
 from avem.inference.methods.anchored import bound_at
-from avem.inference.passes import Pass, Spread
+from avem.inference.on_shard import Problem, Subjects, Summary, is_finite, summary
+from avem.inference.passes import Pass
 
-if TYPE_CHECKING:
-    from avem.inference.em import EM, State
-
-_MOST_PASSES = 8
+MOST_PASSES = 8
 _FURTHEST = 8.0
 """An extrapolation goes at most this many times as far as the plain step."""
+_FOUND, _LONG_SEARCH = 1e-9, 100
+"""How still the anchors of lost subjects must be, and passes that this may take."""
+_FOLLOW = 8
+"""Passes in which nodes, or a q, take their places around an anchor."""
+
+
+def e_step(
+    chunk: Chunk, subjects: Subjects | None, problem: Problem, still: float
+) -> tuple[Subjects, Summary]:
+    """The E-step, the anchors first settled to within `still`."""
+    subjects = known(chunk, subjects, problem)
+    subjects = subjects._replace(found=problem.look(chunk, subjects))
+    possible = is_finite(seen(chunk, subjects, problem))
+    if possible and still < np.inf:
+        subjects = settle(chunk, subjects, problem, still)
+    return subjects, summary(chunk, subjects, possible)
+
+
+def known(chunk: Chunk, subjects: Subjects | None, problem: Problem) -> Subjects:
+    """The subjects; those that were lost are found again at the parameters."""
+    if subjects is not None:
+        return subjects
+    from avem.inference.methods.avem import Anchored  # which is made of iterations
+
+    n, d = np.shape(chunk.real)[0], problem.kernel.n_effects
+    anchored = replace(problem, method=Anchored())
+    there = Subjects(np.zeros((d, n)))
+    if not d:
+        return there
+    there = there._replace(found=anchored.look(chunk, there))
+    there = settle(chunk, there, anchored, _FOUND, _LONG_SEARCH)._replace(found=None)
+    for _ in range(0 if problem.method.anchored else _FOLLOW):
+        p = problem.look(chunk, there)
+        there = Subjects(p.mean if problem.method.has_q else there.anchor, p.around)
+    return there
+
+
+def seen(chunk: Chunk, subjects: Subjects | None, problem: Problem) -> Pass:
+    """The E-step that was run at the subjects' anchors, or is run again."""
+    subjects = known(chunk, subjects, problem)
+    return problem.look(chunk, subjects) if subjects.found is None else subjects.found
 
 
 class _Place(NamedTuple):
-    """Anchors of a chunk, where the next q-update puts them, and log p(D_i, f) at them."""
+    """Anchors, where the next q-update puts them, and log p(D_i, f) at them."""
 
     at: np.ndarray
     towards: np.ndarray
     height: np.ndarray
 
 
-def settle(em: EM, state: State, passes: list[Pass], still: float) -> tuple[State, list[Pass]]:
-    """Anchors whose next step is at most `still` (root mean square), and the passes at them."""
-    sigma = state.theta["effect_covariance"]
+def settle(
+    chunk: Chunk, subjects: Subjects, problem: Problem, still: float, most: int = MOST_PASSES
+) -> Subjects:
+    """Anchors whose next step is at most `still` (root mean square), and the E-step at them."""
+    real, sigma = np.asarray(chunk.real), problem.theta["effect_covariance"]
 
-    def look(anchor: np.ndarray, seen: Pass) -> _Place:
-        return _Place(anchor, seen.mean, log_joint(seen.loglik, sigma, anchor))
+    def look(there: Subjects) -> tuple[Pass, _Place]:
+        p = problem.look(chunk, there) if there.found is None else there.found
+        return p, _Place(there.anchor, p.mean, log_joint(p.loglik, sigma, there.anchor))
 
-    def run(chunks: list[int], anchors: dict[int, np.ndarray]) -> dict[int, Pass]:
-        part = replace(state, anchors=tuple(anchors[c] for c in chunks))
-        return dict(zip(chunks, em.on(chunks).try_e_step(part), strict=True))
+    def moved(anchor: np.ndarray) -> Subjects:
+        return subjects._replace(anchor=anchor, found=None)
 
-    found: dict[int, Pass | None] = dict(enumerate(passes))
-    best = {c: look(anchor, passes[c]) for c, anchor in enumerate(state.anchors)}
-    trial = {c: place.towards for c, place in best.items()}
-    real = em.real
-    for _ in range(_MOST_PASSES):
-        restless = [c for c in best if _distance(best[c], real[c]) > still]
-        if not restless:
+    found, best = look(subjects)
+    trial = best.towards
+    for _ in range(most):
+        if not _distance(best, real) > still:
             break
-        for c, there in run(restless, trial).items():
-            old, new = best[c], look(trial[c], there)
-            rose = new.height >= old.height - 1e-9
-            trial[c] = np.where(rose, _extrapolated(old, new), old.towards)
-            best[c] = _Place(*(np.where(rose, n, o) for n, o in zip(new, old, strict=True)))
-            found[c] = there if (rose | ~real[c]).all() else None
-    again = [c for c, seen in found.items() if seen is None]
-    found.update(run(again, {c: best[c].at for c in again}) if again else {})
-    anchors = tuple(best[c].at for c in range(len(best)))
-    return replace(state, anchors=anchors), [seen for seen in found.values() if seen is not None]
+        there, new = look(moved(trial))
+        rose = new.height >= best.height - 1e-9
+        trial = np.where(rose, _extrapolated(best, new), best.towards)
+        best = _Place(*(np.where(rose, n, o) for n, o in zip(new, best, strict=True)))
+        found = there if (rose | ~real).all() else None
+    at_best = moved(best.at)
+    return at_best._replace(found=problem.look(chunk, at_best) if found is None else found)
 
 
 def _distance(place: _Place, real: np.ndarray) -> float:
@@ -85,82 +120,70 @@ def _extrapolated(old: _Place, new: _Place) -> np.ndarray:
     return new.at + np.where(onward, step, now)
 
 
-def settle_q(em: EM, state: State, passes: list[Pass], still: float) -> tuple[State, list[Pass]]:
-    """The q_i whose next step moves the means by at most `still`, and the passes at them.
+class Walk(NamedTuple):
+    """Subjects whose q_i takes steps of its own length."""
+
+    subjects: Subjects
+    stride: np.ndarray
+    """(subject,) share of the way that its next step goes."""
+
+
+def start_walk(chunk: Chunk, subjects: Subjects | None, problem: Problem) -> Walk:
+    """With whole steps."""
+    subjects = known(chunk, subjects, problem)
+    subjects = subjects._replace(found=seen(chunk, subjects, problem))
+    return Walk(subjects, np.ones(np.shape(chunk.real)[0]))
+
+
+def q_step(chunk: Chunk, walk: Walk | None, problem: Problem) -> tuple[Walk, Summary]:
+    """Every q_i one step nearer to where its E-steps lead.
 
     A subject whose own bound falls stays where it was and tries a step of half the length.
     """
-    stride = [np.ones(len(is_real)) for is_real in em.real]
-    for _ in range(_MOST_PASSES):
-        moves = [p.mean - anchor for p, anchor in zip(passes, state.anchors, strict=True)]
-        if np.sqrt(np.mean(em.everyone(moves) ** 2)) <= still:
-            break
-        tried = _stepped(state, passes, stride)
-        there = em.try_e_step(tried)
-        fine = [
-            (new.bound >= old.bound - 1e-9) | ~r
-            for new, old, r in zip(there, passes, em.real, strict=True)
-        ]
-        if all(f.all() for f in fine):
-            state, passes = tried, there
-        else:
-            stride = [np.where(f, s, 0.5 * s) for f, s in zip(fine, stride, strict=True)]
-            state = _stepped(
-                state, passes, [np.where(f, s, 0.0) for f, s in zip(fine, stride, strict=True)]
-            )
-            passes = em.try_e_step(state)
-    return state, passes
+    walk = start_walk(chunk, None, problem) if walk is None else walk
+    subjects, stride = walk
+    old = seen(chunk, subjects, problem)
+    there = _stepped(subjects, old, stride)
+    there = there._replace(found=problem.look(chunk, there))
+    new = seen(chunk, there, problem)
+    fine = (new.bound >= old.bound - 1e-9) | ~np.asarray(chunk.real)
+    if not fine.all():
+        stride = np.where(fine, stride, 0.5 * stride)
+        there = _stepped(subjects, old, np.where(fine, stride, 0.0))
+        there = there._replace(found=problem.look(chunk, there))
+    return Walk(there, stride), summary(chunk, there)
 
 
-def _stepped(state: State, passes: Sequence[Pass], stride: Sequence[np.ndarray]) -> State:
+def end_walk(chunk: Chunk, walk: Walk | None) -> Subjects | None:
+    """Where it led to."""
+    return None if walk is None else walk.subjects
+
+
+def _stepped(subjects: Subjects, p: Pass, stride: np.ndarray) -> Subjects:
     """Every q_i part of the way to where its E-step would put it."""
-    anchors, around = [], []
-    old_around = state.around or [None] * len(passes)
-    for old, spread, p, s in zip(state.anchors, old_around, passes, stride, strict=True):
-        anchors.append(old + s * (p.mean - old))
-        if spread is None:
-            around.append(p.around)
-        elif not isinstance(spread, Spread):  # nodes stay where they are
-            around.append(spread)
-        else:
-            pairs = zip(p.around, spread, strict=True)
-            parts = [was + s * (np.asarray(new) - was) for new, was in pairs]
-            around.append(type(spread)(*parts))
-    return replace(state, anchors=tuple(anchors), around=tuple(around))
+    anchor = subjects.anchor + stride * (p.mean - subjects.anchor)
+    if subjects.around is None:
+        return Subjects(anchor, p.around)
+    return Subjects(anchor, subjects.around.stepped(p.around, stride))
 
 
-def best_anchors(
-    em: EM,
-    theta: dict[str, np.ndarray],
-    means: tuple[np.ndarray, ...],
-    passes: Sequence[Pass],
-) -> tuple[np.ndarray, ...]:
+def best_anchors(chunk: Chunk, mean: np.ndarray, p: Pass, problem: Problem) -> np.ndarray:
     """From the means of q, one parabola along each effect towards Lemma 2's anchor."""
+    d = problem.kernel.n_effects
 
-    def height(anchors: Sequence[np.ndarray]) -> list[np.ndarray]:
-        found = em.each_chunk(
-            lambda chunk, anchor, mean, p: bound_at(
-                em.kernel, theta, anchor, mean, p.covariance, chunk, em.form[0]
-            ),
-            anchors,
-            means,
-            passes,
-        )
-        return [np.asarray(level) for level in found]
+    def height(anchor: np.ndarray) -> np.ndarray:
+        at = (problem.kernel, problem.theta, anchor, mean, p.covariance, chunk, problem.form)
+        return np.asarray(bound_at(*at))
 
-    best, level = list(means), height(means)
-    for j in range(em.kernel.n_effects):
-        along = (np.arange(em.kernel.n_effects) == j)[:, None]
-        reach = [along * 0.5 * np.sqrt(np.asarray(p.covariance)[j, j]) for p in passes]
-        pairs = list(zip(best, reach, strict=True))
-        up, down = height([a + r for a, r in pairs]), height([a - r for a, r in pairs])
-        tops = [_parabola_top(*levels) for levels in zip(down, level, up, strict=True)]
-        tried = [a + top * r for (a, r), top in zip(pairs, tops, strict=True)]
+    best, level = mean, height(mean)
+    for j in range(d):
+        reach = (np.arange(d) == j)[:, None] * 0.5 * np.sqrt(np.asarray(p.covariance)[j, j])
+        up, down = height(best + reach), height(best - reach)
+        tried = best + _parabola_top(down, level, up) * reach
         there = height(tried)
-        better = [new > old for new, old in zip(there, level, strict=True)]
-        best = [np.where(b, t, a) for b, t, a in zip(better, tried, best, strict=True)]
-        level = [np.where(b, t, a) for b, t, a in zip(better, there, level, strict=True)]
-    return tuple(best)
+        better = there > level
+        best, level = np.where(better, tried, best), np.where(better, there, level)
+    return best
 
 
 def _parabola_top(down: np.ndarray, middle: np.ndarray, up: np.ndarray) -> np.ndarray:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from avem.components.param_info import Params
-from avem.inference.em import EM, State
+from avem.inference.e_steps import State
+from avem.inference.em import EM
 from avem.inference.loop import Rules, Run
 from avem.inference.methods.base import Method
 from avem.inference.options import Options
@@ -101,20 +102,17 @@ def fit(task: Task, guess: Guess, options: Options, rules: Rules, watch: Watch) 
     stages = Stages(options, rules, task.model.effect_names, rng, watch)
     done = stages.run(em, state, guess.refined)
     run = task.history(starts, done.run) if done.em.method.anchored else done.run
-    theta, passes = run.state.theta, run.last.passes
-    if not rules.plain:
-        # A last E-step, so that the effects returned belong to the parameters returned.
-        passes = tuple(done.em.e_step(run.state))
-    join = task.data.layout.join
-    mean = join([np.asarray(p.mean) for p in passes])
-    cov = join([np.asarray(p.covariance) for p in passes])
-    theta, mean, cov = task.canonical(theta, mean, cov)
+    e = done.em.e
+    # A last E-step, so that the effects returned belong to the parameters returned.
+    last = run.last.before if rules.plain else e.e_step(run.state).state
+    mean, cov, bound, quality = e.of_subjects(last, "mean", "covariance", "bound", "quality")
+    theta, mean, cov = task.canonical(run.state.theta, mean, cov)
     return Fitted(
         theta=theta,
         effects_mean=mean,
         effects_cov=cov,
-        subject_bound=join([np.asarray(p.bound) for p in passes]),
-        quality=None if passes[0].quality is None else join([p.quality for p in passes]),
+        subject_bound=bound,
+        quality=quality,
         collapsed=task.collapsed(theta),
         run=run,
         method=done.method,

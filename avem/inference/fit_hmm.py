@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from avem.components.param_info import Params
-from avem.inference.em import EM, NOISE_FLOOR, State
+from avem.execution.dataset import Dataset
+from avem.inference.e_steps import ESteps, State, state_at
+from avem.inference.em import EM
 from avem.inference.fit import Task
 from avem.inference.hmm_starts import Rows, make_start
 from avem.inference.loop import Rules, Run
+from avem.inference.m_step import NOISE_FLOOR, MStep
 from avem.inference.methods.anchored import TO_THE_END
 from avem.inference.methods.avem import Anchored
 from avem.inference.mode_search import search_modes
@@ -58,7 +61,7 @@ class HMMTask(Task):
                 effects = guess.effects
             elif knows_states:
                 effects = np.zeros_like(effects)  # the paper's start: all anchors at the prior mean
-            return State(theta, tuple(data.layout.split(effects)))
+            return state_at(em.data, theta, effects)
 
         emissions = set(model.param_info()) - set(CHAIN_PARAMS)
         if options.plain:
@@ -67,7 +70,7 @@ class HMMTask(Task):
             rules = replace(_START_RULES, max_iter=min(_START_RULES.max_iter, options.max_iter))
             return best_start(model, em, start, options.n_starts, rules, rng, watch)
         # Given parameters may be right while the anchors are not: these first.
-        return search_modes(em, start(0), rng).state, ()
+        return search_modes(em.e, start(0), rng).state, ()
 
     def history(self, starts: tuple[Run, ...], run: Run) -> Run:
         """With its own start's in front."""
@@ -97,24 +100,36 @@ def make_em(
     plain: bool = False,
 ) -> EM:
     """AVEM's iteration for a model and a data set; `fixed`: the user's names of what is held."""
-    made = EM(
+    e = make_e_steps(model, data, q_update, anchor, fixed, plain)
+    m_step = MStep(
         kernel=data.kernel,
-        chunks=data.chunks,
         structure=model.effect_covariance,
         blocks=model.effect_blocks,
-        matches=model.matches(fixed),
+        matches=e.matches,
         spread=data.spread,
         effect_scale=model.effect_scale(data.spread),
         free=model.free_entries(fixed),
         limits=model.limits(),
         fixed=model.held(fixed),
-        method=Anchored(q_update, TO_THE_END if plain else HMM_E_STEPS),
-        anchor=anchor,
+        coef_steps=TO_THE_END if plain else HMM_M_STEPS,
         recentre=not plain and anchor != "fixed",
     )
-    return made if plain else replace(made, coef_steps=HMM_M_STEPS)
+    return EM(e, m_step)
 
 
-def effect_scale(model: HMMModel, data: Encoded) -> np.ndarray:
-    """(d,) the variance beside which an effect's is judged: the outcome's, or 1 on a link scale."""
-    return model.effect_scale(data.spread)
+def make_e_steps(
+    model: HMMModel,
+    data: Encoded,
+    q_update: str = "laplace",
+    anchor: str = "mean",
+    fixed: frozenset[str] = frozenset(),
+    plain: bool = False,
+) -> ESteps:
+    """Anchored E-steps of a model on a data set."""
+    return ESteps(
+        kernel=data.kernel,
+        data=Dataset.of(data),
+        matches=model.matches(fixed),
+        method=Anchored(q_update, TO_THE_END if plain else HMM_E_STEPS),
+        anchor=anchor,
+    )

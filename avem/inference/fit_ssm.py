@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from avem.components.param_info import Params
-from avem.inference.em import EM, NOISE_FLOOR, State
+from avem.execution.dataset import Dataset
+from avem.inference.e_steps import ESteps, State, state_at
+from avem.inference.em import EM
 from avem.inference.fit import Task
 from avem.inference.loop import Rules, Run, iterate
+from avem.inference.m_step import NOISE_FLOOR, MStep
 from avem.inference.methods.adaptive.begin import variance_hint
 from avem.inference.methods.avem import Anchored
 from avem.inference.options import Options
 from avem.inference.progress import Watch
 from avem.inference.ssm_starts import make_ssm_start
 from avem.inference.stages import Guess
-from avem.inference.theta import Match
 from avem.inference.tuning import HARMLESS_PER_CELL, LARGE_EFFECT, SMALL_EFFECT, WILD
 from avem.models.ssm import SSMEncoded, SSMModel
-from avem.models.ssm_params import OF_THETA, free_matrices, ssm_override
+from avem.models.ssm_params import OF_THETA
 from avem.models.ssm_subjects import stable_effects
 
 _START_RULES = Rules(max_iter=40, tol=3e-3, max_searches=0)
@@ -64,17 +67,18 @@ class SSMTask(Task):
         needed = set(OF_THETA) - ({"coef"} if not model.x_cols else set())
         needed -= {"state_coef"} if not model.drive_cols else set()
         if set(guess.params) >= needed:
-            theta = ssm_override(model, _with_effects(model, _blank(model)), guess.params)
+            theta = model.override(_with_effects(model, _blank(model)), guess.params)
             if not options.plain and not _knows_covariances(model, guess):
-                theta = _hinted(model, em, data, theta, guess)
+                theta = _hinted(model, em.e, data, theta, guess)
         else:
             tame = _without_wild(data)
             own = self.fixed & frozenset(OF_THETA)
             theta, starts = _reduced(model, tame, guess, own, options.n_starts, rng, watch)
-            theta = _hinted(model, replace(em, chunks=tame.chunks), data, theta, guess)
+            e = replace(em.e, data=Dataset.of(tame))
+            theta = _hinted(model, e, data, theta, guess)
         no_effects = np.zeros((model.n_effects, data.layout.n_subjects))
         effects = no_effects if guess.effects is None else guess.effects
-        return State(theta, tuple(data.layout.split(effects))), starts
+        return state_at(em.data, theta, effects), starts
 
     def canonical(
         self, theta: Params, mean: np.ndarray, cov: np.ndarray
@@ -82,7 +86,8 @@ class SSMTask(Task):
         """The first loading of each state positive."""
         if self.keep_signs:
             return theta, mean, cov
-        theta, turn = _with_positive_diagonal(self.model, theta)
+        sign = np.where(np.diagonal(theta["loading"]) < 0, -1.0, 1.0)
+        theta, turn = self.model.turned(theta, sign)
         return theta, turn[:, None] * mean, np.outer(turn, turn)[:, :, None] * cov
 
     def collapsed(self, theta: Params) -> np.ndarray:
@@ -94,7 +99,7 @@ class SSMTask(Task):
         limit = self.max_radius
         if limit is None:
             return 0
-        return int((_stable(self.model, theta, effects, limit - 1e-6) != effects).any(0).sum())
+        return int((_stable(self.model, limit - 1e-6, theta, effects) != effects).any(0).sum())
 
 
 def make_ssm_em(
@@ -106,46 +111,37 @@ def make_ssm_em(
     max_radius: float | None = None,
 ) -> EM:
     """AVEM's iteration for a model and a data set; `fixed`: the user's names of what is held."""
-    held = {OF_THETA[name] for name in fixed if name in OF_THETA}
-    covariances = {name for name in fixed if name.endswith("_covariance")} - {"initial_covariance"}
-    return EM(
+    e = make_ssm_e_steps(model, data, anchor, fixed, max_radius)
+    m_step = MStep(
         kernel=data.kernel,
-        chunks=data.chunks,
         structure="block",
         blocks=model.effect_blocks,
-        matches=_matches(model, fixed),
+        matches=e.matches,
         spread=data.spread,
-        effect_scale=ssm_effect_scale(model, data),
-        free=free_matrices(model, tuple(fixed), centred=plain),
-        fixed=frozenset(held | ({"effect_covariance"} if covariances else set())),
+        effect_scale=model.effect_scale(data.spread),
+        free=model.free_entries(fixed, centred=plain),
+        fixed=model.held(fixed),
+        recentre=anchor != "fixed",
+    )
+    return EM(e, m_step)
+
+
+def make_ssm_e_steps(
+    model: SSMModel,
+    data: SSMEncoded,
+    anchor: str = "mean",
+    fixed: frozenset[str] = frozenset(),
+    max_radius: float | None = None,
+) -> ESteps:
+    """Anchored E-steps of a model on a data set."""
+    return ESteps(
+        kernel=data.kernel,
+        data=Dataset.of(data),
+        matches=model.matches(fixed),
         method=Anchored(),
         anchor=anchor,
-        recentre=anchor != "fixed",
-        guard=None if max_radius is None else lambda theta, f: _stable(model, theta, f, max_radius),
+        guard=None if max_radius is None else partial(_stable, model, max_radius),
     )
-
-
-def _matches(model: SSMModel, fixed: frozenset[str]) -> tuple[Match | None, ...]:
-    """The population's entry that each effect is added to, unless it is held."""
-    shape = model.shape
-    out: list[Match | None] = []
-    for key, name, entries in (
-        ("dynamics", "transition_mean", shape.transition_effects),
-        ("loading", "loading_mean", shape.loading_effects),
-    ):
-        out += [None if name in fixed else Match(key, i, (j,)) for i, j in entries]
-    for j, place in shape.coef_effects:
-        column = shape.w_cols[place]
-        known = column in model.x_cols and "coef" not in fixed
-        out.append(Match("coef", j, (model.x_cols.index(column),)) if known else None)
-    return tuple(out)
-
-
-def ssm_effect_scale(model: SSMModel, data: SSMEncoded) -> np.ndarray:
-    """(d,) the variance beside which an effect's is judged."""
-    shape = model.shape
-    rows = [j for j, _ in (*shape.loading_effects, *shape.coef_effects)]
-    return np.concatenate([np.ones(len(shape.transition_effects)), data.spread[rows]])
 
 
 # --- starts -------------------------------------------------------------------------------------
@@ -165,12 +161,12 @@ def _reduced(
     same = replace(data, kernel=alike.kernel(data.kernel.groups))
     own = {name: value for name, value in guess.params.items() if name in OF_THETA}
     em = make_ssm_em(alike, same, fixed=fixed)
-    nobody = tuple(data.layout.split(np.zeros((0, data.layout.n_subjects))))
+    nobody = np.zeros((0, data.layout.n_subjects))
     runs = []
     for number in range(n_starts):
         watch.stage(f"start {number + 1}/{n_starts}", at_start=True)
-        theta = ssm_override(alike, make_ssm_start(alike, same, number, rng), own)
-        runs.append(iterate(em, State(theta, nobody), _START_RULES, rng, watch))
+        theta = alike.override(make_ssm_start(alike, same, number, rng), own)
+        runs.append(iterate(em, state_at(em.data, theta, nobody), _START_RULES, rng, watch))
         if watch.interrupted:
             break
     best = max(runs, key=lambda run: run.last.bound)
@@ -225,12 +221,12 @@ def _knows_covariances(model: SSMModel, guess: Guess) -> bool:
     return wanted <= set(guess.params)
 
 
-def _hinted(model: SSMModel, em: EM, data: SSMEncoded, theta: Params, guess: Guess) -> Params:
+def _hinted(model: SSMModel, e: ESteps, data: SSMEncoded, theta: Params, guess: Guess) -> Params:
     """Theta with the effects' variances that the subjects' slopes point to."""
     if not model.n_effects:
         return theta
-    nobody = tuple(data.layout.split(np.zeros((model.n_effects, data.layout.n_subjects))))
-    hint = variance_hint(em, State(theta, nobody))
+    nobody = np.zeros((model.n_effects, data.layout.n_subjects))
+    hint = variance_hint(e, state_at(e.data, theta, nobody))
     kinds = np.array(model.effect_kinds)
     scale = {
         "transition": 1.0,
@@ -242,35 +238,12 @@ def _hinted(model: SSMModel, em: EM, data: SSMEncoded, theta: Params, guess: Gue
     hint = np.clip(hint, SMALL_EFFECT * unit, LARGE_EFFECT * unit)
     theta = {**theta, "effect_covariance": np.diag(hint)}
     covariances = {n: v for n, v in guess.params.items() if n not in OF_THETA}
-    return ssm_override(model, theta, covariances)
+    return model.override(theta, covariances)
 
 
 # --- signs and stability ------------------------------------------------------------------------
 
 
-def _with_positive_diagonal(model: SSMModel, theta: Params) -> tuple[Params, np.ndarray]:
-    """The states' signs turned so that the first loading of each is positive; and the effects'."""
-    sign = np.where(np.diagonal(theta["loading"]) < 0, -1.0, 1.0)
-    shape = model.shape
-    turned = {
-        **theta,
-        "start_mean": sign * theta["start_mean"],
-        "start_covariance": np.outer(sign, sign) * theta["start_covariance"],
-        "dynamics": np.outer(sign, sign) * theta["dynamics"],
-        "drive": sign[:, None] * theta["drive"],
-        "loading": theta["loading"] * sign,
-    }
-    turn = np.array(
-        [
-            *(sign[a] * sign[b] for a, b in shape.transition_effects),
-            *(sign[k] for _, k in shape.loading_effects),
-            *(1.0 for _ in shape.coef_effects),
-        ]
-    ).reshape(-1)
-    turned["effect_covariance"] = np.outer(turn, turn) * theta["effect_covariance"]
-    return turned, turn
-
-
-def _stable(model: SSMModel, theta: Params, f: np.ndarray, limit: float) -> np.ndarray:
+def _stable(model: SSMModel, limit: float, theta: Params, f: np.ndarray) -> np.ndarray:
     """Effects whose dynamics have a spectral radius of at most `limit`."""
     return stable_effects(model, theta["dynamics"], f.T, limit).T

@@ -12,7 +12,8 @@ import numpy as np
 
 from avem.components.param_info import Params
 from avem.inference.accelerate import Anderson
-from avem.inference.em import EM, State, Step
+from avem.inference.e_steps import State
+from avem.inference.em import EM, Step
 from avem.inference.stop import Stop
 from avem.inference.tuning import (
     ANCHOR_SHARE,
@@ -108,7 +109,7 @@ def _plain(em: EM, start: State, rules: Rules, watch: Watcher) -> Run:
     """
     record, stop, state, step = _Record(), Stop.OUT_OF_STEPS, start, None
     for number in range(1, rules.max_iter + 1):
-        now = replace(em, method=em.method.redrawn()) if em.method.redraws else em
+        now = em.by(em.method.redrawn()) if em.method.redraws else em
         step = now.step(state)
         state, change = step.state, record.add(step)
         interrupted = watch(number, step.bound, change, state.theta)
@@ -131,7 +132,8 @@ def _accelerated(
     watch: Watcher,
     enough: Callable[[Step], bool],
 ) -> Run:
-    anderson = Anderson()
+    # Anchors that do not follow by themselves are extrapolated with the parameters.
+    anderson = Anderson(em.data, anchors=not rules.settle)
     record, moved, searches = _Record(), 0, 0
     best, level, since_best, change, fallen = None, -np.inf, 0, np.inf, 0.0
     trial, fallback = start, start
@@ -160,7 +162,7 @@ def _accelerated(
             since_best = 0
         if step.bound > best.bound:
             best = step
-        change = max(em.change(step), ANCHOR_SHARE * em.anchor_change(step))
+        change = max(step.change, ANCHOR_SHARE * step.anchor_change)
         if watch(number, step.bound, change, step.state.theta):
             return ended(Stop.INTERRUPTED, best, best.state)
         if enough(step):
@@ -184,10 +186,7 @@ def _accelerated(
                 return ended(Stop.CONVERGED, step, state)
             tol = rules.tol
         fallback = step.state
-        # Anchors that do not follow by themselves are extrapolated with the parameters.
-        image = em.pack(step.state, anchors=not rules.settle)
-        proposal = anderson.propose(em.pack(step.before, anchors=not rules.settle), image)
-        trial = fallback if proposal is image else em.unpack(proposal, fallback)
+        trial = anderson.propose(step.before, step.state) or fallback
     assert best is not None  # the first step is never taken back
     return ended(Stop.OUT_OF_STEPS, best, best.state)
 

@@ -1,7 +1,7 @@
 """AVEM that updates the parameters after each batch of subjects, for many thousand of them.
 
-Incremental EM: every chunk remembers what it last contributed to the M-step; a visit replaces that
-contribution, and the parameters follow at once from the sum over all chunks. Contributions to
+Incremental EM: every shard remembers what it last contributed to the M-step; a visit replaces that
+contribution, and the parameters follow at once from the sum over all shards. Contributions to
 coefficients without a closed form are their gradient and curvature, so that the sum is an
 aggregated Newton step. There is no step size to choose, and a round through the data makes as many
 updates as there are batches. Rounds cover most of the way; the rest, where batches gain nothing, is
@@ -15,14 +15,19 @@ from dataclasses import replace
 from os import cpu_count
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from avem.components.linear import CoefTerms
-from avem.inference.em import EM, State, add_up, shifted_second
+from avem.data.layout import Chunk
+from avem.execution.dataset import add_up
+from avem.inference.catch_up import seen
+from avem.inference.e_steps import State
+from avem.inference.em import EM
 from avem.inference.loop import Rules, Run, Watcher, iterate
+from avem.inference.m_step import shifted_second
 from avem.inference.newton import newton_step
-from avem.inference.passes import Pass, Totals
+from avem.inference.on_shard import Problem, Subjects, Summary
+from avem.inference.passes import Totals
 from avem.inference.theta import pack_theta
 
 _STILL = 0.05
@@ -38,7 +43,7 @@ def lanes_per_batch(batch_size: int | None) -> int:
 
 
 class _Share(NamedTuple):
-    """What one chunk contributes, as NumPy."""
+    """What one shard contributes, as NumPy."""
 
     totals: Totals
     pull: tuple[np.ndarray, ...]
@@ -50,34 +55,39 @@ class _Share(NamedTuple):
 def iterate_batches(
     em: EM, start: State, rules: Rules, rng: np.random.Generator, watch: Watcher
 ) -> Run:
-    """Rounds through the chunks until the parameters move little, then all chunks at once."""
-    n_chunks, n_threads = len(em.chunks), cpu_count() or 1
-    anchors, theta = list(start.anchors), start.theta
-    shares: list[_Share | None] = [None] * n_chunks
-    bounds, logliks = np.zeros(n_chunks), np.zeros(n_chunks)
+    """Rounds through the shards until the parameters move little, then all shards at once."""
+    n_shards, n_threads = len(em.data.shards), cpu_count() or 1
+    state = start
+    shares: list[_Share | None] = [None] * n_shards
+    shifts = np.zeros((n_shards, em.kernel.n_effects))  # that a shard has not heard of yet
+    bounds, logliks = np.zeros(n_shards), np.zeros(n_shards)
     history: list[tuple[float, float]] = []
     n_rounds = min(_MAX_ROUNDS, rules.max_iter)
     for number in range(1, n_rounds + 1):
-        before = theta
-        order = rng.permutation(n_chunks)
-        for at in range(0, n_chunks, n_threads):
+        before = state.theta
+        order = rng.permutation(n_shards)
+        for at in range(0, n_shards, n_threads):
             batch = order[at : at + n_threads].tolist()
-            state = State(theta, tuple(anchors[c] for c in batch))
-            _, passes = em.on(batch).settled_e_step(state, _STILL)
-            for c, p in zip(batch, passes, strict=True):
-                shares[c] = _share(em, theta, p, c)
-                anchors[c] = np.asarray(p.mean)
-                bounds[c], logliks[c] = float(np.sum(p.bound)), float(np.sum(p.loglik))
-            theta, shift = _m_step(em, theta, [share for share in shares if share is not None])
+            part = em.on(batch)
+            visited = replace(state, subjects=state.subjects.on(batch))
+            found = part.e.e_step(_caught_up(part, visited, shifts[batch]), _STILL)
+            shifts[batch] = 0.0
+            own = part.data.keep(_at_means, (found.state.subjects,), part.e.problem(found.state))
+            for c, seen_there in zip(batch, found.parts, strict=True):
+                shares[c] = _share(em, state.theta, seen_there, c)
+                bounds[c], logliks[c] = float(seen_there.bound), float(seen_there.loglik)
+            known = [share for share in shares if share is not None]
+            theta, shift = _m_step(em, state.theta, known)
+            state = State(theta, state.subjects.put(batch, own), form=found.state.form)
             if shift.any():
-                anchors = [anchor - shift[:, None] for anchor in anchors]
+                shifts += shift
                 shares = [_shifted(em, theta, share, shift) for share in shares]
         history.append((float(bounds.sum()), float(logliks.sum())))
-        change = float(np.abs(pack_theta(theta) - pack_theta(before)).max())
-        if watch(number, history[-1][0], change, theta) or change < _NEAR:
+        change = float(np.abs(pack_theta(state.theta) - pack_theta(before)).max())
+        if watch(number, history[-1][0], change, state.theta) or change < _NEAR:
             break
     rest = replace(rules, max_iter=max(1, rules.max_iter - len(history)))
-    run = iterate(em, State(theta, tuple(anchors)), rest, rng, watch)
+    run = iterate(em, _caught_up(em, state, shifts), rest, rng, watch)
     levels = np.array(history)
     return replace(
         run,
@@ -86,16 +96,28 @@ def iterate_batches(
     )
 
 
-def _share(em: EM, theta: dict[str, np.ndarray], p: Pass, chunk: int) -> _Share:
-    terms = jax.tree.map(np.asarray, p.terms)
+def _caught_up(em: EM, state: State, shifts: np.ndarray) -> State:
+    """The anchors less the shifts (shards, d) of the effects' means since they were found."""
+    own = (state.subjects, em.data.place(list(shifts)))
+    return replace(state, subjects=em.data.keep(_less, own))
+
+
+def _less(chunk: Chunk, subjects: Subjects | None, shift: np.ndarray) -> Subjects | None:
+    return None if subjects is None else Subjects(subjects.anchor - shift[:, None])
+
+
+def _at_means(chunk: Chunk, subjects: Subjects | None, problem: Problem) -> Subjects:
+    return Subjects(seen(chunk, subjects, problem).mean)
+
+
+def _share(em: EM, theta: dict[str, np.ndarray], part: Summary, shard: int) -> _Share:
     pulls, curvatures = [], []
-    for key, part in zip(em.kernel.newton_keys, terms, strict=True):
-        coef = theta[key].reshape(part.gradient.shape)
-        pulls.append(part.gradient + np.einsum("bij,bj->bi", part.curvature, coef))
-        curvatures.append(part.curvature)
-    n_subjects = int(np.asarray(em.chunks[chunk].real).sum())
-    totals = jax.tree.map(np.asarray, p.totals)
-    return _Share(totals, tuple(pulls), tuple(curvatures), n_subjects)
+    for key, terms in zip(em.kernel.newton_keys, part.terms, strict=True):
+        coef = theta[key].reshape(terms.gradient.shape)
+        pulls.append(terms.gradient + np.einsum("bij,bj->bi", terms.curvature, coef))
+        curvatures.append(terms.curvature)
+    n_subjects = len(em.data.shards[shard].slots.subjects)
+    return _Share(part.totals, tuple(pulls), tuple(curvatures), n_subjects)
 
 
 def _m_step(
@@ -103,13 +125,14 @@ def _m_step(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Parameters from the sum of all contributions, and the shift of the effects' means."""
     total: _Share = add_up(shares)
-    moved = {}
+    rule, moved = em.m_step, {}
     for i, key in enumerate(em.kernel.newton_keys):
         coef = theta[key].reshape(total.pull[i].shape)
         slope = total.pull[i] - np.einsum("bij,bj->bi", total.curvature[i], coef)
         terms = CoefTerms(np.zeros(len(coef)), slope, total.curvature[i])
-        moved[key] = em.within(key, coef + newton_step(terms, em.free_of(key, coef)), theta[key])
-    return em.update_theta(theta, total.totals, moved, int(total.n_subjects))
+        step = newton_step(terms, rule.free_of(key, coef))
+        moved[key] = rule.within(key, coef + step, theta[key])
+    return rule.update(theta, total.totals, moved, int(total.n_subjects))
 
 
 def _shifted(
@@ -121,10 +144,10 @@ def _shifted(
     n, totals = share.n_subjects, share.totals
     mean = totals.effect_mean
     second = shifted_second(totals.effect_second, mean, shift, n)
-    model = em.kernel.shifted(totals.model, lambda key: em.as_coef(key, theta[key], shift))
+    model = em.kernel.shifted(totals.model, lambda key: em.m_step.as_coef(key, theta[key], shift))
     totals = Totals(model, mean - n * shift, second)
     pull = []
     for i, key in enumerate(em.kernel.newton_keys):
-        move = em.as_coef(key, theta[key], shift).reshape(share.pull[i].shape)
+        move = em.m_step.as_coef(key, theta[key], shift).reshape(share.pull[i].shape)
         pull.append(share.pull[i] + np.einsum("bij,bj->bi", share.curvature[i], move))
     return _Share(totals, tuple(pull), share.curvature, n)

@@ -8,17 +8,24 @@ log p(D_i, f) rises.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from avem.data.layout import Chunk
 from avem.effects.prior import log_joint
-from avem.inference.em import EM, State
+from avem.execution.dataset import PerShard
+from avem.inference.catch_up import known
+from avem.inference.e_steps import ESteps, State
+from avem.inference.on_shard import Problem, Subjects
+from avem.models.relabelling import Move
 
 _OTHERS = 2
 """How many other subjects' effects each subject tries."""
+_POOL = 10_000
+"""Subjects at most whose effects the others may try."""
 _RISE = 1e-3
 """Smallest rise of log p(D_i, f) that counts as another mode."""
 
@@ -34,46 +41,85 @@ class Search(NamedTuple):
     """By how much sum_i log p(D_i, f_i) rose."""
 
 
-def search_modes(em: EM, state: State, rng: np.random.Generator) -> Search:
+def search_modes(e: ESteps, state: State, rng: np.random.Generator) -> Search:
     """Look for better modes of every subject's effect."""
-    if em.kernel.n_effects == 0 or em.anchor == "fixed" or not em.method.anchored:
+    if e.kernel.n_effects == 0 or e.anchor == "fixed" or not e.method.anchored:
         return Search(state, 0, 0.0)
-    real, everyone = em.real, em.everyone(state.anchors)
-    own, height = _climb(em, state.theta, state.anchors)
-    anchors, best = list(state.anchors), [level + _RISE for level in height]
-    rise = 0.0
-    moved = [np.zeros_like(is_real) for is_real in real]
-    for move in moves(em, state.theta, everyone, rng):
-        there, height = _climb(em, state.theta, tuple(move(anchor) for anchor in own))
-        for c, is_real in enumerate(real):
-            better = (height[c] > best[c]) & is_real
-            rise += float((height[c][better] - best[c][better]).sum())
-            anchors[c] = np.where(better, there[c], anchors[c])
-            best[c] = np.where(better, height[c], best[c])
-            moved[c] |= better
+    places, drawn = elsewhere(e, state, rng)
+    found, counts = e.data.run(_search, (state.subjects, drawn), e.problem(state), places)
     return Search(
-        state=replace(state, anchors=tuple(anchors)),
-        moved=int(sum(m.sum() for m in moved)),
-        rise=rise,
+        state=replace(state, subjects=found),
+        moved=int(sum(moved for moved, _ in counts)),
+        rise=float(sum(rise for _, rise in counts)),
     )
 
 
-def moves(
-    em: EM, theta: dict[str, np.ndarray], everyone: np.ndarray, rng: np.random.Generator
-) -> Iterator[Callable[[np.ndarray], np.ndarray]]:
+@dataclass(frozen=True, eq=False)
+class Elsewhere:
     """Where else to look: where the states have other names, at 0, at other subjects' effects."""
-    yield from em.kernel.twins(theta, em.matches)
-    yield np.zeros_like
-    for _ in range(_OTHERS):
-        yield lambda anchor: everyone[:, rng.integers(everyone.shape[1], size=anchor.shape[1])]
+
+    moves: tuple[Move, ...]
+    pool: np.ndarray
+    """(d, some subjects) effects to choose from."""
+
+    def places(self, anchor: np.ndarray, drawn: np.ndarray) -> Iterator[np.ndarray]:
+        """Other places for the anchors of a shard; `drawn` (times, subject) of the pool."""
+        for move in self.moves:
+            yield move(anchor)
+        yield np.zeros_like(anchor)
+        for others in drawn:
+            yield self.pool[:, others]
 
 
-def _climb(
-    em: EM, theta: dict[str, np.ndarray], anchors: tuple[np.ndarray, ...]
-) -> tuple[tuple[np.ndarray, ...], list[np.ndarray]]:
+def elsewhere(e: ESteps, state: State, rng: np.random.Generator) -> tuple[Elsewhere, PerShard]:
+    """Where else to look, and whom of the pool each subject of a shard tries."""
+    every = -(-e.data.n_subjects // _POOL)
+    some = e.data.map(_some, (state.subjects,), e.problem(state), every)
+    pool = np.concatenate(some, axis=-1)
+    sizes = [shard.slots.shape[2] for shard in e.data.shards]
+    drawn = [[rng.integers(pool.shape[1], size=n) for n in sizes] for _ in range(_OTHERS)]
+    moves = tuple(e.kernel.twins(state.theta, e.matches))
+    per_shard = [np.stack(of_shard) for of_shard in zip(*drawn, strict=True)]
+    return Elsewhere(moves, pool), e.data.place(per_shard)
+
+
+def modes_of(subjects: Subjects) -> list[np.ndarray]:
+    """Modes (d, subject) known so far, the heaviest first: the centres of nodes, or the anchors."""
+    return [subjects.anchor] if subjects.around is None else subjects.around.modes()
+
+
+# --- on a shard ---------------------------------------------------------------------------------
+
+
+def _some(chunk: Chunk, subjects: Subjects | None, problem: Problem, every: int) -> np.ndarray:
+    """(d, subjects) effects of every so many."""
+    return modes_of(known(chunk, subjects, problem))[0][:, np.asarray(chunk.real)][:, ::every]
+
+
+def _search(
+    chunk: Chunk,
+    subjects: Subjects | None,
+    drawn: np.ndarray,
+    problem: Problem,
+    elsewhere: Elsewhere,
+) -> tuple[Subjects, tuple[int, float]]:
+    """Subjects in the best modes found; how many moved, and the rise of log p(D, f)."""
+    anchor, real = known(chunk, subjects, problem).anchor, np.asarray(chunk.real)
+    own, best = _climb(chunk, anchor, problem)
+    best, rise, moved = best + _RISE, 0.0, np.zeros_like(real)
+    for place in elsewhere.places(own, drawn):
+        there, height = _climb(chunk, place, problem)
+        better = (height > best) & real
+        rise += float((height[better] - best[better]).sum())
+        anchor = np.where(better, there, anchor)
+        best = np.where(better, height, best)
+        moved |= better
+    return Subjects(anchor), (int(moved.sum()), rise)
+
+
+def _climb(chunk: Chunk, anchor: np.ndarray, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """The effects after one q-update from the anchors, and log p(D_i, f) there."""
-    there = tuple(np.asarray(p.mean) for p in em.try_e_step(State(theta, anchors)))
-    there = tuple(np.where(np.isfinite(f), f, 0.0) for f in there)
-    passes = em.try_e_step(State(theta, there))
-    sigma, pairs = theta["effect_covariance"], zip(passes, there, strict=True)
-    return there, [log_joint(p.loglik, sigma, f) for p, f in pairs]
+    there = problem.look(chunk, Subjects(anchor)).mean
+    there = np.where(np.isfinite(there), there, 0.0)
+    p = problem.look(chunk, Subjects(there))
+    return there, log_joint(p.loglik, problem.theta["effect_covariance"], there)

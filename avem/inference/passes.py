@@ -42,6 +42,10 @@ class Spread(NamedTuple):
         """The same when `shift` moves from the effects into the coefficients."""
         return self
 
+    def stepped(self, towards: Spread, stride: np.ndarray) -> Spread:
+        """Every subject's part of the way to another one."""
+        return Spread(self.covariance + stride * (np.asarray(towards.covariance) - self.covariance))
+
 
 def spread_of(theta: Theta, anchor: Array, around: Spread | None) -> Array:
     """(d, d, subject) covariance of q_i; before the first E-step, the prior's."""

@@ -9,7 +9,8 @@ import numpy as np
 
 from avem.components.param_info import Params
 from avem.inference.after.diagnose import anchoring_fails, lost_information
-from avem.inference.em import EM, State
+from avem.inference.e_steps import State
+from avem.inference.em import EM
 from avem.inference.loop import Rules, Run, iterate, joined
 from avem.inference.methods.adaptive.begin import lifted
 from avem.inference.methods.base import Method
@@ -74,14 +75,14 @@ class Stages:
         state = em.method.begin(em, state, self.rng)
         rules = em.method.rules(rules)
         # Where refinement may take over, anchoring need not be followed to its end.
-        diagnosed = em.method.anchored and em.anchor == "mean" and not rules.plain and n_effects
+        diagnosed = em.method.anchored and em.e.anchor == "mean" and not rules.plain and n_effects
         early = bool(diagnosed) and refine is not None and rules.tol < NEAR
         run = method.iterate(em, state, _near(rules) if early else rules, self.rng, self.watch)
         if not n_effects or run.stop is Stop.INTERRUPTED:
             return Done(em, run, method)
         lost: tuple[float, ...] = ()
         if diagnosed:
-            lost = tuple(lost_information(em, run.state, self.rng).tolist())
+            lost = tuple(lost_information(em.e, run.state, self.rng).tolist())
         if refine is not None and (not self.options.only_if_needed or anchoring_fails(lost)):
             refined, finer = self._refined(anchored, refine, run.state)
             return Done(refined, replace(finer, moved=run.moved), method, lost, refined=True)
@@ -94,7 +95,7 @@ class Stages:
         if not self.effect_names:
             return anchored
         step = method.bind(anchored, self.effect_names, self.rules.plain, self.rng)
-        return replace(anchored, method=step)
+        return anchored.by(step)
 
     def _refined(self, anchored: EM, refine: Method, state: State) -> tuple[EM, Run]:
         """The adaptive tier in the place of another method."""

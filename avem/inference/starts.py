@@ -10,7 +10,8 @@ import numpy as np
 
 from avem.components.param_info import Params
 from avem.errors import AvemError
-from avem.inference.em import EM, State, Step
+from avem.inference.e_steps import State, state_at
+from avem.inference.em import EM, Step
 from avem.inference.loop import Rules, Run, iterate, joined
 from avem.inference.progress import Watch
 from avem.inference.theta import pack_theta
@@ -28,7 +29,7 @@ def best_start(
     watch: Watch,
 ) -> tuple[State, tuple[Run, ...]]:
     """Run starts for a while on some of the data; the best one's state, and all runs."""
-    cells = np.array([chunk.valid.size for chunk in em.chunks])
+    cells = np.array([shard.n_cells for shard in em.data.shards])
     order = rng.permutation(len(cells))
     enough = np.searchsorted(np.cumsum(cells[order]), START_CELLS) + 1
     chosen = np.sort(order[:enough]).tolist()
@@ -39,7 +40,7 @@ def best_start(
     for number in range(n_starts):
         watch.stage(f"start {number + 1}/{n_starts}", at_start=True)
         whole = start(number)
-        cut = replace(whole, anchors=tuple(whole.anchors[c] for c in chosen))
+        cut = replace(whole, subjects=whole.subjects.on(chosen))
         try:
             runs.append((whole, _run_start(model, part, cut, rules, rng, watch, reached)))
         except AvemError as error:  # one bad start is no reason to give up
@@ -54,18 +55,16 @@ def best_start(
     whole, run = max(runs, key=lambda pair: pair[1].last.bound)
     if em.kernel.n_effects and not watch.interrupted:
         # The same parameters with every anchor at 0 sometimes lead to a better solution.
-        blank = State(run.state.theta, tuple(np.zeros_like(a) for a in run.state.anchors))
-        blank, passes = part.settled_e_step(blank, rules.tol)
-        level = sum(float(np.sum(p.bound)) for p in passes)
-        if abs(level - run.last.bound) > BETTER:  # else they led to where the anchors are
-            second = iterate(part, blank, replace(rules, max_searches=0), rng, watch)
+        zero = np.zeros((em.kernel.n_effects, em.data.layout.n_subjects))
+        blank = state_at(em.data, run.state.theta, zero)
+        found = part.e.e_step(replace(blank, subjects=blank.subjects.on(chosen)), rules.tol)
+        if abs(found.bound - run.last.bound) > BETTER:  # else they led to where the anchors are
+            second = iterate(part, found.state, replace(rules, max_searches=0), rng, watch)
             if second.last.bound > run.last.bound + BETTER:
                 run = joined(run, second)
                 runs.append((whole, run))
-    anchors = list(whole.anchors)
-    for c, anchor in zip(chosen, run.state.anchors, strict=True):
-        anchors[c] = anchor
-    return State(run.state.theta, tuple(anchors)), tuple(run for _, run in runs)
+    subjects = whole.subjects.put(chosen, run.state.subjects)
+    return State(run.state.theta, subjects), tuple(run for _, run in runs)
 
 
 class _Reached(NamedTuple):
@@ -113,7 +112,7 @@ def after(starts: tuple[Run, ...], run: Run) -> Run:
     if not starts:
         return run
     first = max(starts, key=lambda start: start.last.bound)
-    if len(first.state.anchors) < len(run.state.anchors):
+    if len(first.state.subjects) < len(run.state.subjects):
         return run
     return joined(first, run)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -159,7 +159,7 @@ class HMMKernel:
     def twins(self, theta, matches) -> list[Move]:
         """Other effects that a relabelling of the states leads to."""
         shifts = label_shifts(self.n_states, theta, matches)
-        return [lambda f, shift=shift: f + shift[:, None] for shift in shifts]
+        return [partial(np.add, shift[:, None]) for shift in shifts]
 
     # --- the M-step -----------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -41,11 +42,11 @@ def _flip(kernel: SSMKernel, theta: dict[str, np.ndarray], sign: np.ndarray) -> 
         mean.append(theta["loading"][j, k])
     turned, centre = np.array(turn)[:, None], np.array(mean)[:, None]
     end = at + len(kernel.loading_effects)
+    return partial(_turned, turned, centre, end)
 
-    def move(f: np.ndarray) -> np.ndarray:
-        return np.concatenate([turned * (f[:end] + centre) - centre, f[end:]])
 
-    return move
+def _turned(turn: np.ndarray, centre: np.ndarray, end: int, f: np.ndarray) -> np.ndarray:
+    return np.concatenate([turn * (f[:end] + centre) - centre, f[end:]])
 
 
 def label_shifts(n_states: int, theta: dict[str, np.ndarray], matches: Sequence[Any]) -> np.ndarray:

@@ -10,7 +10,15 @@ from avem.errors import ModelError
 from avem.families.gaussian import Gaussian
 from avem.numerics.precision import in_float64
 from tests.brute import gaussian_table
-from tests.panels import awkward_frame, prepare, random_params, start_state
+from tests.panels import (
+    anchors_at,
+    awkward_frame,
+    chunk_of,
+    passes_at,
+    prepare,
+    random_params,
+    start_state,
+)
 
 COVARIANCES = ["spherical", "diagonal", "full"]
 
@@ -27,9 +35,9 @@ def setup(covariance, formula="y1 + y2 ~ x + (1 + x | who)", n_states=3):
 @pytest.mark.parametrize("covariance", COVARIANCES)
 def test_table_equals_scipy(covariance):
     model, data, em, params, state = setup(covariance)
-    table = in_float64(em.kernel.table)(state.theta, state.anchors[0], em.chunks[0])
+    table = in_float64(em.kernel.table)(state.theta, anchors_at(em, state)[0], chunk_of(em))
     rows = data.layout.gather([np.asarray(table)])
-    effects = data.layout.join(state.anchors)[:, data.panel.row_subject].T.reshape(-1, 2, 2)
+    effects = data.layout.join(anchors_at(em, state))[:, data.panel.row_subject].T.reshape(-1, 2, 2)
     mean = np.einsum("kjm,rm->rkj", params["coef"], data.a[:, list(model.designs.x_cols(0))])
     mean += np.einsum("rje,re->rj", effects, data.a[:, list(model.designs.z_cols(0))])[:, None]
     family = Gaussian(covariance)
@@ -44,7 +52,7 @@ def test_table_equals_scipy(covariance):
 def test_effect_quadratic_equals_autodiff_of_expected_complete(covariance):
     """The closed form against the general path of the seam."""
     _, _, em, _, state = setup(covariance)
-    chunk, theta, anchor = em.chunks[0], state.theta, jnp.asarray(state.anchors[0])
+    chunk, theta, anchor = chunk_of(em), state.theta, jnp.asarray(anchors_at(em, state)[0])
 
     @in_float64
     def both():
@@ -55,7 +63,7 @@ def test_effect_quadratic_equals_autodiff_of_expected_complete(covariance):
         def total(f):
             return em.kernel.expected_complete(theta, f, posterior, chunk).sum()
 
-        zero = jnp.zeros(state.anchors[0].shape)
+        zero = jnp.zeros(anchors_at(em, state)[0].shape)
         gradient = jax.grad(total)(zero)
         hessian = jax.hessian(total)(zero)
         own = jnp.moveaxis(jnp.diagonal(hessian, axis1=1, axis2=3), -1, -1)
@@ -87,7 +95,7 @@ def test_m_step_reaches_the_optimum(covariance):
     frame = frame.assign(x=1.0)  # intercept only, but many rows per state: well determined
     _, _, em, _, state = setup(covariance, "y1 + y2 ~ 1 + (1 | who)", n_states=1)
     step = in_float64(em.step)(state)
-    total = jax.tree.map(np.asarray, step.passes[0].totals.model.emissions[0])
+    total = jax.tree.map(np.asarray, passes_at(em.e, step.before)[0].totals.model.emissions[0])
     kernel = em.kernel.blocks[0].kernel
     coef, noise = state.theta["0.coef"], state.theta["0.covariance"]
     for _ in range(200):

@@ -13,7 +13,7 @@ from avem.errors import DataError, ModelError
 from avem.fits.predict.ssm import predict, predictions, states
 from avem.fits.questions.ssm_residuals import residuals
 from avem.inference.after.ssm_states import moments
-from avem.inference.em import State
+from avem.inference.e_steps import state_at
 from avem.inference.fit_ssm import make_ssm_em
 from avem.models.ssm import SSMModel
 from avem.models.ssm_params import ssm_effects_out
@@ -195,13 +195,10 @@ def posterior(fit):
     """Mean and covariance of q_i at the true parameters, in the user's units."""
     data = fit._encode(None)
     em = make_ssm_em(fit.model, data)
-    anchors = tuple(data.layout.split(np.zeros((fit.model.n_effects, data.panel.n_subjects))))
+    mean = np.zeros((fit.model.n_effects, data.panel.n_subjects))
     for _ in range(12):
-        passes = em.e_step(State(fit.theta, anchors))
-        anchors = tuple(np.asarray(p.mean) for p in passes)
-    join = data.layout.join
-    cov = join([np.asarray(p.covariance) for p in passes])
-    return ssm_effects_out(fit.model, join(list(anchors)), cov)
+        mean, cov = em.e.of_subjects(state_at(em.data, fit.theta, mean), "mean", "covariance")
+    return ssm_effects_out(fit.model, mean, cov)
 
 
 def test_residuals_at_drawn_effects_are_white_where_those_at_fitted_ones_are_not():

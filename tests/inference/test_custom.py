@@ -12,7 +12,7 @@ import pytest
 import avem
 from avem.families import Normal
 from avem.numerics.precision import in_float64
-from tests.panels import awkward_frame, prepare_model, start_state
+from tests.panels import awkward_frame, passes_at, prepare_model, start_state
 
 CHAIN = {"initial": [0.4, 0.6], "transition": [[0.8, 0.2], [0.3, 0.7]]}
 
@@ -40,7 +40,7 @@ def test_a_bernoulli_written_by_hand_is_the_bernoulli():
         model, encoded, em = prepare_model(hmm, rows)
         state = start_state(model, encoded, params, anchors)
         step = em.step(state)
-        passes.append((step.passes[0], step.state.theta["0.coef"]))
+        passes.append((passes_at(em.e, step.before)[0], step.state.theta["0.coef"]))
     (a, a_coef), (b, b_coef) = passes
     np.testing.assert_allclose(a.loglik, b.loglik, rtol=1e-12)
     np.testing.assert_allclose(a.mean, b.mean, atol=1e-8)
@@ -79,7 +79,7 @@ def test_a_history_written_by_hand_is_the_lag():
     known = avem.MixedHMM("y ~ lag(y) + (1 | who)", 2, Normal())
     level, lag, sd = np.array([-0.5, 0.8]), np.array([0.2, 0.9]), np.array([0.7, 1.1])
     anchors = 0.2 * rng.standard_normal((1, 4))
-    found = []
+    found, passes = [], []
     for hmm, params in (
         (hand, {"level": level, "lag": lag, "log_sd": np.log(sd)}),
         (known, {"coef": np.stack([level, lag], 1)[:, None], "sd": sd[:, None]}),
@@ -87,9 +87,10 @@ def test_a_history_written_by_hand_is_the_lag():
         params = {**CHAIN, **params, "effect_covariance": np.array([[0.5]])}
         model, encoded, em = prepare_model(hmm, rows)
         found.append(em.step(start_state(model, encoded, params, anchors)))
+        passes.append(passes_at(em.e, found[-1].before)[0])
     a, b = found
-    np.testing.assert_allclose(a.passes[0].loglik, b.passes[0].loglik, rtol=1e-10)
-    np.testing.assert_allclose(a.passes[0].mean, b.passes[0].mean, atol=1e-8)
+    np.testing.assert_allclose(*(p.loglik for p in passes), rtol=1e-10)
+    np.testing.assert_allclose(*(p.mean for p in passes), atol=1e-8)
     # A Gaussian is quadratic in the effect: three nodes are exact.
     np.testing.assert_allclose(a.bound, b.bound, rtol=1e-10)
     np.testing.assert_allclose(a.state.theta["0.coef"], b.state.theta["0.coef"], atol=1e-5)
@@ -118,7 +119,7 @@ def test_the_bandit_example_equals_a_plain_loop(bandit):
         "effect_covariance": np.diag([0.3, 0.4]),
     }
     anchors = 0.3 * np.random.default_rng(0).standard_normal((2, 3))
-    found = em.e_step(start_state(model, encoded, params, anchors))[0]
+    found = passes_at(em.e, start_state(model, encoded, params, anchors))[0]
     for i in range(3):
         own = people[people["who"] == i]
         values, alpha, total = np.zeros((2, 2)), np.array(CHAIN["initial"]), 0.0

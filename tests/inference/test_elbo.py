@@ -11,7 +11,15 @@ from scipy.stats import multivariate_normal
 from avem.components.emissions import by_subject
 from avem.numerics.precision import in_float64
 from tests.brute import enumerate_paths, gaussian_table, log_sum
-from tests.panels import awkward_frame, prepare, random_params, start_state
+from tests.panels import (
+    anchors_at,
+    awkward_frame,
+    chunk_of,
+    passes_at,
+    prepare,
+    random_params,
+    start_state,
+)
 
 FORMULAS = {
     "intercepts": ("y1 + y2 ~ 1 + (1 | who)", 1, 2),
@@ -74,7 +82,7 @@ def brute_bound(frame, model, params, subject, anchor, nu, omega):
 @pytest.mark.parametrize("kind", FORMULAS)
 def test_bound_and_loglik_equal_enumeration(kind, covariance):
     frame, model, data, em, params, state, anchors = setup(kind, covariance)
-    passes = in_float64(em.e_step)(state)
+    passes = passes_at(em.e, state)
     join = data.layout.join
     mean = join([np.asarray(p.mean) for p in passes])
     cov = join([np.asarray(p.covariance) for p in passes])
@@ -92,7 +100,7 @@ def test_bound_and_loglik_equal_enumeration(kind, covariance):
 
 def test_the_updated_q_is_the_best_gaussian():
     frame, model, data, em, params, state, anchors = setup("slopes", "full")
-    passes = in_float64(em.e_step)(state)
+    passes = passes_at(em.e, state)
     mean = data.layout.join([np.asarray(p.mean) for p in passes])
     cov = data.layout.join([np.asarray(p.covariance) for p in passes])
     rng = np.random.default_rng(3)
@@ -122,7 +130,7 @@ def expected_at(kernel, theta, effects, posterior, chunk):
 
 def blockwise_bound(em, local_theta, anchors, theta, mean, cov):
     """The anchored ELBO with p(U | D, anchor; local_theta) held, at another theta and q."""
-    chunk, d = em.chunks[0], len(mean)
+    chunk, d = chunk_of(em), len(mean)
     posterior, entropy = at_anchor(em.kernel, local_theta, anchors, chunk)
     node, weight = np.polynomial.hermite_e.hermegauss(3)
     grid = np.stack(np.meshgrid(*[node] * d, indexing="ij"), -1).reshape(-1, d)
@@ -149,18 +157,19 @@ def blockwise_bound(em, local_theta, anchors, theta, mean, cov):
 def test_no_block_update_lowers_the_bound(kind, covariance, structure, recentre):
     """For a fixed anchor: first the q-update, then the M-step, each from the same local pass."""
     *_, em, _, state, _ = setup(kind, covariance, structure=structure)
-    em = replace(em, recentre=recentre)
+    em = replace(em, m_step=replace(em.m_step, recentre=recentre))
     q = None
     for _ in range(4):
         step = em.step(state)
-        mean, cov = np.asarray(step.passes[0].mean), np.asarray(step.passes[0].covariance)
-        after_q = blockwise_bound(em, state.theta, state.anchors[0], state.theta, mean, cov)
+        found, anchor = passes_at(em.e, step.before)[0], anchors_at(em, state)[0]
+        mean, cov = found.mean, found.covariance
+        after_q = blockwise_bound(em, state.theta, anchor, state.theta, mean, cov)
         np.testing.assert_allclose(after_q, step.bound, rtol=1e-10)
         if q is not None:
-            before = blockwise_bound(em, state.theta, state.anchors[0], state.theta, *q)
+            before = blockwise_bound(em, state.theta, anchor, state.theta, *q)
             assert after_q >= before - 1e-8 * abs(before)
-        moved = step.state.anchors[0]  # the mean of q, after recentring
-        after_m = blockwise_bound(em, state.theta, state.anchors[0], step.state.theta, moved, cov)
+        moved = anchors_at(em, step.state)[0]  # the mean of q, after recentring
+        after_m = blockwise_bound(em, state.theta, anchor, step.state.theta, moved, cov)
         assert after_m >= after_q - 1e-8 * abs(after_q)
         assert after_m > after_q + 1e-6  # it does move
         state, q = step.state, (moved, cov)

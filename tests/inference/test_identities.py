@@ -11,18 +11,19 @@ from scipy.stats import multivariate_normal, norm
 
 import avem
 from avem.inference.after.diagnose import gaps
-from avem.inference.em import State
+from avem.inference.e_steps import State, state_at
 from avem.inference.methods.adaptive.centres import find_centres, information, score_pass
 from avem.inference.methods.adaptive.method import AdaptiveNodes
 from avem.inference.methods.mean_field import ExpectedDensities
 from avem.inference.methods.partial import PartialNodes
 from avem.inference.methods.prior_nodes import PriorNodes
 from avem.inference.methods.structured import StructuredNodes
+from avem.inference.on_shard import Subjects
 from avem.models.hmm_params import params_in
 from avem.numerics.nodes import gauss_hermite
 from avem.numerics.precision import in_float64
 from tests.brute import forward, integrate
-from tests.panels import prepare_model
+from tests.panels import anchors_at, chunk_of, passes_at, prepare_model
 
 CHAIN = {"initial": [0.6, 0.4], "transition": [[0.8, 0.2], [0.3, 0.7]]}
 MODELS = {
@@ -73,32 +74,28 @@ def prepared(name):
     return frame, *prepare_model(hmm, frame), params
 
 
-def settled(em, state, rounds=5):
+def settled(e, state, rounds=5):
     for _ in range(rounds):
-        state, passes = em.settled_e_step(state, 1e-7)
-    return state, passes
-
-
-def total(passes):
-    return float(sum(np.sum(p.bound) for p in passes))
+        found = e.e_step(state, 1e-7)
+        state = found.state
+    return state, found
 
 
 @pytest.mark.parametrize("name", EACH)
 @in_float64
 def test_every_richer_family_has_a_higher_bound(name):
     """Anchored, mean field, structured, exact: each one contains the one before."""
-    _, model, encoded, em, params = prepared(name)
+    _, model, _, em, params = prepared(name)
     d = model.n_effects
-    start = State(params_in(model, params), tuple(encoded.layout.split(np.zeros((d, N)))))
-    anchored, passes = settled(em, start)
-    levels = [total(passes)]
+    start = state_at(em.data, params_in(model, params), np.zeros((d, N)))
+    anchored, found = settled(em.e, start)
+    levels = [found.bound]
     for method in (ExpectedDensities(), StructuredNodes.make(d, 9 if d < 3 else 5)):
-        _, passes = settled(replace(em, method=method), anchored)
-        levels.append(total(passes))
-    adaptive = replace(em, method=AdaptiveNodes.make(d))
-    levels.append(
-        total(adaptive.e_step(find_centres(adaptive, anchored, np.random.default_rng(0))))
-    )
+        _, found = settled(replace(em.e, method=method), anchored)
+        levels.append(found.bound)
+    adaptive = replace(em.e, method=AdaptiveNodes.make(d))
+    centres = find_centres(adaptive, anchored, np.random.default_rng(0))
+    levels.append(adaptive.e_step(centres).bound)
     assert (np.diff(levels) > 1e-6).all(), levels
 
 
@@ -106,13 +103,14 @@ def test_every_richer_family_has_a_higher_bound(name):
 @in_float64
 def test_the_gaps_make_up_the_difference(name):
     _, model, encoded, em, params = prepared(name)
-    zero = tuple(encoded.layout.split(np.zeros((model.n_effects, N))))
-    state, passes = settled(em, State(params_in(model, params), zero))
-    found = gaps(em, state, np.random.default_rng(0))
-    real = np.asarray(em.chunks[0].real)
-    anchoring = (found.structured[0] - found.bound[0])[real]
-    gaussian = (found.marginal[0].bound - found.structured[0])[real]
-    np.testing.assert_allclose(found.bound[0], passes[0].bound, atol=1e-8)
+    zero = np.zeros((model.n_effects, N))
+    state, _ = settled(em.e, state_at(em.data, params_in(model, params), zero))
+    passes, found = passes_at(em.e, state), gaps(em.e, state, np.random.default_rng(0))
+    real = np.asarray(chunk_of(em).real)
+    gap = encoded.layout.split(found.structured - found.bound)
+    anchoring = next(gap)[real]
+    gaussian = found.loglik - found.structured
+    np.testing.assert_allclose(found.bound, encoded.layout.join([passes[0].bound]), atol=1e-8)
     assert anchoring.min() > -1e-6
     assert gaussian.min() > -1e-4
     assert anchoring.sum() > 0.1  # there is something to lose here
@@ -120,9 +118,9 @@ def test_the_gaps_make_up_the_difference(name):
     draws = np.random.default_rng(1).standard_normal((400, model.n_effects, real.size))
     low = np.linalg.cholesky(np.moveaxis(passes[0].covariance, -1, 0))
     at = passes[0].mean + np.einsum("nab,jbn->jan", low, draws)
-    kernel, chunk, theta = em.kernel, em.chunks[0], state.theta
+    kernel, chunk, theta = em.kernel, chunk_of(em), state.theta
     local = jax.jit(lambda f: kernel.local(theta, f, chunk, "log"))
-    here = local(state.anchors[0])
+    here = local(anchors_at(em, state)[0])
     value = jax.jit(
         lambda f: kernel.value(theta, f, None, here, kernel.quadratic(theta, here), chunk)
     )
@@ -131,7 +129,7 @@ def test_the_gaps_make_up_the_difference(name):
         return np.asarray(local(f).loglik - value(f))
 
     excesses = np.array([excess(f) for f in at])
-    by_formula = excesses.mean(0) - excess(state.anchors[0])
+    by_formula = excesses.mean(0) - excess(anchors_at(em, state)[0])
     error = excesses.std(0) / np.sqrt(len(excesses))
     assert (np.abs(by_formula[real] - anchoring) < 5 * error[real] + 1e-6).all()
 
@@ -139,19 +137,19 @@ def test_the_gaps_make_up_the_difference(name):
 @pytest.mark.parametrize("name", ["gaussian", pytest.param("bernoulli", marks=pytest.mark.slow)])
 @in_float64
 def test_partial_anchoring_has_avem_and_quadrature_at_its_ends(name):
-    _, model, encoded, em, params = prepared(name)
+    _, model, _, em, params = prepared(name)
     d = model.n_effects
     anchors = 0.3 * np.random.default_rng(3).standard_normal((d, N))
-    state = State(params_in(model, params), tuple(encoded.layout.split(anchors)))
-    real = np.asarray(em.chunks[0].real)
+    state = state_at(em.data, params_in(model, params), anchors)
+    real = np.asarray(chunk_of(em).real)
 
     def e_step(method):
-        return replace(em, method=method).e_step(state)[0]
+        return passes_at(replace(em.e, method=method), state)[0]
 
     def partial(*unanchored):
         return e_step(PartialNodes.make(unanchored, 5, follow=False))
 
-    nothing, anchored, everything = partial(), em.e_step(state)[0], partial(*range(d))
+    nothing, anchored, everything = partial(), passes_at(em.e, state)[0], partial(*range(d))
     points, weights = gauss_hermite(d, 5)
     quadrature = e_step(PriorNodes(points, np.log(weights)))
     for ours, theirs in ((nothing, anchored), (everything, quadrature)):
@@ -169,14 +167,13 @@ def test_partial_anchoring_has_avem_and_quadrature_at_its_ends(name):
 
 @in_float64
 def test_a_partial_bound_is_a_bound_and_better_than_the_anchored_one():
-    _, model, encoded, em, params = prepared("bernoulli")
-    zero = tuple(encoded.layout.split(np.zeros((2, N))))
-    state, passes = settled(em, State(params_in(model, params), zero))
+    _, model, _, em, params = prepared("bernoulli")
+    state, anchored = settled(em.e, state_at(em.data, params_in(model, params), np.zeros((2, N))))
     rng = np.random.default_rng(0)
-    _, partly = settled(replace(em, method=PartialNodes.make((0,), 9)), state)
-    adaptive = replace(em, method=AdaptiveNodes.make(2))
+    _, partly = settled(replace(em.e, method=PartialNodes.make((0,), 9)), state)
+    adaptive = replace(em.e, method=AdaptiveNodes.make(2))
     exact = adaptive.e_step(find_centres(adaptive, state, rng))
-    assert total(passes) < total(partly) < total(exact)
+    assert anchored.bound < partly.bound < exact.bound
 
 
 def tables_of(name, frame, params, who, grid):
@@ -200,7 +197,7 @@ def tables_of(name, frame, params, who, grid):
 
 @pytest.mark.parametrize("name", ["gaussian", "bernoulli"])
 def test_the_adaptive_likelihood_equals_a_dense_integral(name):
-    frame, model, encoded, em, params = prepared(name)
+    frame, model, _, em, params = prepared(name)
     sigma = params["effect_covariance"]
     line = np.linspace(-6, 6, 161)
     grid = np.stack(np.meshgrid(line, line, indexing="ij"), -1).reshape(-1, 2)
@@ -222,10 +219,10 @@ def test_the_adaptive_likelihood_equals_a_dense_integral(name):
 
     @in_float64
     def ours():
-        state = State(params_in(model, params), tuple(encoded.layout.split(np.zeros((2, N)))))
-        adaptive = replace(em, method=AdaptiveNodes.make(2, 11))
-        passes = adaptive.e_step(find_centres(adaptive, state, np.random.default_rng(0)))
-        return encoded.layout.join([p.bound for p in passes])
+        state = state_at(em.data, params_in(model, params), np.zeros((2, N)))
+        adaptive = replace(em.e, method=AdaptiveNodes.make(2, 11))
+        centres = find_centres(adaptive, state, np.random.default_rng(0))
+        return adaptive.of_subjects(centres, "bound")[0]
 
     np.testing.assert_allclose(ours(), wanted, rtol=1e-5)
     np.testing.assert_allclose(ours().sum(), np.sum(wanted), rtol=1e-6)
@@ -235,42 +232,51 @@ def test_the_adaptive_likelihood_equals_a_dense_integral(name):
 @in_float64
 def test_draws_agree_with_nodes(name):
     """Importance sampling, meant for many effects, where quadrature can check it."""
-    _, model, encoded, em, params = prepared(name)
+    _, model, _, em, params = prepared(name)
     d = model.n_effects
-    state = State(params_in(model, params), tuple(encoded.layout.split(np.zeros((d, N)))))
-    by_nodes = replace(em, method=AdaptiveNodes.make(d))
-    by_draws = replace(em, method=AdaptiveNodes.make(d, n_draws=1024))
+    state = state_at(em.data, params_in(model, params), np.zeros((d, N)))
+    by_nodes = replace(em.e, method=AdaptiveNodes.make(d))
+    by_draws = replace(em.e, method=AdaptiveNodes.make(d, n_draws=1024))
     a, b = (
-        one.e_step(find_centres(one, state, np.random.default_rng(0)))[0]
+        passes_at(one, find_centres(one, state, np.random.default_rng(0)))[0]
         for one in (by_nodes, by_draws)
     )
-    real = np.asarray(em.chunks[0].real)
+    real = np.asarray(chunk_of(em).real)
     np.testing.assert_allclose(b.bound[real], a.bound[real], atol=0.05)
     np.testing.assert_allclose(b.mean[:, real], a.mean[:, real], atol=0.05)
     assert (b.quality[real] > 100).all()
+
+
+def far_away(chunk, subjects):
+    centres = subjects.around
+    return subjects._replace(around=centres._replace(mean=centres.mean + 4.0))
+
+
+def followed(chunk, subjects):
+    return Subjects(subjects.anchor, subjects.found.around)
 
 
 @pytest.mark.slow
 @in_float64
 def test_failed_weights_fall_back_to_laplace():
     """Centres far too narrow: a handful of draws would carry all the weight."""
-    _, model, encoded, em, params = prepared("transitions")
+    _, model, _, em, params = prepared("transitions")
     d = model.n_effects
-    state = State(params_in(model, params), tuple(encoded.layout.split(np.zeros((d, N)))))
-    adaptive = replace(em, method=AdaptiveNodes.make(d, n_draws=64))
+    state = state_at(em.data, params_in(model, params), np.zeros((d, N)))
+    adaptive = replace(em.e, method=AdaptiveNodes.make(d, n_draws=64))
     found = find_centres(adaptive, state, np.random.default_rng(0))
-    centres = found.around[0]
-    spoilt = replace(found, around=(centres._replace(mean=centres.mean + 4.0),))
-    passed = adaptive.e_step(spoilt)[0]
-    real = np.asarray(em.chunks[0].real)
+    spoilt = replace(found, subjects=em.data.keep(far_away, (found.subjects,)))
+    passed = passes_at(adaptive, spoilt)[0]
+    real = np.asarray(chunk_of(em).real)
     assert (passed.quality[real] == 0).any()
     assert np.isfinite(passed.bound).all()
     state = spoilt
     for _ in range(40):  # Newton steps bring the centre back, and the weights with it
-        passes = adaptive.e_step(state)
-        state = replace(state, around=tuple(p.around for p in passes))
+        state = adaptive.e_step(state).state
+        passes = passes_at(adaptive, state)
+        state = replace(state, subjects=em.data.keep(followed, (state.subjects,)))
     assert (passes[0].quality[real] > 10).all()
-    right = adaptive.e_step(found)[0].bound
+    right = passes_at(adaptive, found)[0].bound
     np.testing.assert_allclose(passes[0].bound[real], right[real], atol=0.5)
 
 
@@ -278,11 +284,12 @@ def test_failed_weights_fall_back_to_laplace():
 @in_float64
 def test_scores_and_information_by_differences(name):
     _, model, encoded, em, params = prepared(name)
-    d, theta, chunk = model.n_effects, params_in(model, params), em.chunks[0]
+    d, theta, chunk = model.n_effects, params_in(model, params), chunk_of(em)
     f = encoded.layout.split(0.3 * np.random.default_rng(4).standard_normal((d, N)))
     f = tuple(f)
     score, complete = score_pass(em.kernel, theta, f[0], chunk, "log")
-    observed = information(em, theta, f, np.full(d, 1e-3))[0]
+    problem = em.e.problem(State(theta, em.data.place(f)))
+    observed = information(chunk, f[0], problem, np.full(d, 1e-3))
     real = np.asarray(chunk.real)
 
     local = jax.jit(lambda at: em.kernel.local(theta, at, chunk, "log").loglik)

@@ -2,13 +2,17 @@
 
 import signal
 import threading
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import avem
+from avem.execution.dataset import PerShard
 from avem.inference.accelerate import Anderson
+from avem.inference.e_steps import State
 from avem.inference.em import EM
 from avem.inference.progress import Watch
 
@@ -36,12 +40,14 @@ def test_anderson_solves_a_linear_fixed_point_in_a_few_steps():
     def image(x):
         return solution + matrix @ (x - solution)
 
-    accelerated = plain = np.zeros(5)
-    anderson = Anderson()
+    one = SimpleNamespace(n_subjects=1)
+    anderson = Anderson(one, anchors=False)
+    accelerated, plain = State({"x": np.zeros(5)}, PerShard(())), np.zeros(5)
     for _ in range(8):
-        accelerated = anderson.propose(accelerated, image(accelerated))
+        after = replace(accelerated, theta={"x": image(accelerated.theta["x"])})
+        accelerated = anderson.propose(accelerated, after) or after
         plain = image(plain)
-    assert np.abs(accelerated - solution).max() < 1e-6
+    assert np.abs(accelerated.theta["x"] - solution).max() < 1e-6
     assert np.abs(plain - solution).max() > 0.1
 
 
@@ -69,11 +75,11 @@ def test_ctrl_c_keeps_the_best_so_far(frame, monkeypatch, plain, given):
     """The signal arrives in the middle of an iteration, which finishes first."""
     finish, calls = EM._finish, []
 
-    def interrupted(self, state, passes):
-        calls.append(state)
+    def interrupted(self, found):
+        calls.append(found)
         if len(calls) == 3:
             signal.raise_signal(signal.SIGINT)
-        return finish(self, state, passes)
+        return finish(self, found)
 
     monkeypatch.setattr(EM, "_finish", interrupted)
     handler = signal.getsignal(signal.SIGINT)

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 import avem
-from avem.inference.em import State
+from avem.inference.e_steps import state_at
 from avem.inference.fit_hmm import make_em
 from avem.inference.mode_search import search_modes
 from avem.models.hmm_params import effects_in
 from avem.models.relabelling import label_shifts
 from avem.numerics.precision import in_float64
+from tests.panels import anchors_at
 
 K, N, T = 3, 60, 60
 MU = np.array([-1.5, 0.0, 1.5])
@@ -38,25 +39,23 @@ def test_displaced_subjects_are_brought_back(fitted):
     em = make_em(fit.model, data)
     right = effects_in(fit.model, fit.effects_mean)
     wrong = right.copy()
-    shift = label_shifts(em.kernel.n_states, fit.theta, em.matches)[0]
+    shift = label_shifts(em.kernel.n_states, fit.theta, em.m_step.matches)[0]
     wrong[:, :10] += shift[:, None]
-    start = State(fit.theta, tuple(data.layout.split(wrong)))
-    found = search_modes(em, start, np.random.default_rng(0))
+    start = state_at(em.data, fit.theta, wrong)
+    found = search_modes(em.e, start, np.random.default_rng(0))
     assert found.moved >= 9
     assert found.rise > 10
-    anchors = data.layout.join(found.state.anchors)
+    anchors = data.layout.join(anchors_at(em, found.state))
     assert (np.abs(anchors - right).max(0) < 0.2).sum() >= N - 1
     # At the solution there is nothing left to gain.
-    again = search_modes(
-        em, State(fit.theta, tuple(data.layout.split(right))), np.random.default_rng(1)
-    )
+    again = search_modes(em.e, state_at(em.data, fit.theta, right), np.random.default_rng(1))
     assert again.rise < 0.5
 
 
 def test_shifts_are_the_distances_between_states(fitted):
     _, fit = fitted
     em = make_em(fit.model, fit._own_data)
-    shifts = label_shifts(em.kernel.n_states, fit.theta, em.matches)
+    shifts = label_shifts(em.kernel.n_states, fit.theta, em.m_step.matches)
     in_units = shifts * fit.model.scaling.scale
     sizes = np.sort(np.unique(np.round(in_units[:, 0], 0)))
     # Equally spaced states: one step up or down, two steps up or down, each kept once.

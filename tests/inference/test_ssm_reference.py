@@ -13,12 +13,13 @@ import pytest
 
 from avem.data import Panel, parse_formula
 from avem.effects.posterior import divergence
-from avem.inference.em import State
+from avem.inference.e_steps import state_at
 from avem.inference.fit_ssm import make_ssm_em
 from avem.kernels.inverse import inverse_and_logdet
 from avem.models.ssm import SSMModel, SSMSpecification
 from avem.models.ssm_params import ssm_params_in, ssm_params_out
 from avem.numerics.precision import in_float64
+from tests.panels import anchors_at, passes_at
 
 FOLDER = Path(__file__).parents[1] / "reference"
 JITTER = 1e-8
@@ -91,24 +92,22 @@ def test_plain_iteration_equals_the_authors(name, jitter, close):
     em = make_ssm_em(model, data, plain=True)
     assert len(data.chunks) == 1
     chunk, n = data.chunks[0], panel.n_subjects
-    state = State(
-        ssm_params_in(model, as_params(reference["start"])),
-        tuple(data.layout.split(np.zeros((11, n)))),
-    )
+    theta = ssm_params_in(model, as_params(reference["start"]))
+    state = state_at(em.data, theta, np.zeros((11, n)))
     expected, trace = reference["fits"]["avem"], []
     for _ in range(expected["iterations"]):
         sigma = state.theta["effect_covariance"] + jitter * np.eye(11)
         state = replace(state, theta={**state.theta, "effect_covariance": sigma})
         step = em.step(state)
-        shift = step.passes[0].mean - step.state.anchors[0]
+        shift = passes_at(em.e, step.before)[0].mean - anchors_at(em, step.state)[0]
         each = monitored(
             em.kernel,
             state.theta,
-            state.anchors[0],
+            anchors_at(em, state)[0],
             step.state.theta,
-            step.state.anchors[0],
-            step.passes[0].covariance,
-            state.anchors[0] - shift,
+            anchors_at(em, step.state)[0],
+            passes_at(em.e, step.before)[0].covariance,
+            anchors_at(em, state)[0] - shift,
             chunk,
         )
         trace.append(float(np.asarray(each)[:n].sum()))
@@ -117,6 +116,6 @@ def test_plain_iteration_equals_the_authors(name, jitter, close):
     found, fitted = ssm_params_out(model, state.theta), as_params(expected["fitted"])
     for key, value in fitted.items():
         np.testing.assert_allclose(found[key], value, atol=close, err_msg=key)
-    effects = data.layout.join(state.anchors).T
+    effects = data.layout.join(anchors_at(em, state)).T
     means = [found["transition_mean"].T.ravel(), [found["loading_mean"][e] for e in LOWER]]
     np.testing.assert_allclose(effects + np.concatenate(means), arrays["subject_mean"], atol=1e-3)

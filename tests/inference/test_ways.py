@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 
 import avem
-from avem.inference.catch_up import best_anchors, settle
-from avem.inference.em import State
+from avem.inference.catch_up import best_anchors
+from avem.inference.e_steps import state_at
 from avem.models.hmm_params import params_in
 from avem.numerics.precision import in_float64
-from tests.panels import prepare_model
+from tests.panels import anchors_at, chunk_of, passes_at, prepare_model
 
 TRUTH = {
     "initial": [0.5, 0.5],
@@ -29,28 +29,26 @@ def frame():
 
 @in_float64
 def test_the_optimal_anchor_raises_the_bound_at_the_same_q(frame):
-    model, encoded, em = prepare_model(MODEL, frame, anchor="optimal")
+    model, _, em = prepare_model(MODEL, frame, anchor="optimal")
     theta = params_in(model, {k: np.array(v) for k, v in TRUTH.items()})
-    zero = tuple(encoded.layout.split(np.zeros((1, N))))
-    passes = em.e_step(State(theta, zero))
-    means = tuple(np.asarray(p.mean) for p in passes)
-    best = best_anchors(em, theta, means, passes)
-    assert np.abs(best[0] - means[0]).max() > 1e-3  # it is another place
+    state = state_at(em.data, theta, np.zeros((1, N)))
+    p = passes_at(em.e, state)[0]
+    best = best_anchors(chunk_of(em), p.mean, p, em.e.problem(state))
+    assert np.abs(best - p.mean).max() > 1e-3  # it is another place
 
     def height(anchors):
         from avem.inference.methods.anchored import bound_at
 
-        p = passes[0]
         return np.asarray(
-            bound_at(em.kernel, theta, anchors[0], p.mean, p.covariance, em.chunks[0], "scaled")
+            bound_at(em.kernel, theta, anchors, p.mean, p.covariance, chunk_of(em), "scaled")
         )
 
-    gain = height(best) - height(means)
+    gain = height(best) - height(p.mean)
     assert gain.min() >= 0
     assert gain.max() > 1e-6
     # Lemma 2's anchor is a maximum: there is nothing more to gain nearby.
     for step in (-0.02, 0.02):
-        assert (height((best[0] + step,)) < height(best) + 1e-3).all()
+        assert (height(best + step) < height(best) + 1e-3).all()
 
 
 def test_anchors_give_nearly_the_same_fit(frame):
@@ -116,21 +114,21 @@ def test_settled_anchors_are_modes(frame):
     """At the end no subject's next q-update moves it, and none is lower than it was."""
     from avem.effects.prior import log_density
 
-    model, encoded, em = prepare_model(MODEL, frame, plain=False)
+    model, _, em = prepare_model(MODEL, frame, plain=False)
     theta = params_in(model, {k: np.array(v) for k, v in TRUTH.items()})
-    start = State(theta, tuple(encoded.layout.split(np.zeros((1, N)))))
-    before = em.e_step(start)
-    state, after = settle(em, start, before, 1e-4)
+    start = state_at(em.data, theta, np.zeros((1, N)))
+    before, state = passes_at(em.e, start), em.e.e_step(start, 1e-4).state
     for _ in range(4):
-        state, after = settle(em, state, after, 1e-7)
-    real = np.asarray(em.chunks[0].real)
-    move = (np.asarray(after[0].mean) - state.anchors[0])[:, real]
+        state = em.e.e_step(state, 1e-7).state
+    after = passes_at(em.e, state)
+    real = np.asarray(chunk_of(em).real)
+    move = (np.asarray(after[0].mean) - anchors_at(em, state)[0])[:, real]
     assert np.sqrt((move**2).mean()) < 1e-4
 
     def height(p, anchors):
         return np.asarray(p.loglik) + log_density(theta["effect_covariance"], anchors)
 
-    rise = height(after[0], state.anchors[0]) - height(before[0], start.anchors[0])
+    rise = height(after[0], anchors_at(em, state)[0]) - height(before[0], anchors_at(em, start)[0])
     assert rise[real].min() >= -1e-6
     assert rise.max() > 1.0
 

@@ -70,7 +70,7 @@ def in_user_units(fit: HMMFit, nodes: PosteriorNodes) -> np.ndarray:
 
 
 def _from_these_rows(fit: HMMFit, data: Encoded) -> PosteriorNodes:
-    return posterior_nodes(marginal_of_new(fit, data), data.layout)
+    return posterior_nodes(marginal_of_new(fit, data))
 
 
 def _gaussian(fit: HMMFit) -> PosteriorNodes:

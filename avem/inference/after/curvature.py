@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +20,10 @@ from avem.components.free import Free
 from avem.components.lanes import Theta
 from avem.components.param_info import Params
 from avem.data.layout import Chunk
-from avem.inference.em import EM, State, add_up
-from avem.inference.passes import Pass
+from avem.execution.dataset import add_up
+from avem.inference.catch_up import seen
+from avem.inference.e_steps import ESteps, Expectation, State
+from avem.inference.on_shard import Problem, Subjects
 from avem.models.kernel import Kernel
 
 _STEP = 1e-3
@@ -38,38 +41,38 @@ class Curvature:
     """(subjects, free) each subject's slope."""
 
 
-def curvature(em: EM, state: State, free: Free) -> Curvature:
-    """Observed information and subjects' slopes; `em` is the adaptive iteration."""
+def curvature(e: ESteps, state: State, free: Free) -> Curvature:
+    """Observed information and subjects' slopes; `e` is by the adaptive tier."""
     vector = free.vector(state.theta)
 
     def slope(at: np.ndarray) -> np.ndarray:
         theta = free.theta(at, state.theta)
-        moved = State(theta, state.anchors, state.around)
-        return free.pull(theta, total_slope(em, theta, em.e_step(moved)))
+        moved = State(theta, state.subjects, form=state.form)
+        return free.pull(theta, total_slope(e, theta, e.e_step(moved)))
 
     second = np.zeros((free.size, free.size))
     for j in range(free.size):
         unit = _STEP * (np.arange(free.size) == j)
         second[j] = (slope(vector + unit) - slope(vector - unit)) / (2 * _STEP)
-    return Curvature(free, -0.5 * (second + second.T), subject_slopes(em, state, free))
+    return Curvature(free, -0.5 * (second + second.T), subject_slopes(e, state, free))
 
 
-def total_slope(em: EM, theta: Params, passes: list[Pass]) -> Params:
+def total_slope(e: ESteps, theta: Params, found: Expectation) -> Params:
     """The slope in every entry of theta, from the sums of an E-step."""
-    total = add_up([p.totals for p in passes])
-    slope = em.kernel.slopes(theta, total.model)
-    for number, key in enumerate(em.kernel.newton_keys):
-        terms = add_up([p.terms[number] for p in passes])
+    total = add_up([part.totals for part in found.parts])
+    slope = e.kernel.slopes(theta, total.model)
+    for number, key in enumerate(e.kernel.newton_keys):
+        terms = add_up([part.terms[number] for part in found.parts])
         slope[key] = terms.gradient.reshape(theta[key].shape)
-    if em.kernel.n_effects:
+    if e.kernel.n_effects:
         precision = np.linalg.inv(theta["effect_covariance"])
         square = precision @ total.effect_second @ precision
-        slope["effect_covariance"] = 0.5 * (square - em.n_subjects * precision)
+        slope["effect_covariance"] = 0.5 * (square - e.data.n_subjects * precision)
     return slope
 
 
-def subject_slopes(em: EM, state: State, free: Free) -> np.ndarray:
-    """(subjects, free) slope of every subject's log likelihood, chunk after chunk."""
+def subject_slopes(e: ESteps, state: State, free: Free) -> np.ndarray:
+    """(subjects, free) slope of every subject's log likelihood, in the panel's order."""
     vector = free.vector(state.theta)
     tangents: list[Params] = []
     for j in range(free.size):
@@ -77,14 +80,17 @@ def subject_slopes(em: EM, state: State, free: Free) -> np.ndarray:
         up, down = (free.theta(vector + sign * unit, state.theta) for sign in (1, -1))
         tangents.append({key: (up[key] - down[key]) / 2e-6 for key in up})
     stacked = {key: np.stack([t[key] for t in tangents]) for key in state.theta}
-    passes = em.e_step(state)
-    found = em.each_chunk(
-        lambda chunk, p: _slopes(
-            em.kernel, state.theta, stacked, p.kept.at, p.kept.share, chunk, em.form[0]
-        ),
-        passes,
-    )
-    return em.everyone(found).T
+    there = e.e_step(state).state
+    return e.data.gather(_of_subjects, (there.subjects,), e.problem(there), stacked).T
+
+
+def _of_subjects(
+    chunk: Chunk, subjects: Subjects | None, problem: Problem, tangents: Params
+) -> Array:
+    """On a shard: (direction, subject)."""
+    nodes: Any = seen(chunk, subjects, problem).kept
+    at = (problem.theta, tangents, nodes.at, nodes.share, chunk, problem.form)
+    return _slopes(problem.kernel, *at)
 
 
 @partial(jax.jit, static_argnames=("kernel", "form"))

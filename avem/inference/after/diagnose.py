@@ -14,21 +14,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from avem.inference.em import EM, State
+from avem.data.layout import Chunk
+from avem.execution.dataset import PerShard, add_up
+from avem.inference.catch_up import known, seen
+from avem.inference.e_steps import ESteps, State
 from avem.inference.methods.adaptive.centres import (
     between_modes,
     find_centres,
     information,
+    posterior_width,
     score_pass,
-    widths,
 )
 from avem.inference.methods.adaptive.method import MOST_BY_QUADRATURE, AdaptiveNodes
 from avem.inference.methods.structured import StructuredNodes
-from avem.inference.passes import Pass, Spread
+from avem.inference.mode_search import Elsewhere, elsewhere
+from avem.inference.on_shard import Problem, Subjects
+from avem.inference.passes import Spread
 
 _DIFFUSE = 0.2
 """Share of a posterior's variance that q lacks, above which partial anchoring integrates an effect.
@@ -42,61 +47,63 @@ _FINER = {1: 15, 2: 9, 3: 7}
 
 
 class Gaps(NamedTuple):
-    """Per chunk and subject: the bound, and what it lacks."""
+    """Of every subject, in the panel's order: the bound, and what it lacks."""
 
-    bound: list[np.ndarray]
-    structured: list[np.ndarray]
+    bound: np.ndarray
+    structured: np.ndarray
     """The bound with the states' posterior free to follow the effect, at the same q_i."""
-    marginal: list[Pass]
-    """The adaptive tier's E-step; its `bound` is log p(D_i)."""
+    loglik: np.ndarray
+    """log p(D_i), by the adaptive tier."""
+    quality: np.ndarray
 
 
 class Information(NamedTuple):
-    """Per chunk (d, d, subject): of the effects, without the prior's."""
+    """Of the effects at the anchors, without the prior's: the diagonal, (d, ...)."""
 
-    complete: list[np.ndarray]
+    complete: np.ndarray
     """If the states were seen."""
-    observed: list[np.ndarray]
+    observed: np.ndarray
 
 
-def effect_information(em: EM, state: State) -> Information:
-    """At the anchors."""
-    sigma = state.theta["effect_covariance"]
-    complete = em.each_chunk(
-        lambda chunk, f: score_pass(em.kernel, state.theta, f, chunk, em.form[0])[1], state.anchors
-    )
-    step = 0.02 * np.sqrt(np.diagonal(sigma))
-    observed = information(em, state.theta, state.anchors, step)
-    return Information([np.asarray(part) for part in complete], observed)
-
-
-def lost_information(em: EM, state: State, rng: np.random.Generator) -> np.ndarray:
+def lost_information(e: ESteps, state: State, rng: np.random.Generator) -> np.ndarray:
     """(d,) the share of information lost by not seeing the states.
 
     Near the anchors, first. If that is little, there may yet be several modes, in which the states
     have other names: then what lies between them is lost, too.
     """
-    found = effect_information(em, state)
-    lost = _lacking(em, found.observed, found.complete)
+    observed, parts = e.data.run(_total_information, (state.subjects,), e.problem(state))
+    total: Information = add_up(parts)
+    lost = _lacking(total.observed, total.complete)
     if anchoring_fails(lost.tolist()):
         return lost
-    return 1.0 - (1.0 - lost) * within_modes(em, state, found, rng)
+    return 1.0 - (1.0 - lost) * _within_modes(e, state, observed, rng)
 
 
-def within_modes(em: EM, state: State, found: Information, rng: np.random.Generator) -> np.ndarray:
-    """(d,) the share of the posteriors' variance that does not lie between modes."""
-    if not em.kernel.has_twins:
-        return np.ones(em.kernel.n_effects)
-    near = widths(found.observed, state.theta["effect_covariance"])
-    apart = em.everyone(between_modes(em, state, near, rng)).sum(-1)
-    within = np.diagonal(em.everyone(near).sum(-1))
+def effect_information(
+    e: ESteps, state: State, rng: np.random.Generator
+) -> tuple[Information, np.ndarray]:
+    """(d, subjects) of every subject, in the panel's order.
+
+    And (d,) the share of the posteriors' variance that does not lie between modes.
+    """
+    observed, parts = e.data.run(_information, (state.subjects,), e.problem(state))
+    return e.data.join(parts), _within_modes(e, state, observed, rng)
+
+
+def _within_modes(
+    e: ESteps, state: State, observed: PerShard, rng: np.random.Generator
+) -> np.ndarray:
+    if not e.kernel.has_twins:
+        return np.ones(e.kernel.n_effects)
+    places, drawn = elsewhere(e, state, rng)
+    own = (state.subjects, observed, drawn)
+    within, apart = e.data.sum(_variances, own, e.problem(state), places)
     return within / (within + apart)
 
 
-def _lacking(em: EM, parts: Sequence[Any], whole: Sequence[Any]) -> np.ndarray:
-    """(d,) share of the diagonals of (d, d, subject) arrays that others lack, over all subjects."""
-    one, other = (np.diagonal(em.everyone(each).sum(-1)) for each in (parts, whole))
-    return 1.0 - one / np.maximum(other, 1e-300)
+def _lacking(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """(d,) the share of one total that another lacks."""
+    return 1.0 - part / np.maximum(whole, 1e-300)
 
 
 def anchoring_fails(lost: Sequence[float]) -> bool:
@@ -109,30 +116,87 @@ def fails_above(n_effects: int) -> float:
     return _FAILS if n_effects <= MOST_BY_QUADRATURE else _FAILS_WITH_DRAWS
 
 
-def diffuse_effects(em: EM, state: State) -> tuple[int, ...]:
+def diffuse_effects(e: ESteps, state: State) -> tuple[int, ...]:
     """The effects that partial anchoring should integrate: whose posterior is much wider than q."""
-    d, rng = em.kernel.n_effects, np.random.default_rng(0)
-    integrated = replace(em, method=AdaptiveNodes.make(d))
-    passes, exact = em.e_step(state), integrated.e_step(find_centres(integrated, state, rng))
+    d, rng = e.kernel.n_effects, np.random.default_rng(0)
+    integrated = replace(e, method=AdaptiveNodes.make(d))
+
+    def total_variance(e: ESteps, state: State) -> np.ndarray:
+        there = e.e_step(state).state
+        return e.data.sum(_variance, (there.subjects,), e.problem(there))
+
+    exact = total_variance(integrated, find_centres(integrated, state, rng))
     # Several modes, too, make a posterior wider than q.
-    lost = _lacking(em, [p.covariance for p in passes], [p.covariance for p in exact])
+    lost = _lacking(total_variance(e, state), exact)
     worst = np.argsort(-lost, kind="stable")[:_MOST_INTEGRATED]
-    return tuple(sorted(int(e) for e in worst if lost[e] > _DIFFUSE))
+    return tuple(sorted(int(effect) for effect in worst if lost[effect] > _DIFFUSE))
 
 
-def gaps(em: EM, state: State, rng: np.random.Generator) -> Gaps:
+def gaps(e: ESteps, state: State, rng: np.random.Generator) -> Gaps:
     """The parts of log p(D_i) - ELBO_i at settled anchors."""
-    passes = em.e_step(state)
-    q = replace(
-        state,
-        anchors=tuple(np.asarray(p.mean) for p in passes),
-        around=tuple(Spread(p.covariance) for p in passes),
-    )
-    d = em.kernel.n_effects
-    free = replace(em, method=StructuredNodes.make(d, _FINER.get(d)))
-    integrated = replace(em, method=AdaptiveNodes.make(d))
-    return Gaps(
-        bound=[np.asarray(p.bound) for p in passes],
-        structured=[np.asarray(p.bound) for p in free.e_step(q)],
-        marginal=integrated.e_step(find_centres(integrated, state, rng)),
-    )
+    there = e.e_step(state).state
+    (bound,) = e.of_subjects(there, "bound")
+    q = replace(there, subjects=e.data.keep(_q, (there.subjects,), e.problem(there)))
+    d = e.kernel.n_effects
+    free = replace(e, method=StructuredNodes.make(d, _FINER.get(d)))
+    (structured,) = free.of_subjects(free.e_step(q).state, "bound")
+    integrated = replace(e, method=AdaptiveNodes.make(d))
+    there = integrated.e_step(find_centres(integrated, state, rng)).state
+    return Gaps(bound, structured, *integrated.of_subjects(there, "bound", "quality"))
+
+
+# --- on a shard ---------------------------------------------------------------------------------
+
+
+def _at_anchors(
+    chunk: Chunk, subjects: Subjects, problem: Problem
+) -> tuple[np.ndarray, np.ndarray]:
+    """(d, d, subject) information, complete and observed."""
+    step = 0.02 * np.sqrt(np.diagonal(problem.theta["effect_covariance"]))
+    f, kernel, theta = subjects.anchor, problem.kernel, problem.theta
+    complete = np.asarray(score_pass(kernel, theta, f, chunk, problem.form)[1])
+    return complete, information(chunk, f, problem, step)
+
+
+def _information(
+    chunk: Chunk, subjects: Subjects | None, problem: Problem
+) -> tuple[np.ndarray, Information]:
+    """What is observed, to be kept; and the diagonals (d, subject)."""
+    complete, observed = _at_anchors(chunk, known(chunk, subjects, problem), problem)
+    return observed, Information(np.diagonal(complete).T, np.diagonal(observed).T)
+
+
+def _total_information(
+    chunk: Chunk, subjects: Subjects | None, problem: Problem
+) -> tuple[np.ndarray, Information]:
+    """What is observed, to be kept; and sums of the diagonals (d,)."""
+    observed, each = _information(chunk, subjects, problem)
+    real = np.asarray(chunk.real)
+    return observed, Information(*(part[:, real].sum(-1) for part in each))
+
+
+def _variances(
+    chunk: Chunk,
+    subjects: Subjects | None,
+    observed: np.ndarray | None,
+    drawn: np.ndarray,
+    problem: Problem,
+    places: Elsewhere,
+) -> tuple[np.ndarray, np.ndarray]:
+    """(d,) sums of the posteriors' variances near their anchors, and between their modes."""
+    subjects, real = known(chunk, subjects, problem), np.asarray(chunk.real)
+    if observed is None:
+        _, observed = _at_anchors(chunk, subjects, problem)
+    near = posterior_width(observed, problem.theta["effect_covariance"])
+    apart = between_modes(chunk, subjects, drawn, problem, places, near)
+    return np.diagonal(near[..., real].sum(-1)), apart[:, real].sum(-1)
+
+
+def _variance(chunk: Chunk, subjects: Subjects | None, problem: Problem) -> np.ndarray:
+    covariance = np.asarray(seen(chunk, subjects, problem).covariance)
+    return np.diagonal(covariance[..., np.asarray(chunk.real)].sum(-1))
+
+
+def _q(chunk: Chunk, subjects: Subjects | None, problem: Problem) -> Subjects:
+    p = seen(chunk, subjects, problem)
+    return Subjects(p.mean, Spread(p.covariance))

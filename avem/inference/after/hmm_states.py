@@ -11,43 +11,41 @@ import numpy as np
 from avem.components.lanes import by_subject
 from avem.components.param_info import Params
 from avem.errors import AvemError
-from avem.inference.em import IMPOSSIBLE
-from avem.inference.fit_hmm import make_em
+from avem.execution.dataset import Dataset
+from avem.inference.e_steps import IMPOSSIBLE
 from avem.kernels import forward_backward as hmm
 from avem.models.hmm import Encoded, HMMModel
 from avem.numerics.precision import in_float64
 
 
 @partial(jax.jit, static_argnames=("kernel", "form"))
-def _state_probabilities(kernel, theta, f, chunk, form):
+def _posterior(kernel, theta, f, chunk, form):
     posterior = kernel.posterior(theta, f, chunk, form)
     return posterior.state, posterior.loglik
 
 
-@partial(jax.jit, static_argnames=("kernel",))
-def _viterbi(kernel, theta, f, chunk):
-    return kernel.viterbi(theta, f, chunk)
+def _smoothed(chunk, f, kernel, theta, form):
+    return _posterior(kernel, theta, f, chunk, form)
 
 
 @in_float64
 def state_probabilities(model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray):
     """(rows, states) p(U_t = k | D_i, f_i) with every subject at its effect (d, subjects)."""
-    em = make_em(model, data)
+    shards = Dataset.of(data)
     for form in ("scaled", "log"):
-        passes = em.each_chunk(
-            lambda chunk, f, form=form: _state_probabilities(data.kernel, theta, f, chunk, form),
-            list(data.layout.split(effects)),
-        )
-        if all(np.isfinite(loglik).all() for _, loglik in passes):
-            break
-    else:
-        raise AvemError(IMPOSSIBLE)
-    return data.layout.gather([np.asarray(state) for state, _ in passes])
+        found = shards.map(_smoothed, (shards.split(effects),), data.kernel, theta, form)
+        if all(np.isfinite(loglik).all() for _, loglik in found):
+            return data.layout.gather([state for state, _ in found])
+    raise AvemError(IMPOSSIBLE)
 
 
 @partial(jax.jit, static_argnames=("kernel", "kind"))
-def _states_given(kernel, theta, f, chunk, kind):
+def _states(kernel, theta, f, chunk, kind):
     return kernel.states_given(theta, f, chunk, kind)
+
+
+def _states_given(chunk, f, kernel, theta, kind):
+    return _states(kernel, theta, f, chunk, kind)
 
 
 @in_float64
@@ -64,22 +62,23 @@ def states_given(
     `effects` are (d, subjects), or (nodes, d, subjects) for (rows, nodes, states). `rows` are
     those wanted.
     """
-    em, nodes = make_em(model, data), effects if effects.ndim == 3 else effects[None]
+    shards, nodes = Dataset.of(data), effects if effects.ndim == 3 else effects[None]
     found = []
     for at in nodes:
-        passes = em.each_chunk(
-            lambda chunk, f: _states_given(data.kernel, theta, f, chunk, kind),
-            list(data.layout.split(at)),
-        )
+        passes = shards.map(_states_given, (shards.split(at),), data.kernel, theta, kind)
         if not all(np.isfinite(loglik).all() for _, loglik in passes):
             raise AvemError(IMPOSSIBLE)
-        found.append(data.layout.gather([np.asarray(state) for state, _ in passes])[rows])
+        found.append(data.layout.gather([state for state, _ in passes])[rows])
     return np.stack(found, axis=1) if effects.ndim == 3 else found[0]
 
 
 @partial(jax.jit, static_argnames=("block",))
-def _histories(block, theta, f, chunk):
+def _remembered(block, theta, f, chunk):
     return block.histories(theta, f, chunk)
+
+
+def _histories(chunk, f, block, theta):
+    return _remembered(block, theta, f, chunk)
 
 
 @in_float64
@@ -94,29 +93,28 @@ def custom_histories(
 
     By the key of its block; `effects` are (nodes, d, subjects).
     """
-    em, found = make_em(model, data), {}
-    remembering = [e.key for e in model.emissions if e.remembers]
-    for key, block in zip((e.key for e in model.emissions), data.kernel.emissions, strict=True):
-        if key not in remembering:
+    shards, found = Dataset.of(data), {}
+    for emission, block in zip(model.emissions, data.kernel.emissions, strict=True):
+        if not emission.remembers:
             continue
         nodes = []
         for at in effects:
-            passes = em.each_chunk(
-                lambda chunk, f, block=block: _histories(block, theta, f, chunk),
-                list(data.layout.split(at)),
-            )
-            nodes.append(jax.tree.map(lambda *of: data.layout.gather(of)[rows], *passes))
-        found[key] = jax.tree.map(lambda *of: np.stack(of, axis=1), *nodes)
+            of_rows = shards.rows(_histories, (shards.split(at),), block, theta)
+            nodes.append(jax.tree.map(lambda of: of[rows], of_rows))
+        found[emission.key] = jax.tree.map(lambda *of: np.stack(of, axis=1), *nodes)
     return found
 
 
 @partial(jax.jit, static_argnames=("kernel", "form"))
-def _rows_in_states(kernel, theta, f, chunk, tilt, form):
+def _expected_rows(kernel, theta, f, chunk, tilt, form):
     initial, transition, table = kernel.tables(theta, f, chunk)
-    steps = kernel.transition.steps(chunk)
-    tilted = table + tilt[:, None]
+    tilted, steps = table + tilt[:, None], kernel.transition.steps(chunk)
     posterior = hmm.smooth(initial, transition, tilted, chunk.valid, form, steps)
     return by_subject(posterior.state.sum(0), chunk)
+
+
+def _rows_in_states(chunk, f, kernel, theta, tilt):
+    return _expected_rows(kernel, theta, f, chunk, tilt, "log")
 
 
 @in_float64
@@ -128,38 +126,43 @@ def rows_in_states(
     ``tilt`` (states,) is added to the log density of every row. The numbers' derivatives in it, at
     0, are their covariances: the log likelihood is then their cumulant generating function.
     """
-    found = make_em(model, data).each_chunk(
-        lambda chunk, f: _rows_in_states(data.kernel, theta, f, chunk, tilt, "log"),
-        list(data.layout.split(effects)),
-    )
-    return data.layout.join([np.asarray(part) for part in found])
+    shards = Dataset.of(data)
+    return shards.gather(_rows_in_states, (shards.split(effects),), data.kernel, theta, tilt)
 
 
 @partial(jax.jit, static_argnames=("kernel", "form"))
-def _path_entropy(kernel, theta, f, chunk, form):
+def _entropy(kernel, theta, f, chunk, form):
     posterior = kernel.path_posterior(theta, f, chunk, form)
     return by_subject(posterior.loglik, chunk) - kernel.expected_complete(
         theta, f, posterior, chunk
     )
 
 
+def _path_entropy(chunk, f, kernel, theta):
+    return _entropy(kernel, theta, f, chunk, "log")
+
+
 @in_float64
 def path_entropy(model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray) -> np.ndarray:
     """(subjects,) entropy of p(U | D_i, f_i), with every subject at its effect (d, subjects)."""
-    found = make_em(model, data).each_chunk(
-        lambda chunk, f: _path_entropy(data.kernel, theta, f, chunk, "log"),
-        list(data.layout.split(effects)),
-    )
-    return data.layout.join([np.asarray(part) for part in found])
+    shards = Dataset.of(data)
+    return shards.gather(_path_entropy, (shards.split(effects),), data.kernel, theta)
+
+
+@partial(jax.jit, static_argnames=("kernel",))
+def _best_path(kernel, theta, f, chunk):
+    return kernel.viterbi(theta, f, chunk)
+
+
+def _viterbi(chunk, f, kernel, theta):
+    return _best_path(kernel, theta, f, chunk)
 
 
 @in_float64
 def viterbi(model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray) -> np.ndarray:
     """(rows,) state of the most probable path, with every subject at its effect (d, subjects)."""
-    em = make_em(model, data)
-    paths = em.each_chunk(
-        lambda chunk, f: _viterbi(data.kernel, theta, f, chunk), list(data.layout.split(effects))
-    )
+    shards = Dataset.of(data)
+    paths = shards.map(_viterbi, (shards.split(effects),), data.kernel, theta)
     if not all(np.isfinite(height).all() for _, height in paths):
         raise AvemError(IMPOSSIBLE)
-    return data.layout.gather([np.asarray(path) for path, _ in paths])
+    return data.layout.gather([path for path, _ in paths])

@@ -9,13 +9,15 @@ import numpy as np
 
 from avem.components.free import Free
 from avem.components.param_info import Params
-from avem.data.layout import Layout
+from avem.data.layout import Chunk
 from avem.errors import ModelError
 from avem.inference.after.curvature import Curvature, curvature
-from avem.inference.after.diagnose import effect_information, gaps, within_modes
-from avem.inference.em import EM, State
+from avem.inference.after.diagnose import effect_information, gaps
+from avem.inference.catch_up import seen
+from avem.inference.e_steps import ESteps, State, state_at
 from avem.inference.methods.adaptive.centres import find_centres
 from avem.inference.methods.adaptive.method import AdaptiveNodes
+from avem.inference.on_shard import Problem, Subjects
 from avem.numerics.precision import in_float64
 
 _DRAWS_OF_ALL, _MOST_DRAWS = 1 << 16, 4096
@@ -30,7 +32,9 @@ _NOTHING = 1e-7
 class Marginal:
     """A model on a data set, every subject's effects integrated."""
 
-    em: EM
+    e: ESteps
+    method: AdaptiveNodes
+    """Of `e`."""
     state: State
     loglik: np.ndarray
     """(subjects,) log p(D_i)."""
@@ -63,25 +67,27 @@ class Anchoring:
 
 
 @in_float64
-def marginal(em: EM, layout: Layout, theta: Params, effects: np.ndarray, seed: int = 0) -> Marginal:
+def marginal(e: ESteps, theta: Params, effects: np.ndarray, seed: int = 0) -> Marginal:
     """Log p(D_i) of every subject; `effects` (d, subjects) are where to look first."""
-    d, join = em.kernel.n_effects, layout.join
-    state = State(theta, tuple(layout.split(effects)))
-    em = replace(em, method=AdaptiveNodes.make(d, seed=seed))
-    state = find_centres(em, state, np.random.default_rng(seed))
-    passes = em.e_step(state)
+    d, method = e.kernel.n_effects, AdaptiveNodes.make(e.kernel.n_effects, seed=seed)
+    e = replace(e, method=method)
+    state = find_centres(e, state_at(e.data, theta, effects), np.random.default_rng(seed))
+    there = e.e_step(state).state
+    state = replace(there, subjects=state.subjects)
+    coarse, mean, cov, quality = e.of_subjects(there, "bound", "mean", "covariance", "quality")
     again = AdaptiveNodes.make(d, _FINER.get(d), seed=seed + 1)
-    finer = replace(em, method=again).e_step(state)
-    coarse, fine = join([p.bound for p in passes]), join([p.bound for p in finer])
+    finer = replace(e, method=again)
+    (fine,) = finer.of_subjects(finer.e_step(state).state, "bound")
     return Marginal(
-        em,
+        e,
+        method,
         state,
         # Two sets of draws are as good as each other; more nodes are better than fewer.
         loglik=0.5 * (coarse + fine) if again.by_draws else fine,
         error=np.abs(fine - coarse) * (0.5 if again.by_draws else 1.0),
-        mean=join([p.mean for p in passes]),
-        cov=join([p.covariance for p in passes]),
-        quality=join([p.quality for p in passes]),
+        mean=mean,
+        cov=cov,
+        quality=quality,
     )
 
 
@@ -95,25 +101,29 @@ class PosteriorNodes(NamedTuple):
 
 
 @in_float64
-def posterior_nodes(at: Marginal, layout: Layout) -> PosteriorNodes:
+def posterior_nodes(at: Marginal) -> PosteriorNodes:
     """The nodes of the integration that matter, the heaviest first."""
-    em, d = at.em, at.em.kernel.n_effects
+    e, d = at.e, at.e.kernel.n_effects
     if d == 1:  # where more of them cost little
-        em = replace(em, method=AdaptiveNodes.make(1, _FINER[1]))
-    kept: list[Any] = [p.kept for p in em.e_step(at.state)]
+        e = replace(e, method=AdaptiveNodes.make(1, _FINER[1]))
+    there = e.e_step(at.state).state
+    kept = e.data.map(_nodes, (there.subjects,), e.problem(there))
     most = max(len(nodes.share) for nodes in kept)
 
-    def padded(values: Any) -> np.ndarray:  # chunks may differ in their numbers of centres
-        values = np.asarray(values)
+    def padded(values: np.ndarray) -> np.ndarray:  # shards may differ in their numbers of centres
         return np.concatenate([values, np.repeat(values[:1] * 0, most - len(values), axis=0)])
 
-    share = layout.join([padded(nodes.share) for nodes in kept])
-    places = layout.join([padded(nodes.at) for nodes in kept])
-    order = np.argsort(-share, axis=0, kind="stable")
-    share = np.take_along_axis(share, order, axis=0)
+    found = e.data.join([PosteriorNodes(*map(padded, nodes)) for nodes in kept])
+    order = np.argsort(-found.share, axis=0, kind="stable")
+    share = np.take_along_axis(found.share, order, axis=0)
     n_kept = max(1, int((share > _NOTHING).sum(0).max()))
-    places = np.take_along_axis(places, order[:n_kept, None], axis=0)
+    places = np.take_along_axis(found.at, order[:n_kept, None], axis=0)
     return PosteriorNodes(places, share[:n_kept] / share[:n_kept].sum(0))
+
+
+def _nodes(chunk: Chunk, subjects: Subjects | None, problem: Problem) -> PosteriorNodes:
+    nodes: Any = seen(chunk, subjects, problem).kept
+    return PosteriorNodes(nodes.at, nodes.share)
 
 
 @in_float64
@@ -123,44 +133,29 @@ def uncertainty(at: Marginal, free: Free, n_draws: int | None = None) -> Curvatu
     Where the effects are integrated by draws, from so many; by default, the fewer subjects there
     are to average over, the more: the noise of a curvature is much larger than that of a maximum.
     """
-    em = at.em
-    if em.method.by_draws:
+    e = at.e
+    if at.method.by_draws:
         if n_draws is None:
-            wanted = 2 ** int(np.ceil(np.log2(_DRAWS_OF_ALL / em.n_subjects)))
-            n_draws = int(np.clip(wanted, em.method.n_nodes, _MOST_DRAWS))
-        em = replace(em, method=AdaptiveNodes.make(em.kernel.n_effects, n_draws=n_draws))
+            wanted = 2 ** int(np.ceil(np.log2(_DRAWS_OF_ALL / e.data.n_subjects)))
+            n_draws = int(np.clip(wanted, len(at.method.points), _MOST_DRAWS))
+        e = replace(e, method=AdaptiveNodes.make(e.kernel.n_effects, n_draws=n_draws))
     elif n_draws is not None:
         raise ModelError(
             f"n_draws is {n_draws}, but this model has at most three effects, which are "
             "integrated over a grid. Leave it out."
         )
-    return curvature(em, at.state, free)
+    return curvature(e, at.state, free)
 
 
 @in_float64
-def anchoring(
-    em: EM, layout: Layout, theta: Params, effects: np.ndarray, seed: int = 0
-) -> Anchoring:
+def anchoring(e: ESteps, theta: Params, effects: np.ndarray, seed: int = 0) -> Anchoring:
     """The gaps and the information at settled anchors."""
-    join = layout.join
-    start = State(theta, tuple(layout.split(effects)))
-    if not em.kernel.n_effects:
-        bound = join([p.bound for p in em.e_step(start)])
+    start = state_at(e.data, theta, effects)
+    if not e.kernel.n_effects:
+        (bound,) = e.of_subjects(e.e_step(start).state, "bound")
         return Anchoring(bound, bound, bound, np.ones(len(bound)), effects, effects, np.ones(0))
-    state, _ = em.settled_e_step(start, 1e-9)
+    state = e.e_step(start, 1e-9).state
     rng = np.random.default_rng(seed)
-    found = gaps(em, state, rng)
-    info = effect_information(em, state)
-
-    def diagonals(parts: list[np.ndarray]) -> np.ndarray:
-        return join([np.diagonal(part).T for part in parts])
-
-    return Anchoring(
-        bound=join(found.bound),
-        structured=join(found.structured),
-        loglik=join([p.bound for p in found.marginal]),
-        quality=join([p.quality for p in found.marginal]),
-        complete=diagonals(info.complete),
-        observed=diagonals(info.observed),
-        within=within_modes(em, state, info, rng),
-    )
+    found = gaps(e, state, rng)
+    info, within = effect_information(e, state, rng)
+    return Anchoring(*found, complete=info.complete, observed=info.observed, within=within)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from avem.components.param_info import Params
-from avem.data.layout import Layout
-from avem.inference.em import EM, State
+from avem.data.layout import Chunk
+from avem.inference.catch_up import known, seen
+from avem.inference.e_steps import ESteps, Guard, State, state_at
 from avem.inference.mode_search import search_modes
+from avem.inference.on_shard import Problem, Subjects
 from avem.numerics.precision import in_float64
 
 _MAX_STEPS = 100
@@ -15,34 +20,37 @@ _SETTLED = 1e-8
 
 
 @in_float64
-def infer_effects(
-    em: EM, layout: Layout, theta: Params, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
+def infer_effects(e: ESteps, theta: Params, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Mean (d, subjects) and covariance (d, d, subjects) of q_i at fixed parameters."""
     rng = np.random.default_rng(seed)
-    zero = np.zeros((em.kernel.n_effects, layout.n_subjects))
-    state = _settle(em, State(theta, tuple(layout.split(zero))))
+    zero = np.zeros((e.kernel.n_effects, e.data.layout.n_subjects))
+    state = _settle(e, state_at(e.data, theta, zero))
     for _ in range(3):
-        found = search_modes(em, state, rng)
+        found = search_modes(e, state, rng)
         if not found.moved:
             break
-        state = _settle(em, found.state)
-    passes = em.e_step(state)
-    return (
-        layout.join([np.asarray(p.mean) for p in passes]),
-        layout.join([np.asarray(p.covariance) for p in passes]),
-    )
+        state = _settle(e, found.state)
+    return e.of_subjects(e.e_step(state).state, "mean", "covariance")
 
 
-def _settle(em: EM, state: State) -> State:
+def _settle(e: ESteps, state: State) -> State:
     """Repeat E-steps until no anchor moves."""
     for _ in range(_MAX_STEPS):
-        anchors = tuple(np.asarray(p.mean) for p in em.e_step(state))
-        if em.guard is not None:
-            anchors = tuple(em.guard(state.theta, anchor) for anchor in anchors)
-        pairs = zip(anchors, state.anchors, strict=True)
-        change = max((np.abs(new - old).max(initial=0.0) for new, old in pairs), default=0.0)
-        state = State(state.theta, anchors)
-        if change < _SETTLED:
+        found = e.e_step(state).state
+        own, problem = (found.subjects,), e.problem(found)
+        subjects, moves = e.data.run(_follow, own, problem, e.guard)
+        state = replace(found, subjects=subjects)
+        if max(moves, default=0.0) < _SETTLED:
             break
     return state
+
+
+def _follow(
+    chunk: Chunk, subjects: Subjects | None, problem: Problem, guard: Guard | None
+) -> tuple[Subjects, Any]:
+    """On a shard: anchors where the E-step puts them, and the largest move."""
+    subjects = known(chunk, subjects, problem)
+    anchor = seen(chunk, subjects, problem).mean
+    if guard is not None:
+        anchor = guard(problem.theta, anchor)
+    return Subjects(anchor), np.abs(anchor - subjects.anchor).max(initial=0.0)

@@ -15,8 +15,8 @@ from avem.components.param_info import Params
 from avem.data.layout import Chunk
 from avem.effects.draws import roots
 from avem.errors import AvemError
-from avem.inference.em import IMPOSSIBLE
-from avem.inference.fit_ssm import make_ssm_em
+from avem.execution.dataset import Dataset
+from avem.inference.e_steps import IMPOSSIBLE
 from avem.kernels import kalman
 from avem.models.ssm import SSMEncoded, SSMModel
 from avem.models.ssm_kernel import SSMKernel
@@ -95,6 +95,18 @@ def _averaged(
     )
 
 
+def _at_effects(
+    chunk: Chunk, f: Any, kernel: SSMKernel, theta: Params, kind: str, rule: None
+) -> Moments:
+    return _at(kernel, theta, f, chunk, kind)
+
+
+def _over_effects(
+    chunk: Chunk, f: Any, root: Any, kernel: SSMKernel, theta: Params, kind: str, rule: Any
+) -> Moments:
+    return _averaged(kernel, theta, f, root, rule, chunk, kind)
+
+
 @in_float64
 def moments(
     model: SSMModel,
@@ -109,18 +121,13 @@ def moments(
     Every subject is at its effect (d, subjects); with `effects_cov` (d, d, subjects) they are
     averaged over, and what is not known of them adds to the covariances.
     """
-    per_chunk = [list(data.layout.split(effects))]
+    shards = Dataset.of(data)
+    own, rule = [shards.split(effects)], None
     if effects_cov is not None and model.n_effects:
-        per_chunk.append(list(data.layout.split(roots(effects_cov))))
-
-    def work(chunk: Chunk, f: Array, root: Array | None = None) -> Moments:
-        if root is None:
-            return _at(data.kernel, theta, f, chunk, kind)
+        own.append(shards.split(roots(effects_cov)))
         rule = normal_rule(model.n_effects)
-        return _averaged(data.kernel, theta, f, root, rule, chunk, kind)
-
-    found = make_ssm_em(model, data).each_chunk(work, *per_chunk)
-    rows = jax.tree.map(lambda *parts: data.layout.gather([np.asarray(x) for x in parts]), *found)
+    function = _at_effects if rule is None else _over_effects
+    rows: Moments = shards.rows(function, own, data.kernel, theta, kind, rule)
     if not all(np.isfinite(part).all() for part in rows):
         raise AvemError(IMPOSSIBLE)
     scale, centre = model.scaling.scale, model.scaling.centre

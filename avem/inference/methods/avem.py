@@ -9,7 +9,8 @@ import numpy as np
 
 from avem.components.param_info import check_count
 from avem.errors import ModelError
-from avem.inference.em import ANCHORS, EM, Q_UPDATES, State
+from avem.inference.e_steps import State
+from avem.inference.em import ANCHORS, EM, Q_UPDATES
 from avem.inference.loop import Rules, Run, Watcher
 from avem.inference.methods.anchored import TO_THE_END, anchored_pass
 from avem.inference.methods.base import EStep, Method
@@ -114,7 +115,7 @@ class Anchored(EStep):
 
     def search(self, em: EM, state: State, rng: np.random.Generator) -> Search:
         """Subjects in wrong modes are moved to better ones."""
-        return search_modes(em, state, rng)
+        return search_modes(em.e, state, rng)
 
 
 def check_q_update(word: str) -> None:

@@ -26,7 +26,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from avem.data.layout import Chunk
-from avem.inference.em import EM, State
+from avem.inference.e_steps import State
+from avem.inference.em import EM
 from avem.inference.loop import Rules, Run, Watcher, iterate
 from avem.inference.mode_search import Search
 from avem.inference.passes import Pass

@@ -26,7 +26,8 @@ from avem.effects.posterior import GaussianQ, update_by_newton, update_from_quad
 from avem.effects.quadratic import EffectTerms, Quadratic
 from avem.errors import ModelError
 from avem.inference.after.diagnose import diffuse_effects
-from avem.inference.em import EM, State
+from avem.inference.e_steps import State
+from avem.inference.em import EM
 from avem.inference.methods.adaptive.mixture import Centres
 from avem.inference.methods.anchored import TO_THE_END
 from avem.inference.methods.avem import check_q_update
@@ -91,7 +92,7 @@ class Partial(Method):
         """With the names of the effects that are integrated."""
         if self.unanchored != AUTO:
             return self
-        return replace(self, unanchored=[effect_names[e] for e in diffuse_effects(em, state)])
+        return replace(self, unanchored=[effect_names[e] for e in diffuse_effects(em.e, state)])
 
     def bind(
         self, em: EM, effect_names: Sequence[str], plain: bool, rng: np.random.Generator

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from avem.inference.em import EM, State
+from avem.data.layout import Chunk
+from avem.inference.e_steps import ESteps, State
+from avem.inference.em import EM
 from avem.inference.methods.adaptive.centres import find_centres, information, score_pass
 from avem.inference.mode_search import Search
+from avem.inference.on_shard import Problem, Subjects
 
 _COLLAPSED = 2.0
 """A variance is lifted when the slopes of the likelihood ask for one this many times as large."""
@@ -27,11 +31,11 @@ def begin(em: EM, state: State, rng: np.random.Generator) -> State:
         # In a direction without variance EM finds no way back; from too much of it, it does.
         raised = _less_correlated(raised or state)
     if raised is None:
-        return find_centres(em, state, rng)
+        return find_centres(em.e, state, rng)
     if em.method.by_draws:
-        return find_centres(em, raised, rng)
-    found, other = (_on_its_way(em, find_centres(em, s, rng)) for s in (state, raised))
-    return max(found, other, key=lambda s: loglik(em, s))
+        return find_centres(em.e, raised, rng)
+    found, other = (_on_its_way(em, find_centres(em.e, s, rng)) for s in (state, raised))
+    return max(found, other, key=lambda s: loglik(em.e, s))
 
 
 def _on_its_way(em: EM, state: State) -> State:
@@ -46,8 +50,8 @@ def _nearly_singular(em: EM, state: State) -> bool:
     sigma = state.theta["effect_covariance"]
     if (
         len(sigma) < 2
-        or em.structure in ("diagonal", "isotropic")
-        or "effect_covariance" in em.fixed
+        or em.m_step.structure in ("diagonal", "isotropic")
+        or "effect_covariance" in em.m_step.fixed
     ):
         return False
     unit = np.sqrt(np.diagonal(sigma))
@@ -61,47 +65,51 @@ def _less_correlated(state: State) -> State:
     return replace(state, theta={**state.theta, "effect_covariance": halfway})
 
 
-def loglik(em: EM, state: State) -> float:
+def loglik(e: ESteps, state: State) -> float:
     """The objective at a state; -inf where it is not finite."""
-    total = float(sum(np.sum(p.bound) for p in em.try_e_step(state)))
+    total = e.try_e_step(state).bound
     return total if np.isfinite(total) else -np.inf
 
 
-def renew(em: EM, state: State, rng: np.random.Generator) -> Search:
+def renew(e: ESteps, state: State, rng: np.random.Generator) -> Search:
     """New centres at the same parameters, if these find more of the likelihood than the old."""
-    found = find_centres(em, state, rng)
-    rise = loglik(em, found) - loglik(em, state)
+    found = find_centres(e, state, rng)
+    rise = loglik(e, found) - loglik(e, state)
     return Search(found, 0, rise) if rise > 0 else Search(state, 0, 0.0)
 
 
 def lifted(em: EM, state: State) -> State | None:
     """Larger effect variances, where the likelihood's slopes at effects of 0 speak for them."""
-    if "effect_covariance" in em.fixed:
+    if "effect_covariance" in em.m_step.fixed:
         return None
-    sigma, hint = state.theta["effect_covariance"], variance_hint(em, state)
+    sigma, hint = state.theta["effect_covariance"], variance_hint(em.e, state)
     if not np.isfinite(hint).all():
         return None
     factor = np.sqrt(np.maximum(hint / np.diagonal(sigma), 1.0))
     if factor.max() ** 2 < _COLLAPSED:
         return None
-    if em.structure == "isotropic":
+    if em.m_step.structure == "isotropic":
         factor[:] = np.sqrt(np.mean(factor**2))
     theta = {**state.theta, "effect_covariance": sigma * np.outer(factor, factor)}
     return replace(state, theta=theta)
 
 
-def variance_hint(em: EM, state: State) -> np.ndarray:
+def variance_hint(e: ESteps, state: State) -> np.ndarray:
     """(d,) the effects' variances that the subjects' slopes at effects of 0 point to.
 
     With s_i the slope and I_i the information of subject i in one effect, the log likelihood rises
     with its variance at rate sum(s_i^2 - I_i) / 2, and the variance that this points to is
     sum(s_i^2 - I_i) / sum(I_i^2).
     """
-    sigma = state.theta["effect_covariance"]
-    nowhere = tuple(np.zeros_like(anchor) for anchor in state.anchors)
-    slopes = em.each_chunk(
-        lambda chunk, f: score_pass(em.kernel, state.theta, f, chunk, em.form[0])[0], nowhere
-    )
-    infos = information(em, state.theta, nowhere, 0.05 * np.sqrt(np.diagonal(sigma)))
-    slope, info = em.everyone(slopes), np.diagonal(em.everyone(infos)).T
-    return (slope**2 - info).sum(1) / np.maximum((info**2).sum(1), 1e-300)
+    step = 0.05 * np.sqrt(np.diagonal(state.theta["effect_covariance"]))
+    rise, curvature = e.data.sum(_slopes, (state.subjects,), e.problem(state), step)
+    return rise / np.maximum(curvature, 1e-300)
+
+
+def _slopes(chunk: Chunk, subjects: Subjects | None, problem: Problem, step: np.ndarray) -> Any:
+    """On a shard: the sums of `variance_hint`, (d,) each."""
+    nowhere = np.zeros((problem.kernel.n_effects, np.shape(chunk.real)[0]))
+    slope, _ = score_pass(problem.kernel, problem.theta, nowhere, chunk, problem.form)
+    real, info = np.asarray(chunk.real), information(chunk, nowhere, problem, step)
+    slope, info = np.asarray(slope)[:, real], np.diagonal(info).T[:, real]
+    return (slope**2 - info).sum(1), (info**2).sum(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -14,10 +13,12 @@ from jax import Array
 from avem.components.lanes import Theta
 from avem.data.layout import Chunk
 from avem.effects.prior import log_joint
-from avem.inference.em import EM, State
+from avem.inference.catch_up import known
+from avem.inference.e_steps import ESteps, State
 from avem.inference.methods.adaptive.mixture import Centres
 from avem.inference.methods.avem import Anchored
-from avem.inference.mode_search import moves
+from avem.inference.mode_search import Elsewhere, elsewhere, modes_of
+from avem.inference.on_shard import Problem, Subjects
 from avem.inference.passes import effect_terms
 from avem.models.kernel import Kernel
 
@@ -48,88 +49,79 @@ def score_pass(
     return terms.gradient, terms.curvature
 
 
-def information(
-    em: EM, theta: dict[str, np.ndarray], at: tuple[np.ndarray, ...], step: np.ndarray
-) -> list[np.ndarray]:
-    """Per chunk (d, d, subject): minus the second derivative of log p(D_i | f), observed.
+def find_centres(e: ESteps, state: State, rng: np.random.Generator) -> State:
+    """The state with centres at the modes of every subject's posterior, settled by a few passes."""
+    if e.kernel.n_effects == 0:
+        return state
+    places, drawn = elsewhere(e, state, rng)
+    subjects = e.data.keep(_with_centres, (state.subjects, drawn), e.problem(state), places)
+    return replace(state, subjects=subjects)
+
+
+# --- on a shard ---------------------------------------------------------------------------------
+
+
+def information(chunk: Chunk, f: np.ndarray, problem: Problem, step: np.ndarray) -> np.ndarray:
+    """(d, d, subject) minus the second derivative of log p(D_i | f), observed.
 
     Central differences of the exact score, `step` (d,) apart.
     """
-    d = em.kernel.n_effects
+    d = len(f)
 
-    def scores(f: list[np.ndarray]) -> list[np.ndarray]:
-        found = em.each_chunk(
-            lambda chunk, g: score_pass(em.kernel, theta, g, chunk, em.form[0])[0], f
-        )
-        return [np.asarray(s) for s in found]
+    def score(at: np.ndarray) -> np.ndarray:
+        return np.asarray(score_pass(problem.kernel, problem.theta, at, chunk, problem.form)[0])
 
-    out = [np.zeros((d, d, f.shape[1])) for f in at]
+    out = np.zeros((d, d, f.shape[1]))
     for e in range(d):
         unit = (np.arange(d) == e)[:, None] * step[e]
-        up, down = scores([f + unit for f in at]), scores([f - unit for f in at])
-        for c in range(len(at)):
-            out[c][:, e] = -(up[c] - down[c]) / (2 * step[e])
-    return [0.5 * (info + np.swapaxes(info, 0, 1)) for info in out]
+        out[:, e] = -(score(f + unit) - score(f - unit)) / (2 * step[e])
+    return 0.5 * (out + np.swapaxes(out, 0, 1))
 
 
-def find_centres(em: EM, state: State, rng: np.random.Generator) -> State:
-    """The state with centres at the modes of every subject's posterior, settled by a few passes."""
-    if em.kernel.n_effects == 0:
-        return state
-    theta, anchored = state.theta, replace(em, method=Anchored("laplace", _CLIMB))
-    found = _candidates(anchored, state, rng, _CLIMB)
-    best = [c.height.argmax(0) for c in found]
-    at_best = [c.at[b, :, np.arange(len(b))].T for c, b in zip(found, best, strict=True)]
-    width = _widths(anchored, theta, at_best)
-    with_draws = _MOST_WITH_DRAWS if em.kernel.has_twins else 1
-    most = with_draws if em.method.by_draws else _MOST
-    chosen = [
-        _choose(candidates, own, real, _at_least(em, chunk), most)
-        for candidates, own, real, chunk in zip(found, width, em.real, em.chunks, strict=True)
-    ]
-    slots = max(len(at) for _, at in chosen)
-    # Chunks with fewer centres repeat their last one, for which there is no need to look again.
-    by_slot = [
-        _widths(anchored, theta, [at[min(slot, len(at) - 1)] for _, at in chosen])
-        for slot in range(1, slots)
-    ]
-    around = [
-        Centres(
-            log_share,
-            at,
-            np.stack([width[c], *(w[c] for w in by_slot)][: len(at)]),
-            theta["effect_covariance"],
-        )
-        for c, (log_share, at) in enumerate(chosen)
-    ]
-    state = replace(state, around=tuple(around))
+def _with_centres(
+    chunk: Chunk,
+    subjects: Subjects | None,
+    drawn: np.ndarray,
+    problem: Problem,
+    places: Elsewhere,
+) -> Subjects:
+    """Subjects with centres at their modes."""
+    subjects = known(chunk, subjects, problem)
+    method, kernel = problem.method, problem.kernel
+    sigma = problem.theta["effect_covariance"]
+    climbing = replace(problem, method=Anchored("laplace", _CLIMB))
+    found = _candidates(chunk, subjects, drawn, climbing, places, _CLIMB)
+    best = found.height.argmax(0)
+    width = _width(chunk, found.at[best, :, np.arange(len(best))].T, problem)
+    with_draws = _MOST_WITH_DRAWS if kernel.has_twins else 1
+    most = with_draws if method.by_draws else _MOST
+    # Where centres are cheap, always as many, so that one shape is compiled.
+    cheap = kernel.has_twins and chunk.valid.size * method.n_nodes <= _CHEAP
+    real = np.asarray(chunk.real)
+    log_share, at = _choose(found, width, real, _MOST if cheap else 1, most)
+    wide = np.stack([width, *(_width(chunk, mean, problem) for mean in at[1:])])
+    subjects = Subjects(subjects.anchor, Centres(log_share, at, wide, sigma))
     for _ in range(_ADAPT):
-        passes = em.try_e_step(state)
-        state = replace(state, around=tuple(p.around for p in passes))
-    return state
+        subjects = subjects._replace(around=problem.look(chunk, subjects).around)
+    return subjects
 
 
 def between_modes(
-    em: EM, state: State, near: Sequence[np.ndarray], rng: np.random.Generator
-) -> list[np.ndarray]:
-    """Per chunk (d, subject): the variance between the modes of a subject's posterior.
+    chunk: Chunk,
+    subjects: Subjects,
+    drawn: np.ndarray,
+    problem: Problem,
+    places: Elsewhere,
+    width: np.ndarray,
+) -> np.ndarray:
+    """(d, subject) the variance between the modes of a subject's posterior.
 
-    `em` is the anchored iteration, and `near` has the `widths` at the anchors.
+    `problem` is that of an anchored method, and `width` the posteriors' at the anchors.
     """
-    out = []
-    found = _candidates(em, state, rng, _GLANCE)
-    for candidates, width, real in zip(found, near, em.real, strict=True):
-        log_share, at = _choose(candidates, width, real, 1, _MOST)
-        share = np.exp(log_share)[:, None]
-        out.append((share * (at - (share * at).sum(0)) ** 2).sum(0))
-    return out
-
-
-def _at_least(em: EM, chunk: Chunk) -> int:
-    """Centres per subject: where they are cheap, always as many, so that one shape is compiled."""
-    n_cells = chunk.valid.size * em.method.n_nodes
-    cheap = em.kernel.has_twins and n_cells <= _CHEAP
-    return _MOST if cheap else 1
+    found = _candidates(chunk, subjects, drawn, problem, places, _GLANCE)
+    log_share, at = _choose(found, width, np.asarray(chunk.real), 1, _MOST)
+    share = np.exp(log_share)[:, None]
+    return (share * (at - (share * at).sum(0)) ** 2).sum(0)
 
 
 class _Candidates(NamedTuple):
@@ -141,31 +133,24 @@ class _Candidates(NamedTuple):
     """(candidate, subject) log p(D_i, f)."""
 
 
-def _candidates(em: EM, state: State, rng: np.random.Generator, n_passes: int) -> list[_Candidates]:
+def _candidates(
+    chunk: Chunk,
+    subjects: Subjects,
+    drawn: np.ndarray,
+    problem: Problem,
+    places: Elsewhere,
+    n_passes: int,
+) -> _Candidates:
     """Where a few climbing steps lead from all the places worth trying."""
-    known = _known(state)
-    sigma = state.theta["effect_covariance"]
-    found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in em.chunks]
-    elsewhere = moves(em, state.theta, em.everyone(known[0]), rng)
-    for at in [*known, *(tuple(move(anchor) for anchor in known[0]) for move in elsewhere)]:
-        for _ in range(n_passes):
-            passes = em.try_e_step(State(state.theta, at))
-            last, at = at, tuple(np.where(np.isfinite(p.mean), p.mean, 0.0) for p in passes)
-        for c, p in enumerate(passes):
-            found[c].append((last[c], log_joint(np.asarray(p.loglik), sigma, last[c])))
-    return [_Candidates(*map(np.stack, zip(*of_chunk, strict=True))) for of_chunk in found]
-
-
-def _known(state: State) -> list[tuple[np.ndarray, ...]]:
-    """The modes known so far, the heaviest first: centres, or else the anchors."""
-    if not state.around:
-        return [state.anchors]
-    ordered = []
-    for centres in state.around:
-        order = np.argsort(-np.asarray(centres.log_share), axis=0, kind="stable")
-        ordered.append(np.take_along_axis(np.asarray(centres.mean), order[:, None], axis=0))
-    slots = max(len(mean) for mean in ordered)
-    return [tuple(mean[min(slot, len(mean) - 1)] for mean in ordered) for slot in range(slots)]
+    modes = modes_of(subjects)
+    found = []
+    for at in [*modes, *places.places(modes[0], drawn)]:
+        last, p = at, problem.look(chunk, Subjects(at))
+        for _ in range(n_passes - 1):
+            last = np.where(np.isfinite(p.mean), p.mean, 0.0)
+            p = problem.look(chunk, Subjects(last))
+        found.append((last, log_joint(p.loglik, problem.theta["effect_covariance"], last)))
+    return _Candidates(*map(np.stack, zip(*found, strict=True)))
 
 
 def _choose(
@@ -197,20 +182,17 @@ def _choose(
     return log_share, np.moveaxis(found.at[pick, :, who], -1, 1)
 
 
-def _widths(em: EM, theta: dict[str, np.ndarray], at: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Per chunk (d, d, subject): the inverse curvature of log p(D_i, f), bounded by the prior's."""
-    sigma = theta["effect_covariance"]
+def _width(chunk: Chunk, at: np.ndarray, problem: Problem) -> np.ndarray:
+    """(d, d, subject) the inverse curvature of log p(D_i, f), bounded by the prior's."""
+    sigma = problem.theta["effect_covariance"]
     step = _APPROACH * np.sqrt(np.diagonal(sigma))
-    return widths(information(em, theta, tuple(at), step), sigma)
+    return posterior_width(information(chunk, at, problem, step), sigma)
 
 
-def widths(infos: Sequence[np.ndarray], sigma: np.ndarray) -> list[np.ndarray]:
-    """Per chunk (d, d, subject): a posterior's covariance, from the information in the data."""
+def posterior_width(info: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+    """(d, d, subject) a posterior's covariance, from the information in the data."""
     prior = np.linalg.inv(sigma)
-    out = []
-    for info in infos:
-        precision = np.moveaxis(info, -1, 0) + prior
-        values, vectors = np.linalg.eigh(np.where(np.isfinite(precision), precision, prior))
-        values = np.maximum(values, 0.25 * np.linalg.eigvalsh(prior)[0])
-        out.append(np.moveaxis((vectors / values[:, None]) @ np.swapaxes(vectors, 1, 2), 0, -1))
-    return out
+    precision = np.moveaxis(info, -1, 0) + prior
+    values, vectors = np.linalg.eigh(np.where(np.isfinite(precision), precision, prior))
+    values = np.maximum(values, 0.25 * np.linalg.eigvalsh(prior)[0])
+    return np.moveaxis((vectors / values[:, None]) @ np.swapaxes(vectors, 1, 2), 0, -1)

@@ -30,7 +30,8 @@ from avem.components.lanes import Theta
 from avem.components.param_info import check_count
 from avem.data.layout import Chunk
 from avem.errors import ModelError
-from avem.inference.em import EM, State
+from avem.inference.e_steps import State
+from avem.inference.em import EM
 from avem.inference.loop import Rules
 from avem.inference.methods.adaptive.begin import begin, renew
 from avem.inference.methods.adaptive.importance import TAIL, importance_pass, student_draws
@@ -137,11 +138,11 @@ class AdaptiveNodes(EStep):
 
     def begin(self, em: EM, state: State, rng: np.random.Generator) -> State:
         """Centres at the modes of every subject's posterior."""
-        return begin(em, replace(state, around=()), rng)
+        return begin(em, em.e.without_nodes(state), rng)
 
     def search(self, em: EM, state: State, rng: np.random.Generator) -> Search:
         """New centres."""
-        return renew(em, state, rng)
+        return renew(em.e, state, rng)
 
     def rules(self, rules: Rules) -> Rules:
         """One search; EM climbs this likelihood, and leaps that lower it often lead away."""

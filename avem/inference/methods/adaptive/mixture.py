@@ -59,6 +59,11 @@ class Centres(NamedTuple):
             sigma,
         )
 
+    def modes(self) -> list[np.ndarray]:
+        """The means (d, subject), every subject's heaviest first."""
+        order = np.argsort(-np.asarray(self.log_share), axis=0, kind="stable")
+        return list(np.take_along_axis(np.asarray(self.mean), order[:, None], axis=0))
+
     @classmethod
     def single(cls, mean: Any, covariance: Any, prior: Any) -> Centres:
         """One centre for every subject; (d, subject) and (d, d, subject)."""
@@ -67,6 +72,10 @@ class Centres(NamedTuple):
     def shifted(self, shift: Array) -> Centres:
         """The same when `shift` moves from the effects into the coefficients."""
         return self._replace(mean=self.mean - shift[:, None])
+
+    def stepped(self, towards: Centres, stride: np.ndarray) -> Centres:
+        """The same: nodes stay where they are while a q_i takes its steps."""
+        return self
 
 
 def prior_centres(theta: Theta, anchor: Array) -> Centres:

@@ -1,0 +1,160 @@
+"""E-steps of a model on a data set, by any method.
+
+AVEM runs the local pass once per subject at its anchor, the mean of its q_i, and updates every q_i.
+Other methods differ in where the local passes are run and in how they are weighed, which is the
+business of an `EStep`. Anchors and nodes stay with their shards; what comes back is a handful of
+sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from avem.components.base import Match
+from avem.data.layout import Chunk
+from avem.errors import AvemError
+from avem.execution.dataset import Dataset, PerShard
+from avem.inference.catch_up import MOST_PASSES, e_step, end_walk, q_step, seen, start_walk
+from avem.inference.on_shard import Problem, Subjects, Summary
+from avem.models.kernel import Kernel
+
+if TYPE_CHECKING:
+    from avem.inference.methods.base import EStep
+
+IMPOSSIBLE = (
+    "The likelihood is not finite: some sequence is impossible under the parameters. Look for "
+    "values far outside those of the fit, and for zero probabilities or tiny variances in init= "
+    "and fixed=."
+)
+Theta = dict[str, np.ndarray]
+Guard = Callable[[Theta, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class State:
+    """What the next iteration needs."""
+
+    theta: Theta
+    subjects: PerShard
+    """The `Subjects` of each shard: anchors, and what the method keeps beside them."""
+    placed: Theta | None = None
+    """The parameters for which the nodes were found, where these may stay as they are."""
+    form: str = "scaled"
+    """Of the recursion: "log", for good, once the scaled one has underflowed."""
+
+
+def state_at(data: Dataset, theta: Theta, effects: np.ndarray) -> State:
+    """Every subject's anchor at its effects (d, subjects)."""
+    return State(theta, data.place([Subjects(part) for part in data.layout.split(effects)]))
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """An E-step of all shards."""
+
+    state: State
+    """With settled anchors, and the form of the recursion that did not underflow."""
+    parts: Sequence[Summary]
+
+    @property
+    def bound(self) -> float:
+        """The method's objective."""
+        return float(sum(part.bound for part in self.parts))
+
+    @property
+    def loglik(self) -> float:
+        """sum_i log p(D_i | anchor)."""
+        return float(sum(part.loglik for part in self.parts))
+
+    @property
+    def possible(self) -> bool:
+        """It was finite where it began."""
+        return all(part.possible for part in self.parts)
+
+
+@dataclass(frozen=True)
+class ESteps:
+    """What an E-step takes: a model, a data set, a method."""
+
+    kernel: Kernel
+    data: Dataset
+    matches: tuple[Match | None, ...]
+    """(d,) the fixed coefficients that each effect is added to."""
+    method: EStep
+    """Where the local passes are run, and what becomes of them."""
+    anchor: str = "mean"
+    guard: Guard | None = None
+    """Keeps anchors (d, subjects) where the model allows them."""
+
+    def on(self, shards: Sequence[int]) -> ESteps:
+        """The same on some of the shards."""
+        return replace(self, data=self.data.on(shards))
+
+    def problem(self, state: State) -> Problem:
+        """What the shards need to know for an E-step."""
+        return Problem(self.kernel, self.method, state.theta, state.form)
+
+    def e_step(self, state: State, still: float = np.inf) -> Expectation:
+        """Local passes and the new q_i, once anchors are within `still` of where these put them."""
+        found = self.try_e_step(state, still)
+        if not found.possible and state.form == "scaled":
+            found = self.try_e_step(replace(state, form="log"), still)
+        if not found.possible:
+            raise AvemError(IMPOSSIBLE)
+        return found
+
+    def try_e_step(self, state: State, still: float = np.inf) -> Expectation:
+        """The same, whether or not the result is finite."""
+        if self.anchor != "mean" or not self.kernel.n_effects:
+            still = np.inf
+        settle = still if self.method.anchored else np.inf
+        problem = self.problem(state)
+        subjects, parts = self.data.run(e_step, (state.subjects,), problem, settle)
+        found = Expectation(replace(state, subjects=subjects), parts)
+        if still < np.inf and self.method.has_q and found.possible:
+            return self._settled_q(found, still)
+        return found
+
+    def _settled_q(self, found: Expectation, still: float) -> Expectation:
+        """The q_i whose next step moves the means by at most `still`, and the E-step at them."""
+        if self.distance(found.parts) <= still:
+            return found
+        problem, parts = self.problem(found.state), found.parts
+        walk = self.data.keep(start_walk, (found.state.subjects,), problem)
+        for _ in range(MOST_PASSES):
+            if self.distance(parts) <= still:
+                break
+            walk, parts = self.data.run(q_step, (walk,), problem)
+        subjects = self.data.keep(end_walk, (walk,))
+        return Expectation(replace(found.state, subjects=subjects), parts)
+
+    def distance(self, parts: Sequence[Summary]) -> float:
+        """From the anchors to where the E-step would put them, root mean square."""
+        n_values = max(1, self.kernel.n_effects * self.data.n_subjects)
+        return float(np.sqrt(sum(part.moved for part in parts) / n_values))
+
+    def without_nodes(self, state: State) -> State:
+        """The anchors alone."""
+        return replace(state, subjects=self.data.keep(_anchors_alone, (state.subjects,)))
+
+    def of_subjects(self, state: State, *names: str) -> Any:
+        """Fields of `Pass` after an E-step at a state, (..., subjects) in the panel's order."""
+        return self.data.gather(_fields, (state.subjects,), self.problem(state), names)
+
+
+# --- on a shard ---------------------------------------------------------------------------------
+
+
+def _anchors_alone(chunk: Chunk, subjects: Subjects | None) -> Subjects | None:
+    return None if subjects is None else Subjects(subjects.anchor)
+
+
+def _fields(
+    chunk: Chunk, subjects: Subjects | None, problem: Problem, names: Sequence[str]
+) -> tuple[Any, ...]:
+    fields = seen(chunk, subjects, problem)._asdict()
+    return tuple(fields[name] for name in names)

@@ -1,0 +1,73 @@
+"""What a shard keeps of its subjects, and an E-step there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from avem.components.linear import CoefTerms
+from avem.data.layout import Chunk
+from avem.inference.passes import Pass, Totals
+from avem.models.kernel import Kernel
+
+if TYPE_CHECKING:
+    from avem.inference.methods.base import EStep
+
+
+class Subjects(NamedTuple):
+    """What the next E-step needs of a shard's subjects."""
+
+    anchor: Any
+    """(d, subject)."""
+    around: Any = None
+    """What the method keeps beside the anchors; None: nothing yet."""
+    found: Pass | None = None
+    """The E-step at these anchors, if it was run."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What an E-step is run with: goes to every shard."""
+
+    kernel: Kernel
+    method: EStep
+    theta: dict[str, np.ndarray]
+    form: str
+    """"scaled", or "log" where the scaled recursion underflows."""
+
+    def look(self, chunk: Chunk, subjects: Subjects) -> Pass:
+        """The E-step of a chunk; all that Python looks at leaves the device here, once."""
+        p = self.method.e_step(
+            self.kernel, self.theta, subjects.anchor, subjects.around, chunk, self.form
+        )
+        return Pass(*jax.tree.map(np.asarray, p._replace(kept=None)))._replace(kept=p.kept)
+
+
+class Summary(NamedTuple):
+    """What travels of a shard's E-step."""
+
+    possible: Any
+    """The E-step was finite where it began."""
+    bound: Any
+    """Sum of the method's objective."""
+    loglik: Any
+    moved: Any
+    """Sum of squares of how far the means of q are from the anchors."""
+    totals: Totals
+    terms: tuple[CoefTerms, ...]
+
+
+def summary(chunk: Chunk, subjects: Subjects, possible: bool = True) -> Summary:
+    """Of the E-step that was run."""
+    p = subjects.found
+    assert p is not None
+    away = (p.mean - subjects.anchor)[:, np.asarray(chunk.real)]
+    return Summary(possible, np.sum(p.bound), np.sum(p.loglik), np.sum(away**2), p.totals, p.terms)
+
+
+def is_finite(p: Pass) -> bool:
+    """Whether every subject has a bound."""
+    return bool(np.isfinite(p.bound).all())

@@ -412,8 +412,8 @@ class Fit(ABC, Generic[Model, Drawn]):
 
         Examples
         --------
-        >>> fit.diagnose().advice
-        'Anchoring holds: at most 7% of the information is lost.'
+        >>> fit.diagnose().effects["effect"].tolist()
+        ['valence: Intercept']
         """
         data, theta = self._own_data, self.theta
         found = anchoring(self._e_steps(data), theta, self._effects_in())

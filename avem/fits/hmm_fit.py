@@ -433,7 +433,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         --------
         >>> table = stressed.covariate("stress", grid=[-1, 0, 1], level=None)
         >>> table["stress"].unique().tolist()
-        [-1.0, 0.0, 1.0]
+        [-1, 0, 1]
         """
         chosen = (name, on, grid, at, points, level, errors_word(errors, kind))
         return self._own_kind(covariate_table(self, *chosen))

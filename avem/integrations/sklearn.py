@@ -107,7 +107,7 @@ class HMMEstimator(TransformerMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any, groups: Any = None) -> np.ndarray:
-        """(rows,) the most probable state of each row, from 0; subjects of the fit are known."""
+        """(rows,) the most probable path of states, from 0; subjects of the fit are known."""
         return np.asarray(_known(self).decode(_rows(self, X, groups)))
 
     def predict_proba(self, X: Any, groups: Any = None) -> np.ndarray:

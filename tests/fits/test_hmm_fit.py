@@ -128,7 +128,7 @@ def test_simulating_from_a_fit(fit, truth):
     np.testing.assert_array_equal(same.effects, fit.effects_mean)
     again = MODEL.fit(new.frame, time="time", n_starts=2)
     np.testing.assert_allclose(again.params["coef"], fit.params["coef"], atol=0.6)
-    with pytest.raises(avem.ModelError, match="'new' or 'fitted'"):
+    with pytest.raises(avem.ModelError, match="choose one of 'new', 'fitted'"):
         fit.simulate(effects="old")
 
 

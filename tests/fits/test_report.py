@@ -17,6 +17,7 @@ from avem.fits.questions import diagnosis
 from avem.fits.report import report_html, write_report
 from avem.fits.report.estimates import error_table
 from avem.fits.report.hmm_words import model_code, model_words, reading
+from avem.fits.report.reproduce import reproduce
 from avem.fits.report.ssm_words import ssm_model_code, ssm_model_words
 from tests.fits.kinds import CUSTOM, KINDS, fit_of, log_prob, model_of, ssm_fit
 
@@ -363,7 +364,7 @@ def test_what_takes_long_is_left_out_of_large_pages(fit, page, monkeypatch):
     assert "fit.report(path, thorough=True)" in text
     asked = []
     table = fit.table().assign(se=0.25, lower=0.0, upper=1.0, note="")
-    monkeypatch.setattr(avem.HMMFit, "standard_errors", lambda self: asked.append("se") or table)
+    monkeypatch.setattr(avem.HMMFit, "_standard_errors", lambda self: asked.append("se") or table)
     effects = pd.DataFrame({"effect": fit.model.effect_names, "lost": 0.25, "sd": 0.5})
     gaps = ["loglik", "bound", "anchoring_gap", "gaussian_gap"]
     each = pd.DataFrame({"subject": fit.subjects, **{name: 1.0 for name in gaps}})
@@ -378,12 +379,27 @@ def test_what_takes_long_is_left_out_of_large_pages(fit, page, monkeypatch):
 
 
 def test_a_part_that_fails_does_not_take_the_page_along(fit, monkeypatch):
-    def fails(self, *lags, **options):
+    def fails(fit, *chosen):
         raise avem.DataError("no <luck>")
 
-    monkeypatch.setattr(avem.HMMFit, "whiteness", fails)
+    monkeypatch.setattr("avem.fits.report.residuals.whiteness", fails)
     said = "".join(read(report_html(fit, thorough=False)).text)
     assert "could not be computed: no <luck>" in said
+
+
+def test_options_are_told_as_they_were_recorded():
+    fit = fit_of("gaussian")
+    early = reproduce(fit)  # an earlier avem kept no tolerance
+    assert "saved by an earlier avem" in early
+    kept = {"tol": 1e-7, "max_iter": 60, "n_starts": 3, "refine": None}
+    told = reproduce(dataclasses.replace(fit, info=dataclasses.replace(fit.info, **kept)))
+    assert "refine=None, n_starts=3, max_iter=60, tol=1e-07, seed=0)" in told
+    assert "earlier avem" not in told
+    given = kept | {"refine": "auto", "init": ("coef", "initial"), "fixed": ("initial",)}
+    told = reproduce(dataclasses.replace(fit, info=dataclasses.replace(fit.info, **given)))
+    assert "refine" not in told
+    assert "Held (fixed=), at the values that fit.params has: initial." in told
+    assert "It began at given values (init=) of coef, initial, which are not kept" in told
 
 
 # --- state-space models -------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def test_effects_have_one_vocabulary(make):
         (lambda word: fit.check("mean", 2, effects=word), "'new', 'fitted', 'drawn'"),
         (lambda word: fit.simulate(effects=word), "'new', 'fitted'"),
         (lambda word: fit.residuals(effects=word), "'fitted', 'drawn'"),
-        (lambda word: fit.predict(horizon=1, effects=word), "'integrated', 'fitted'"),
+        (lambda word: fit.predictions(effects=word), "'integrated', 'fitted'"),
     ):
         words = set(choices.replace("'", "").split(", "))
         assert words <= set(avem.fits.words.EFFECTS)

@@ -53,12 +53,25 @@ class Plots(FitPlots):
 
         Parameters
         ----------
-        subjects
-            A label or a list of labels; by default `max_subjects` from the shortest to the longest.
-        outcome
+        subjects : label or list of labels, optional
+            By default `max_subjects` from the shortest to the longest.
+        outcome : str, optional
             By default all, up to four.
-        max_rows
+        max_subjects : int
+            How many subjects to draw where none are named.
+        max_rows : int
             Only so many rows are drawn of each subject, from its first.
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(fit.plot.states(["p01", "p02"]).axes)
+        2
         """
         fit, panel = self._fit, self._fit._panel(None)
         every = places(fit.model)
@@ -110,9 +123,26 @@ class Plots(FitPlots):
         """The end of each subject's last sequence by decoded state, and what is to come.
 
         Shades hold 50, 80 and 95% of the predictive distribution; of labels, dots are as large as
-        their probability. Beneath, the probabilities of the states. `horizon`, `future` and
-        `effects` are those of `fit.predict`; `max_rows` of the past are drawn, by default three
-        times the horizon.
+        their probability. Beneath, the probabilities of the states.
+
+        Parameters
+        ----------
+        subjects, outcome, max_subjects
+            As in `states`.
+        horizon, future, effects
+            As for `fit.predict`.
+        max_rows : int, optional
+            How much of the past is drawn; by default three times the horizon.
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> figure = fit.plot.forecast("p01", horizon=2, effects="fitted")
         """
         outcomes = self._outcomes(outcome, MOST_OUTCOMES)
         chosen = (subjects, horizon, outcomes, max_subjects)
@@ -133,6 +163,26 @@ class Plots(FitPlots):
         The first two with the band that 95% keep to if the model holds (autocorrelations only of
         ``kind="forecast"``); `fit.whiteness` tests it. Colours in the histogram say which states
         the rows decode to.
+
+        Parameters
+        ----------
+        outcome : str, optional
+            By default all, up to eight.
+        lags : int
+            Of the autocorrelations.
+        kind, effects, seed
+            As for `fit.residuals`.
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(fit.plot.residuals(effects="fitted").axes)
+        3
         """
         found = self._fit.residuals(kind=kind, effects=effects, seed=seed)
         title, state = f"{kind.capitalize()} pseudo-residuals", np.asarray(self._fit.decode())
@@ -150,6 +200,24 @@ class Plots(FitPlots):
 
         Where states respond differently to covariates, panels with these responses follow, at
         effect 0: up to six, and none in an `ax` of your own (`fit.plot.covariate` has bands).
+
+        Parameters
+        ----------
+        outcome : str, optional
+            By default all.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a figure of its own.
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(fit.plot.emissions().axes)
+        1
         """
         outcomes = self._outcomes(outcome)
         curves = find_curves(self._fit, outcomes) if ax is None else []
@@ -173,7 +241,24 @@ class Plots(FitPlots):
         return figure
 
     def transitions(self, *, ax: Axes | None = None, figsize: Size | None = None) -> Figure:
-        """The transition matrix, from row to column; at effect 0 and average covariates."""
+        """The transition matrix, from row to column; at effect 0 and average covariates.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a figure of its own.
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(fit.plot.transitions().axes)
+        1
+        """
         matrix = average_moves(self._fit)
         n = len(matrix)
         figure, (panel,) = panels(1, ax, figsize, (2.2 + 0.7 * n, 1.6 + 0.6 * n), 1)
@@ -202,23 +287,95 @@ class Plots(FitPlots):
         ax: Axes | None = None,
         figsize: Size | None = None,
     ) -> Figure:
-        """Every subject's share of time in each state; or, `by` a column, the shares along it."""
+        """Every subject's share of time in each state; or, `by` a column, the shares along it.
+
+        Parameters
+        ----------
+        by, level
+            As for `fit.occupancy`.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a figure of its own.
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(fit.plot.occupancy(by="day").axes)
+        1
+        """
         return occupancy_figure(self._fit, by, level, ax, figsize)
 
     def stationary(
         self, level: float | None = 0.95, *, ax: Axes | None = None, figsize: Size | None = None
     ) -> Figure:
-        """Shares of time in the long run: the group's with intervals, and the subjects' as dots."""
+        """Shares of time in the long run: the group's with intervals, and the subjects' as dots.
+
+        Parameters
+        ----------
+        level : float, optional
+            Of the intervals; None leaves them out.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a figure of its own.
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(fit.plot.stationary(level=None).axes)
+        1
+        """
         return stationary_figure(self._fit, level, ax, figsize)
 
     def dwell(self, level: float | None = 0.95, *, figsize: Size | None = None) -> Figure:
-        """How many stays in each state last longer than so long: decoded, and implied."""
+        """How many stays in each state last longer than so long: decoded, and implied.
+
+        Parameters
+        ----------
+        level : float, optional
+            Of the intervals of expected stays; None leaves them out.
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(fit.plot.dwell(level=None).axes)
+        2
+        """
         return dwell_figure(self._fit, level, figsize)
 
     def covariate(
         self, name: str, on: str | None = None, *, figsize: Size | None = None, **options: Any
     ) -> Figure:
-        """What a covariate does, with bands; `options` are those of `fit.covariate`."""
+        """What a covariate does, with bands.
+
+        Parameters
+        ----------
+        name, on, **options
+            As for `fit.covariate`.
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(stressed.plot.covariate("stress", level=None).axes)
+        1
+        """
         return covariate_figure(self._fit, name, on, figsize, options)
 
 

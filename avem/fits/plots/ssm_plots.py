@@ -49,12 +49,25 @@ class SSMPlots(FitPlots):
 
         Parameters
         ----------
-        subjects
-            A label or a list of labels; by default `max_subjects` from the shortest to the longest.
-        outcome
+        subjects : label or list of labels, optional
+            By default `max_subjects` from the shortest to the longest.
+        outcome : str, optional
             By default all, up to four.
-        max_rows
+        max_subjects : int
+            How many subjects to draw where none are named.
+        max_rows : int
             Only so many rows are drawn of each subject, from its first.
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(ssm_fit.plot.states("p01").axes)
+        3
         """
         model, encoded, found = self._smoothed()
         panel, y = encoded.panel, model.read(encoded.panel).Y
@@ -109,8 +122,25 @@ class SSMPlots(FitPlots):
     ) -> Figure:
         """The end of each subject's last sequence, and what is to come with 95% intervals.
 
-        `horizon`, `future` and `effects` are those of `fit.predict`; `max_rows` of the past are
-        drawn, by default three times the horizon.
+        Parameters
+        ----------
+        subjects, outcome, max_subjects
+            As in `states`.
+        horizon, future, effects
+            As for `fit.predict`.
+        max_rows : int, optional
+            How much of the past is drawn; by default three times the horizon.
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(ssm_fit.plot.forecast("p01", horizon=2).axes)
+        2
         """
         model, encoded, found = self._smoothed()
         panel, y = encoded.panel, model.read(encoded.panel).Y
@@ -148,6 +178,20 @@ class SSMPlots(FitPlots):
         """What each outcome reads off each state: of the population, and of every subject.
 
         In standard deviations of the outcomes where their units differ much.
+
+        Parameters
+        ----------
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(ssm_fit.plot.loadings().axes)
+        1
         """
         fit, model = self._fit, self._fit.model
         p, q = len(model.outcomes), model.n_latent
@@ -185,6 +229,26 @@ class SSMPlots(FitPlots):
         """One-step residuals: quantiles against normal ones, and autocorrelations.
 
         Both with the band that 95% keep to if the model holds; `fit.whiteness` tests it.
+
+        Parameters
+        ----------
+        outcome : str, optional
+            By default all, up to eight.
+        lags : int
+            Of the autocorrelations.
+        effects
+            As for `fit.residuals`.
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(ssm_fit.plot.residuals(effects="fitted").axes)
+        4
         """
         title = "Standardised one-step residuals"
         return self._residuals(self._fit.residuals(effects=effects), outcome, title, lags, figsize)

@@ -28,20 +28,7 @@ def states(
     level: float = 0.95,
     effects: str = "fitted",
 ) -> Any:
-    """Rows x (mean, sd, lower, upper of each state), in the data's own row order and index.
-
-    Parameters
-    ----------
-    data
-        By default the rows of the fit. Subjects of the fit keep their fitted effects, others get
-        theirs from these rows.
-    kind
-        ``"smoothed"``: given all outcomes of the sequence. ``"filtered"``: given those up to the
-        row, as one knows the states at that time. ``"predicted"``: given those before it.
-    effects
-        ``"fitted"``: every subject at the mean of its effects. ``"integrated"``: with what is not
-        known of them, as the fit's method has it.
-    """
+    """The table of `SSMFit.states`."""
     check_level(level)
     check_word("kind", kind, ("smoothed", "filtered", "predicted"))
     encoded = fit._encode(data)
@@ -53,11 +40,7 @@ def states(
 
 
 def predictions(fit: SSMFit, data: Any = None, level: float = 0.95, effects: str = "fitted") -> Any:
-    """Rows x (mean, sd, lower, upper of each outcome), given the rows before in its sequence.
-
-    NaN where a covariate is missing. The interval is that of a new measurement. The subjects'
-    effects are those of `states`, found from all their rows.
-    """
+    """The table of `SSMFit.predictions`."""
     check_level(level)
     encoded = fit._encode(data)
     found = _moments(fit, encoded, "predicted", effects)
@@ -78,25 +61,7 @@ def predict(
     level: float = 0.95,
     effects: str = "integrated",
 ) -> Any:
-    """Per sequence, step ahead and outcome: mean, sd and interval of a new measurement.
-
-    Parameters
-    ----------
-    horizon
-        Steps beyond the last row of every sequence.
-    data
-        What happened so far; by default the data of the fit.
-    future
-        The covariates of the steps ahead, where the model has any. A frame: subject, sequence,
-        time if there is one, and at least `horizon` rows per sequence. Or, the same ahead of all
-        sequences, a dict: ``{"dose": 0}``, or ``{"dose": [0, 1, 2]}`` step by step; what never
-        changes within a subject need not be in it.
-    of
-        ``"outcomes"``, or ``"states"`` for the states themselves.
-    effects
-        ``"integrated"``: averaged over what is not known of them (law of total variance), as the
-        fit's method has it. ``"fitted"``: every subject at the mean of its effects.
-    """
+    """The table of `SSMFit.predict`."""
     check_level(level)
     check_word("of", of, ("outcomes", "states"))
     model, encoded = fit.model, fit._encode(data)

@@ -17,28 +17,14 @@ if TYPE_CHECKING:
     from avem.fits.ssm_fit import SSMFit
 
 EFFECTS = ("fitted", "drawn")
+"""A draw from the posterior and the data are together distributed as the true effects and the data
+are, so that residuals at drawn effects are independent and standard normal if the model holds."""
 
 
 def residuals(
     fit: SSMFit, data: Any = None, effects: str = "fitted", joint: bool = False, seed: int = 0
 ) -> Any:
-    """Rows x outcomes: one-step residuals over their standard deviations, NaN where missing.
-
-    What is left of each outcome once the rows before it in the sequence have predicted it, in the
-    data's own row order and index.
-
-    Parameters
-    ----------
-    effects
-        ``"fitted"``: every subject at the mean of its effects, which were fitted to these very
-        rows, so the residuals are a little too small and too well-behaved. ``"drawn"``: at one
-        draw from what is known of them. Such residuals are standard normal and independent over
-        time if the model holds: a draw from the posterior and the data are together distributed
-        as the true effects and the data are.
-    joint
-        Take out of each outcome what the ones before it in the same row say of it, so that the
-        outcomes' residuals are uncorrelated, too.
-    """
+    """The table of `SSMFit.residuals`."""
     encoded = fit._encode(data)
     values = residual_values(fit, encoded, effects, joint, seed)
     return encoded.panel.frame_like(dict(zip(fit.model.outcomes, values.T, strict=True)))

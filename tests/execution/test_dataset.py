@@ -73,8 +73,9 @@ def test_a_fit_does_not_notice_who_runs_its_shards(frame, monkeypatch, model, op
     ],
     ids=["avem", "mean_field"],
 )
-def test_losing_the_subjects_state_costs_time_and_nothing_else(frame, monkeypatch, options, close):
+def test_losing_the_subjects_state_costs_time_and_nothing_else(monkeypatch, options, close):
     """Every function finds its shard as on the first day, and finds the anchors from theta."""
+    frame = MODEL.simulate(TRUTH, n_subjects=60, n_times=N_TIMES, seed=1).frame
     wanted = MODEL.fit(frame, time="time", init=START, **options)
     run_by(monkeypatch, ThroughBytes(forgets=True))
     found = MODEL.fit(frame, time="time", init=START, **options)

@@ -27,6 +27,8 @@ _FURTHEST = 8.0
 """An extrapolation goes at most this many times as far as the plain step."""
 _FOUND, _LONG_SEARCH = 1e-9, 100
 """How still the anchors of lost subjects must be, and passes that this may take."""
+_RISE = 1e-3
+"""Smallest rise of log p(D_i, f) that makes another mode of a lost subject the better one."""
 _FOLLOW = 8
 """Passes in which nodes, or a q, take their places around an anchor."""
 
@@ -54,12 +56,25 @@ def known(chunk: Chunk, subjects: Subjects | None, problem: Problem) -> Subjects
     there = Subjects(np.zeros((d, n)))
     if not d:
         return there
-    there = there._replace(found=anchored.look(chunk, there))
-    there = settle(chunk, there, anchored, _FOUND, _LONG_SEARCH)._replace(found=None)
+    anchor, height = _climbed(chunk, there.anchor, anchored)
+    for move in problem.kernel.twins(problem.theta, problem.matches):
+        other, level = _climbed(chunk, move(anchor), anchored)
+        better = level > height + _RISE
+        anchor, height = np.where(better, other, anchor), np.where(better, level, height)
+    there = Subjects(anchor)
     for _ in range(0 if problem.method.anchored else _FOLLOW):
         p = problem.look(chunk, there)
         there = Subjects(p.mean if problem.method.has_q else there.anchor, p.around)
     return there
+
+
+def _climbed(chunk: Chunk, anchor: np.ndarray, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """The modes that anchors lead to, and log p(D_i, f) there."""
+    there = Subjects(anchor)
+    there = there._replace(found=problem.look(chunk, there))
+    there = settle(chunk, there, problem, _FOUND, _LONG_SEARCH)
+    p = seen(chunk, there, problem)
+    return there.anchor, log_joint(p.loglik, problem.theta["effect_covariance"], there.anchor)
 
 
 def seen(chunk: Chunk, subjects: Subjects | None, problem: Problem) -> Pass:

@@ -96,7 +96,7 @@ class ESteps:
 
     def problem(self, state: State) -> Problem:
         """What the shards need to know for an E-step."""
-        return Problem(self.kernel, self.method, state.theta, state.form)
+        return Problem(self.kernel, self.method, state.theta, state.form, self.matches)
 
     def e_step(self, state: State, still: float = np.inf) -> Expectation:
         """Local passes and the new q_i, once anchors are within `still` of where these put them."""

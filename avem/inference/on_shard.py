@@ -11,6 +11,7 @@ import numpy as np
 from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
 from avem.inference.passes import Pass, Totals
+from avem.inference.theta import Match
 from avem.models.kernel import Kernel
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Problem:
     theta: dict[str, np.ndarray]
     form: str
     """"scaled", or "log" where the scaled recursion underflows."""
+    matches: tuple[Match | None, ...]
+    """(d,) the fixed coefficients that each effect is added to."""
 
     def look(self, chunk: Chunk, subjects: Subjects) -> Pass:
         """The E-step of a chunk; all that Python looks at leaves the device here, once."""

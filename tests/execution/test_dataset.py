@@ -66,15 +66,17 @@ def test_a_fit_does_not_notice_who_runs_its_shards(frame, monkeypatch, model, op
 
 
 @pytest.mark.parametrize(
-    ("options", "close"),
+    ("n", "options", "close"),
     [
-        ({"refine": None}, 1e-5),
-        pytest.param({"refine": None, "method": "mean_field"}, 1e-4, marks=pytest.mark.slow),
+        (60, {"refine": None}, 1e-5),
+        pytest.param(N, {"refine": None}, 1e-5, marks=pytest.mark.slow),
+        pytest.param(60, {"refine": None, "method": "mean_field"}, 1e-4, marks=pytest.mark.slow),
     ],
-    ids=["avem", "mean_field"],
+    ids=["avem", "several shards", "mean_field"],
 )
-def test_losing_the_subjects_state_costs_time_and_nothing_else(frame, monkeypatch, options, close):
+def test_losing_the_subjects_state_costs_time_and_nothing_else(monkeypatch, n, options, close):
     """Every function finds its shard as on the first day, and finds the anchors from theta."""
+    frame = MODEL.simulate(TRUTH, n_subjects=n, n_times=N_TIMES, seed=1).frame
     wanted = MODEL.fit(frame, time="time", init=START, **options)
     run_by(monkeypatch, ThroughBytes(forgets=True))
     found = MODEL.fit(frame, time="time", init=START, **options)

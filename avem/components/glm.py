@@ -221,7 +221,7 @@ class FamilyEmission(Emission):
         etas = self.etas(theta[self.coef_key], a, state, effects)
         values = self.family.draw(rng, etas, extras)
         if self.family.takes_levels:
-            values = np.array(self.family.levels)[values.astype(int)]  # type: ignore[attr-defined]
+            values = np.array(self.family.levels)[values.astype(int)]
         return {self.outcome: values}
 
 

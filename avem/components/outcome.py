@@ -120,7 +120,7 @@ def read_outcome(family: Family, panel: Panel, name: str) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-def read_extras(family: AnyFamily, panel: Panel) -> list[np.ndarray]:
+def read_extras(family: Family, panel: Panel) -> list[np.ndarray]:
     """The further columns that a family reads beside the outcome, each (rows,)."""
     use = f"beside a {family.name} outcome"
     return [outcome_values(panel, extra, use) for extra in family.extras]

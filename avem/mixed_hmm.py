@@ -33,7 +33,6 @@ from avem.inference.tuning import HMM_TOL
 from avem.mixed import Mixed
 from avem.models.hmm import HMMData, HMMModel, Specification
 from avem.models.hmm_checks import check_data
-from avem.models.hmm_params import check_params, param_info
 from avem.models.hmm_simulate import Simulation, simulate
 
 
@@ -272,8 +271,8 @@ class MixedHMM(Mixed):
             data, time = blank_frame(group, n_subjects, n_times), "time"
         panel = self._panel(data, group, time, sequence)
         model, panel = self._blank_model(panel)
-        checked = check_params(params, model, "params")
-        needed = set(param_info(model)) - (set() if model.n_effects else {"effect_covariance"})
+        checked = model.check_params(params, "params")
+        needed = set(model.param_info()) - (set() if model.n_effects else {"effect_covariance"})
         if needed - set(checked):
             raise ModelError(f"params lacks {', '.join(sorted(needed - set(checked)))}.")
         checked.setdefault("effect_covariance", np.zeros((0, 0)))

@@ -32,7 +32,6 @@ from avem.inference.tuning import SSM_TOL
 from avem.mixed import Mixed
 from avem.models.ssm import BLOCKS, RANDOM, STRUCTURES, SSMData, SSMModel, SSMSpecification
 from avem.models.ssm_checks import check_ssm_data
-from avem.models.ssm_params import check_ssm_params, ssm_param_info
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
 
 _RANDOM_WORDS = {"both": RANDOM, "transition": RANDOM[:1], "loading": RANDOM[1:], "none": ()}
@@ -269,8 +268,8 @@ class MixedSSM(Mixed):
         panel = read_panel(data, group, time, sequence)
         panel = _with_columns(panel, self.spec.formula.outcomes)
         model = SSMModel.learn(self.spec, panel)
-        checked = check_ssm_params(params, model, "params")
-        lacking = set(ssm_param_info(model)) - set(checked)
+        checked = model.check_params(params, "params")
+        lacking = set(model.param_info()) - set(checked)
         if lacking:
             raise ModelError(f"params lacks {', '.join(sorted(lacking))}.")
         rng = np.random.default_rng(seed)

@@ -13,7 +13,6 @@ from avem.inference.catch_up import seen
 from avem.inference.e_steps import state_at
 from avem.inference.fit_hmm import make_em
 from avem.models.hmm import HMMModel
-from avem.models.hmm_params import params_in
 
 
 def awkward_frame(seed=0, n_outcomes=2):
@@ -74,7 +73,7 @@ def prepare_model(hmm, frame, plain=True, **options):
 
 def start_state(model, encoded, params, anchors):
     """The iteration's state from the user's parameters and (d, subjects) anchors."""
-    return state_at(Dataset.of(encoded), params_in(model, params), anchors)
+    return state_at(Dataset.of(encoded), model.params_in(params), anchors)
 
 
 def passes_at(e, state):

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 import avem
-from avem.models.hmm_params import param_info
 
 N = 25
 INITIAL, TRANSITION = [0.5, 0.5], [[0.95, 0.05], [0.08, 0.92]]
@@ -232,7 +231,7 @@ def as_drawn(case, drawn):
 def on_link_scale(fit, params):
     """Parameters as numbers without bounds, so that differences mean the same everywhere."""
     out = {name: np.array(value, float) for name, value in params.items()}
-    for name, info in param_info(fit.model).items():
+    for name, info in fit.model.param_info().items():
         if name == "effect_covariance":
             out[name] = 0.5 * np.log(np.diagonal(out[name]))
         elif info.kind == "simplex":

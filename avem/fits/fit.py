@@ -102,14 +102,6 @@ class Fit(ABC, Generic[Model, Drawn]):
         """Pictures of the fit."""
 
     @abstractmethod
-    def _rows(self, params: dict[str, np.ndarray]) -> Iterable[tuple[str, dict, float]]:
-        """Name, place and value of every single parameter."""
-
-    @abstractmethod
-    def _constant(self, table: pd.DataFrame) -> np.ndarray:
-        """(rows,) bool: parameters that are what they are by definition."""
-
-    @abstractmethod
     def _head(self) -> list[str]:
         """The first lines of the summary."""
 
@@ -128,10 +120,6 @@ class Fit(ABC, Generic[Model, Drawn]):
     @abstractmethod
     def _e_steps(self, data: Any) -> ESteps:
         """The iteration at encoded data."""
-
-    @abstractmethod
-    def _effect_scale(self, data: Any) -> np.ndarray:
-        """(d,) variances by which those of the effects are judged."""
 
     @abstractmethod
     def _draw(
@@ -211,7 +199,7 @@ class Fit(ABC, Generic[Model, Drawn]):
         return self._own_kind(self._table())
 
     def _table(self) -> pd.DataFrame:
-        return tidy(self._rows(self.params))
+        return tidy(self.model.parameter_rows(self.params))
 
     def effects(self, level: float = 0.95, posterior: str = "fit") -> Any:
         """Per subject and effect: mean, sd and interval of its deviation from the population.
@@ -395,7 +383,7 @@ class Fit(ABC, Generic[Model, Drawn]):
             rows=lambda theta: self.values_of(model.params_out(theta)),
             theta=self.theta,
             info=model.param_info(),
-            constant=self._constant(table),
+            constant=self.model.constant_rows(),
             fixed=self.info.fixed,
             n_units=len(self.subjects) if model.n_effects else None,
         )
@@ -670,7 +658,7 @@ class Fit(ABC, Generic[Model, Drawn]):
         >>> bool((fit.values_of(fit.params) == fit.table()["estimate"]).all())
         True
         """
-        return np.array([value for *_, value in self._rows(params)])
+        return np.array([row.estimate for _, row in self.model.parameter_rows(params)])
 
     @property
     def subject_jacobian(self) -> np.ndarray:
@@ -706,7 +694,7 @@ class Fit(ABC, Generic[Model, Drawn]):
 
     def _curvature_from(self, n_draws: int | None) -> Curvature:
         data, fixed = self._own_data, self.info.fixed
-        free = self.model.find_free(self.theta, fixed, data.spread, self._effect_scale(data))
+        free = self.model.find_free(self.theta, fixed, data.spread)
         return uncertainty(self._marginal, free, n_draws)
 
     def _jacobian(self, data: Any) -> np.ndarray:

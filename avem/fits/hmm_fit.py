@@ -501,12 +501,6 @@ class HMMFit(Fit[HMMModel, Simulation]):
         """Of the posterior of its own subjects' effects."""
         return posterior_nodes(self._marginal)
 
-    def _rows(self, params: dict[str, np.ndarray]) -> Iterable[tuple[str, dict, float]]:
-        return tables.parameter_rows(self.model, params)
-
-    def _constant(self, table: pd.DataFrame) -> np.ndarray:
-        return tables.constant_rows(self, table)
-
     def _head(self) -> list[str]:
         return tables.head(self)
 
@@ -525,9 +519,6 @@ class HMMFit(Fit[HMMModel, Simulation]):
 
     def _e_steps(self, data: Encoded) -> ESteps:
         return make_e_steps(self.model, data)
-
-    def _effect_scale(self, data: Encoded) -> np.ndarray:
-        return self.model.effect_scale(data.spread)
 
     def _draw(
         self, panel: Panel, rng: np.random.Generator, effects: np.ndarray | None = None

@@ -16,7 +16,6 @@ from avem.inference.loop import Run
 from avem.inference.starts import starts_agreeing
 from avem.inference.stop import Stop
 from avem.models.hmm import Encoded, HMMModel
-from avem.models.hmm_params import params_out
 
 _NOTHING, _NOTHING_ON_A_LINK = 1e-7, 1e-3
 """An effect variance below this share of the outcome's own, or on the scale of a link, is none."""
@@ -69,7 +68,7 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
             f"The variance of {', '.join(names)} between subjects went to (nearly) 0: they hardly "
             "differ in it."
         )
-    sd = np.sqrt(np.diagonal(params_out(model, fitted.theta)["effect_covariance"]))
+    sd = np.sqrt(np.diagonal(model.params_out(fitted.theta)["effect_covariance"]))
     found += anchoring_remarks(model.effect_names, fitted, sd, HARD_TO_TELL)
     panel, past = data.panel, data.n_without_past
     return found + general_remarks(fitted.quality, fitted.starts, panel, past)

@@ -12,7 +12,7 @@ import pandas as pd
 from avem.components.emission import Emission
 from avem.components.lines import Line
 from avem.fits.predict.at import at_words, average_moves, average_predictors
-from avem.models.hmm_params import by_spec, param_name
+from avem.models.hmm import by_spec
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
@@ -37,7 +37,7 @@ def frames(fit: HMMFit) -> list[Section]:
 def emission_names(pieces: list[Emission]) -> list[str]:
     """The parameters of the pieces of one formula, without their prefix."""
     family, lines = pieces[0].family, pieces[0].lines if pieces[0].family.location else ()
-    return [*dict.fromkeys(param_name(line) for line in lines), *family.own_params]
+    return [*dict.fromkeys(line.param_name for line in lines), *family.own_params]
 
 
 # --- emissions ----------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def emission_frames(fit: HMMFit, pieces: list[Emission]) -> Iterator[Section]:
         elif value.ndim == 2:
             yield section(name, value.T, outcomes)
         else:
-            own = [line for line in lines if param_name(line) == name]
+            own = [line for line in lines if line.param_name == name]
             word = name.removesuffix("_coef")
             yield section(f"coefficients of {word} (link scale)", _flat(value), _labels(own))
     for title, values, index in family.tables({n: params[n] for n in family.own_params}, outcomes):

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pandas as pd
 
 from avem.data import Panel
 from avem.errors import ModelError
@@ -19,7 +18,7 @@ from avem.fits.questions.contrast import effect_contrast
 from avem.fits.questions.diagnosis import HARD_TO_SEE
 from avem.fits.questions.ssm_residuals import residual_values, residuals
 from avem.fits.sections import Section
-from avem.fits.ssm_tables import ssm_constants, ssm_head, ssm_rows, ssm_sections
+from avem.fits.ssm_tables import ssm_head, ssm_sections
 from avem.inference.e_steps import ESteps
 from avem.inference.fit_ssm import make_ssm_e_steps
 from avem.models.ssm import SSMEncoded, SSMModel
@@ -247,12 +246,6 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
         model = self.model.in_user_units()
         return subject_matrices(model, model.params_in(self.params), self.effects_mean)
 
-    def _rows(self, params: dict[str, np.ndarray]) -> Iterable[tuple[str, dict, float]]:
-        return ssm_rows(self.model, params)
-
-    def _constant(self, table: pd.DataFrame) -> np.ndarray:
-        return ssm_constants(self.model, table)
-
     def _head(self) -> list[str]:
         return ssm_head(self.model)
 
@@ -271,9 +264,6 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
 
     def _e_steps(self, data: SSMEncoded) -> ESteps:
         return make_ssm_e_steps(self.model, data, max_radius=self.info.max_radius)
-
-    def _effect_scale(self, data: SSMEncoded) -> np.ndarray:
-        return self.model.effect_scale(data.spread)
 
     def _draw(
         self, panel: Panel, rng: np.random.Generator, effects: np.ndarray | None = None

@@ -8,8 +8,7 @@ from avem.fits.notes import anchoring_remarks, general_remarks
 from avem.fits.questions.diagnosis import HARD_TO_SEE
 from avem.inference.fit import Fitted
 from avem.inference.stop import Stop
-from avem.models.ssm import BLOCKS, SSMEncoded, SSMModel
-from avem.models.ssm_params import effects_of, ssm_effects_out
+from avem.models.ssm import BLOCKS, SSMEncoded, SSMModel, effects_of
 from avem.models.ssm_subjects import spectral_radius, subject_matrices
 
 _NOTHING = 1e-5
@@ -40,7 +39,7 @@ def ssm_remarks(
     """What a reader should know: goes into the summary."""
     sigma = fitted.theta["effect_covariance"]
     found = _variances(model, data, sigma, fixed)
-    _, units = ssm_effects_out(model, np.zeros((model.n_effects, 1)), sigma[:, :, None])
+    _, units = model.effects_out(np.zeros((model.n_effects, 1)), sigma[:, :, None])
     sd = np.sqrt(np.diagonal(units[0]))
     found += anchoring_remarks(model.effect_names, fitted, sd, HARD_TO_SEE)
     if fitted.held_back:

@@ -3,72 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from avem.components.param_info import Params
 from avem.fits.sections import Section
 from avem.models.ssm import BLOCKS, SSMModel
-from avem.models.ssm_params import effects_of
 
 if TYPE_CHECKING:
     from avem.fits.ssm_fit import SSMFit
-
-
-# --- tidy ---------------------------------------------------------------------------------------
-
-
-def ssm_rows(model: SSMModel, params: Params) -> Iterator[tuple[str, dict[str, Any], float]]:
-    """Name, place and value of every single parameter; loadings above the diagonal are none."""
-    for name, value in params.items():
-        for where, estimate in _rows(model, name, value):
-            yield name, where, estimate
-
-
-def _rows(model: SSMModel, name: str, value: np.ndarray) -> Iterator[tuple[dict, float]]:
-    outcomes, states = model.outcomes, range(model.n_latent)
-    if name == "initial_mean":
-        for k in states:
-            yield {"state": k}, value[k]
-    elif name == "initial_covariance":
-        for i, j in product(states, states):
-            if j <= i:
-                yield {"state": i, "other": f"state {j}"}, value[i, j]
-    elif name == "transition_mean":
-        for a, b in product(states, states):
-            yield {"state": b, "to_state": a}, value[a, b]
-    elif name == "state_coef":
-        for k, (i, term) in product(states, enumerate(model.state_terms)):
-            yield {"to_state": k, "term": term}, value[k, i]
-    elif name == "loading_mean":
-        for (j, y), k in product(enumerate(outcomes), states):
-            if k <= j:
-                yield {"state": k, "outcome": y}, value[j, k]
-    elif name == "coef":
-        for (j, y), (i, term) in product(enumerate(outcomes), enumerate(model.terms)):
-            yield {"outcome": y, "term": term}, value[j, i]
-    elif name == "noise":
-        for j, y in enumerate(outcomes):
-            yield {"outcome": y}, value[j]
-    else:
-        at = effects_of(model, name.removesuffix("_covariance"))
-        names = [model.effect_names[e] for e in at]
-        for i, effect in enumerate(names):
-            for j, other in enumerate(names[: i + 1]):
-                yield {"term": effect, "other": other}, value[i, j]
-
-
-def ssm_constants(model: SSMModel, table: pd.DataFrame) -> np.ndarray:
-    """(rows,) bool: covariances that are 0 because the model says so."""
-    diagonal = [
-        f"{kind}_covariance"
-        for kind, structure in zip(BLOCKS, model.spec.effect_covariance, strict=True)
-        if structure == "diagonal"
-    ]
-    return (table["parameter"].isin(diagonal) & (table["term"] != table["other"])).to_numpy(bool)
 
 
 # --- for reading --------------------------------------------------------------------------------

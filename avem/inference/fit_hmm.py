@@ -22,8 +22,7 @@ from avem.inference.progress import Watch
 from avem.inference.stages import Guess
 from avem.inference.starts import after, best_start
 from avem.inference.tuning import HMM_E_STEPS, HMM_M_STEPS
-from avem.models.hmm import Encoded, HMMModel
-from avem.models.hmm_params import CHAIN_PARAMS
+from avem.models.hmm import CHAIN_PARAMS, Encoded, HMMModel
 
 _START_RULES = Rules(max_iter=60, tol=1e-3, settle=False, lenient=0.0)
 

@@ -21,8 +21,7 @@ from avem.inference.progress import Watch
 from avem.inference.ssm_starts import make_ssm_start
 from avem.inference.stages import Guess
 from avem.inference.tuning import HARMLESS_PER_CELL, LARGE_EFFECT, SMALL_EFFECT, WILD
-from avem.models.ssm import SSMEncoded, SSMModel
-from avem.models.ssm_params import OF_THETA
+from avem.models.ssm import OF_THETA, SSMEncoded, SSMModel
 from avem.models.ssm_subjects import stable_effects
 
 _START_RULES = Rules(max_iter=40, tol=3e-3, max_searches=0)

@@ -139,16 +139,26 @@ class Model(ABC):
             for row in rows:
                 yield name, row
 
+    def constant_rows(self) -> np.ndarray:
+        """(rows,) bool: which numbers of `parameter_rows` are what they are by definition."""
+        rows = self.parameter_rows(self.params_out(self._middle()))
+        return np.array([row.constant for _, row in rows])
+
+    def _middle(self) -> Params:
+        """Theta inside all bounds."""
+        out: Params = {}
+        for component in self.components:
+            out.update(component.middle())
+        return out
+
     # --- what is free ---------------------------------------------------------------------------
 
-    def find_free(
-        self, theta: Params, fixed: Collection[str], spread: np.ndarray, scale: np.ndarray
-    ) -> Free:
+    def find_free(self, theta: Params, fixed: Collection[str], spread: np.ndarray) -> Free:
         """What is estimated: not held by the user, and not on the boundary.
 
-        ``spread`` (outcome columns) and ``scale`` (effects) are the variances that others are
-        judged by.
+        ``spread`` (outcome columns) are the variances that others are judged by.
         """
+        scale = self.effect_scale(spread)
         found = [
             part
             for component in self.components
@@ -158,11 +168,7 @@ class Model(ABC):
 
     def count_free(self, fixed: Collection[str]) -> int:
         """How many parameters are estimated, those that ended on a boundary included."""
-        middle: Params = {}
-        for component in self.components:
-            middle.update(component.middle())
-        ones = np.ones(len(self.scaling.scale)), np.ones(self.n_effects)
-        return self.find_free(middle, fixed, *ones).size
+        return self.find_free(self._middle(), fixed, np.ones(len(self.scaling.scale))).size
 
     def held(self, fixed: Collection[str]) -> frozenset[str]:
         """The entries of theta with a closed form that the user's `fixed` names hold."""

@@ -389,3 +389,13 @@ class Encoded:
     def in_user_units(self, scaling: Scaling) -> tuple[np.ndarray, np.ndarray]:
         """Outcomes and design columns, (rows, columns) each, as the user has them."""
         return scaling.data_out(self.y, self.a)
+
+
+CHAIN_PARAMS = ("initial", "initial_coef", "transition", "transition_coef", "effect_covariance")
+"""The parameters that say nothing of the outcomes."""
+
+
+def by_spec(model: HMMModel) -> list[list[Emission]]:
+    """The emissions that come from one formula, together."""
+    numbers = sorted({emission.spec for emission in model.emissions})
+    return [[e for e in model.emissions if e.spec == number] for number in numbers]

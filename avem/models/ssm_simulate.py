@@ -12,7 +12,6 @@ from avem.data import Panel
 from avem.errors import ModelError
 from avem.models.hmm_simulate import draw_effects
 from avem.models.ssm import SSMModel
-from avem.models.ssm_params import ssm_params_in
 from avem.models.ssm_subjects import stable_effects, subject_matrices
 
 
@@ -40,7 +39,7 @@ def simulate_ssm(
     With `max_radius`, dynamics beyond that spectral radius are scaled back to it.
     """
     model = model.in_user_units()
-    theta = ssm_params_in(model, params)
+    theta = model.params_in(params)
     if effects is None:
         effects = draw_effects(theta["effect_covariance"], panel.n_subjects, rng)
     if max_radius is not None:

@@ -12,7 +12,6 @@ from scipy.stats import binom, norm, poisson
 import avem
 from avem.errors import ModelError
 from avem.inference.after.marginal import PosteriorNodes
-from avem.models.hmm_params import effects_in
 from tests.fits.kinds import CHAIN, fit_from
 
 NO_EFFECTS = {"effect_covariance": np.zeros((0, 0))}
@@ -33,7 +32,7 @@ def of(table, who):
 
 def put_nodes(fit, grid, shares):
     """What is known of the effect of a and b, put where the fit keeps it once found."""
-    at = [effects_in(fit.model, np.full((2, 1), value)) for value in grid]
+    at = [fit.model.effects_in(np.full((2, 1), value)) for value in grid]
     fit.__dict__["_nodes"] = PosteriorNodes(np.stack(at), np.stack(shares, axis=1))
 
 

@@ -16,7 +16,6 @@ from avem.inference.after.ssm_states import moments
 from avem.inference.e_steps import state_at
 from avem.inference.fit_ssm import make_ssm_em
 from avem.models.ssm import SSMModel
-from avem.models.ssm_params import ssm_effects_out
 from avem.numerics.precision import in_float64
 from tests.ssm_truth import draw, specification, true_fit
 
@@ -198,7 +197,7 @@ def posterior(fit):
     mean = np.zeros((fit.model.n_effects, data.panel.n_subjects))
     for _ in range(12):
         mean, cov = em.e.of_subjects(state_at(em.data, fit.theta, mean), "mean", "covariance")
-    return ssm_effects_out(fit.model, mean, cov)
+    return fit.model.effects_out(mean, cov)
 
 
 def test_residuals_at_drawn_effects_are_white_where_those_at_fitted_ones_are_not():

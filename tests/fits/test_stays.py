@@ -12,7 +12,6 @@ import avem
 from avem.errors import DataError, ModelError
 from avem.fits.questions.stays import find_runs, mean_stay
 from avem.inference.after.curvature import Curvature
-from avem.models.hmm_free import find_free
 from tests.brute import enumerate_paths
 from tests.fits.kinds import CHAIN, KINDS, fit_from, fit_of
 
@@ -164,7 +163,7 @@ def test_dwell_of_subjects():
 def test_intervals_of_subjects_know_that_effects_are_uncertain():
     """With parameters as good as known, all that is left is the posterior of the effects."""
     fit = replace(fit_of("moving"))
-    free = find_free(fit.model, fit.theta, (), np.full(1, 1e-9), np.full(3, 1e-9))
+    free = fit.model.find_free(fit.theta, (), np.full(1, 1e-9))
     fit.__dict__["_curvature"] = Curvature(free, 1e16 * np.eye(free.size), np.zeros((8, free.size)))
     x = fit.panel.table.dropna(subset=["y"]).groupby("who")["x"].mean().to_numpy()
     up, down = subject_moves(x, fit.effects_mean)

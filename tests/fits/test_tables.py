@@ -10,7 +10,6 @@ from scipy.special import expit, softmax
 import avem
 from avem.fits.predict.at import average_moves, average_start
 from avem.fits.sections import frames
-from avem.fits.tables import constant_rows
 from tests.fits.kinds import KINDS, fit_of, seen_rows
 
 
@@ -160,7 +159,7 @@ def test_covariances_that_the_model_has_not_are_constant(kind, there):
     fit = fit_of(kind)
     there = fit.params["effect_covariance"] != 0 if there is None else there
     table = fit.table()
-    constant = constant_rows(fit, table)[table["parameter"] == "effect_covariance"]
+    constant = fit.model.constant_rows()[table["parameter"] == "effect_covariance"]
     assert constant.tolist() == (there[np.tril_indices(len(there))] == 0).tolist()
 
 

@@ -10,7 +10,6 @@ import avem
 from avem.families import Normal
 from avem.inference.methods.anchored import anchored_pass
 from avem.inference.passes import coef_pass
-from avem.models.hmm_params import params_in
 from avem.numerics.precision import in_float64
 from tests.panels import anchors_at, awkward_frame, chunk_of, passes_at, prepare_model, start_state
 
@@ -368,7 +367,6 @@ def check_coef_score(em, state):
 
 @pytest.mark.slow
 def test_params_survive_the_way_in_and_out():
-    from avem.models.hmm_params import params_out
 
     hmm = avem.MixedHMM(
         [
@@ -382,7 +380,7 @@ def test_params_survive_the_way_in_and_out():
     rows = moving_frame().assign(c=lambda f: np.resize(["a", "b", "c"], len(f)))
     with pytest.warns(avem.AvemWarning, match="iteration limit"):
         fit = hmm.fit(rows, time="t", max_iter=2, n_starts=1, refine=None)
-    back = params_out(fit.model, params_in(fit.model, fit.params))
+    back = fit.model.params_out(fit.model.params_in(fit.params))
     assert fit.model.scaling.scale[0] != 1.0
     for name, value in fit.params.items():
         np.testing.assert_allclose(back[name], value, rtol=1e-9, atol=1e-12, err_msg=name)

@@ -19,7 +19,6 @@ from avem.inference.methods.partial import PartialNodes
 from avem.inference.methods.prior_nodes import PriorNodes
 from avem.inference.methods.structured import StructuredNodes
 from avem.inference.on_shard import Subjects
-from avem.models.hmm_params import params_in
 from avem.numerics.nodes import gauss_hermite
 from avem.numerics.precision import in_float64
 from tests.brute import forward, integrate
@@ -87,7 +86,7 @@ def test_every_richer_family_has_a_higher_bound(name):
     """Anchored, mean field, structured, exact: each one contains the one before."""
     _, model, _, em, params = prepared(name)
     d = model.n_effects
-    start = state_at(em.data, params_in(model, params), np.zeros((d, N)))
+    start = state_at(em.data, model.params_in(params), np.zeros((d, N)))
     anchored, found = settled(em.e, start)
     levels = [found.bound]
     for method in (ExpectedDensities(), StructuredNodes.make(d, 9 if d < 3 else 5)):
@@ -104,7 +103,7 @@ def test_every_richer_family_has_a_higher_bound(name):
 def test_the_gaps_make_up_the_difference(name):
     _, model, encoded, em, params = prepared(name)
     zero = np.zeros((model.n_effects, N))
-    state, _ = settled(em.e, state_at(em.data, params_in(model, params), zero))
+    state, _ = settled(em.e, state_at(em.data, model.params_in(params), zero))
     passes, found = passes_at(em.e, state), gaps(em.e, state, np.random.default_rng(0))
     real = np.asarray(chunk_of(em).real)
     gap = encoded.layout.split(found.structured - found.bound)
@@ -140,7 +139,7 @@ def test_partial_anchoring_has_avem_and_quadrature_at_its_ends(name):
     _, model, _, em, params = prepared(name)
     d = model.n_effects
     anchors = 0.3 * np.random.default_rng(3).standard_normal((d, N))
-    state = state_at(em.data, params_in(model, params), anchors)
+    state = state_at(em.data, model.params_in(params), anchors)
     real = np.asarray(chunk_of(em).real)
 
     def e_step(method):
@@ -168,7 +167,7 @@ def test_partial_anchoring_has_avem_and_quadrature_at_its_ends(name):
 @in_float64
 def test_a_partial_bound_is_a_bound_and_better_than_the_anchored_one():
     _, model, _, em, params = prepared("bernoulli")
-    state, anchored = settled(em.e, state_at(em.data, params_in(model, params), np.zeros((2, N))))
+    state, anchored = settled(em.e, state_at(em.data, model.params_in(params), np.zeros((2, N))))
     rng = np.random.default_rng(0)
     _, partly = settled(replace(em.e, method=PartialNodes.make((0,), 9)), state)
     adaptive = replace(em.e, method=AdaptiveNodes.make(2))
@@ -219,7 +218,7 @@ def test_the_adaptive_likelihood_equals_a_dense_integral(name):
 
     @in_float64
     def ours():
-        state = state_at(em.data, params_in(model, params), np.zeros((2, N)))
+        state = state_at(em.data, model.params_in(params), np.zeros((2, N)))
         adaptive = replace(em.e, method=AdaptiveNodes.make(2, 11))
         centres = find_centres(adaptive, state, np.random.default_rng(0))
         return adaptive.of_subjects(centres, "bound")[0]
@@ -234,7 +233,7 @@ def test_draws_agree_with_nodes(name):
     """Importance sampling, meant for many effects, where quadrature can check it."""
     _, model, _, em, params = prepared(name)
     d = model.n_effects
-    state = state_at(em.data, params_in(model, params), np.zeros((d, N)))
+    state = state_at(em.data, model.params_in(params), np.zeros((d, N)))
     by_nodes = replace(em.e, method=AdaptiveNodes.make(d))
     by_draws = replace(em.e, method=AdaptiveNodes.make(d, n_draws=1024))
     a, b = (
@@ -262,7 +261,7 @@ def test_failed_weights_fall_back_to_laplace():
     """Centres far too narrow: a handful of draws would carry all the weight."""
     _, model, _, em, params = prepared("transitions")
     d = model.n_effects
-    state = state_at(em.data, params_in(model, params), np.zeros((d, N)))
+    state = state_at(em.data, model.params_in(params), np.zeros((d, N)))
     adaptive = replace(em.e, method=AdaptiveNodes.make(d, n_draws=64))
     found = find_centres(adaptive, state, np.random.default_rng(0))
     spoilt = replace(found, subjects=em.data.keep(far_away, (found.subjects,)))
@@ -284,7 +283,7 @@ def test_failed_weights_fall_back_to_laplace():
 @in_float64
 def test_scores_and_information_by_differences(name):
     _, model, encoded, em, params = prepared(name)
-    d, theta, chunk = model.n_effects, params_in(model, params), chunk_of(em)
+    d, theta, chunk = model.n_effects, model.params_in(params), chunk_of(em)
     f = encoded.layout.split(0.3 * np.random.default_rng(4).standard_normal((d, N)))
     f = tuple(f)
     score, complete = score_pass(em.kernel, theta, f[0], chunk, "log")

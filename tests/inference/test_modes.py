@@ -7,7 +7,6 @@ import avem
 from avem.inference.e_steps import state_at
 from avem.inference.fit_hmm import make_em
 from avem.inference.mode_search import search_modes
-from avem.models.hmm_params import effects_in
 from avem.models.relabelling import label_shifts
 from avem.numerics.precision import in_float64
 from tests.panels import anchors_at
@@ -37,7 +36,7 @@ def test_displaced_subjects_are_brought_back(fitted):
     _, fit = fitted
     data = fit._own_data
     em = make_em(fit.model, data)
-    right = effects_in(fit.model, fit.effects_mean)
+    right = fit.model.effects_in(fit.effects_mean)
     wrong = right.copy()
     shift = label_shifts(em.kernel.n_states, fit.theta, em.m_step.matches)[0]
     wrong[:, :10] += shift[:, None]

@@ -9,8 +9,6 @@ from avem.inference.after.curvature import curvature, subject_slopes, total_slop
 from avem.inference.e_steps import state_at
 from avem.inference.methods.adaptive.centres import find_centres
 from avem.inference.methods.adaptive.method import AdaptiveNodes
-from avem.models.hmm_free import count_free, find_free
-from avem.models.hmm_params import params_in
 from avem.numerics.precision import in_float64
 from tests.inference.test_identities import EACH, MODELS, N, prepared
 
@@ -25,13 +23,13 @@ N_FREE = {
 @in_float64
 def setting(name):
     _, model, encoded, em, params = prepared(name)
-    d, theta = model.n_effects, params_in(model, params)
+    d, theta = model.n_effects, model.params_in(params)
     if name == "bernoulli":
         theta["effect_covariance"] = np.array([[0.8, 0.1], [0.1, 0.4]])
     adaptive = replace(em.e, method=AdaptiveNodes.make(d, 12))
     state = state_at(em.data, theta, np.zeros((d, N)))
     state = find_centres(adaptive, state, np.random.default_rng(0))
-    free = find_free(model, theta, (), encoded.spread, model.effect_scale(encoded.spread))
+    free = model.find_free(theta, (), encoded.spread)
     return model, adaptive, state, free
 
 
@@ -54,7 +52,7 @@ def test_slopes_three_ways(name):
         difference = (loglik(vector + unit) - loglik(vector - unit)) / 2e-4
         assert by_sums[j] == pytest.approx(difference, abs=1e-4)
     assert np.abs(by_sums).max() > 0.1  # the truth is not the maximum: there is a slope to find
-    assert free.size == count_free(model, state.theta, ()) == N_FREE[name]
+    assert free.size == model.count_free(()) == N_FREE[name]
 
 
 @in_float64
@@ -88,8 +86,8 @@ def test_held_and_boundary_parameters_are_not_free():
     scale = model.effect_scale(encoded.spread)
 
     def size(fixed=(), **changed):
-        theta = params_in(model, {**params, **changed})
-        return find_free(model, theta, fixed, encoded.spread, scale).size
+        theta = model.params_in({**params, **changed})
+        return model.find_free(theta, fixed, encoded.spread).size
 
     assert size() == N_FREE["gaussian"]
     assert size(fixed=("transition",)) == N_FREE["gaussian"] - 2

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from avem.inference.after.ssm_states import moments, noise_of, residuals
-from avem.models.ssm_params import ssm_effects_out
 from tests.ssm_truth import specification, true_fit
 
 RANDOM = ("transition", "loading")
@@ -106,7 +105,7 @@ def test_integrated_moments_follow_the_law_of_total_variance(fit):
     cov = np.moveaxis(fit.effects_cov, 0, -1) / np.outer(units, units)[:, :, None]
     found = moments(fit.model, data, fit.theta, mean, "smoothed", cov)
     rng = np.random.default_rng(0)
-    _, user_cov = ssm_effects_out(fit.model, mean, cov)
+    _, user_cov = fit.model.effects_out(mean, cov)
     n_draws = 400
     levels, spreads = [], []
     for _ in range(n_draws):

@@ -17,7 +17,6 @@ from avem.inference.e_steps import state_at
 from avem.inference.fit_ssm import make_ssm_em
 from avem.kernels.inverse import inverse_and_logdet
 from avem.models.ssm import SSMModel, SSMSpecification
-from avem.models.ssm_params import ssm_params_in, ssm_params_out
 from avem.numerics.precision import in_float64
 from tests.panels import anchors_at, passes_at
 
@@ -92,7 +91,7 @@ def test_plain_iteration_equals_the_authors(name, jitter, close):
     em = make_ssm_em(model, data, plain=True)
     assert len(data.chunks) == 1
     chunk, n = data.chunks[0], panel.n_subjects
-    theta = ssm_params_in(model, as_params(reference["start"]))
+    theta = model.params_in(as_params(reference["start"]))
     state = state_at(em.data, theta, np.zeros((11, n)))
     expected, trace = reference["fits"]["avem"], []
     for _ in range(expected["iterations"]):
@@ -113,7 +112,7 @@ def test_plain_iteration_equals_the_authors(name, jitter, close):
         trace.append(float(np.asarray(each)[:n].sum()))
         state = step.state
     np.testing.assert_allclose(trace, expected["objective_trace"], rtol=1e-7 if jitter else 3e-6)
-    found, fitted = ssm_params_out(model, state.theta), as_params(expected["fitted"])
+    found, fitted = model.params_out(state.theta), as_params(expected["fitted"])
     for key, value in fitted.items():
         np.testing.assert_allclose(found[key], value, atol=close, err_msg=key)
     effects = data.layout.join(anchors_at(em, state)).T

@@ -7,7 +7,6 @@ import pytest
 import avem
 from avem.inference.catch_up import best_anchors
 from avem.inference.e_steps import state_at
-from avem.models.hmm_params import params_in
 from avem.numerics.precision import in_float64
 from tests.panels import anchors_at, chunk_of, passes_at, prepare_model
 
@@ -30,7 +29,7 @@ def frame():
 @in_float64
 def test_the_optimal_anchor_raises_the_bound_at_the_same_q(frame):
     model, _, em = prepare_model(MODEL, frame, anchor="optimal")
-    theta = params_in(model, {k: np.array(v) for k, v in TRUTH.items()})
+    theta = model.params_in({k: np.array(v) for k, v in TRUTH.items()})
     state = state_at(em.data, theta, np.zeros((1, N)))
     p = passes_at(em.e, state)[0]
     best = best_anchors(chunk_of(em), p.mean, p, em.e.problem(state))
@@ -115,7 +114,7 @@ def test_settled_anchors_are_modes(frame):
     from avem.effects.prior import log_density
 
     model, _, em = prepare_model(MODEL, frame, plain=False)
-    theta = params_in(model, {k: np.array(v) for k, v in TRUTH.items()})
+    theta = model.params_in({k: np.array(v) for k, v in TRUTH.items()})
     start = state_at(em.data, theta, np.zeros((1, N)))
     before, state = passes_at(em.e, start), em.e.e_step(start, 1e-4).state
     for _ in range(4):

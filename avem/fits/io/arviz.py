@@ -9,10 +9,8 @@ import numpy as np
 from avem.components.emission import Emission
 from avem.errors import AvemError, ModelError
 from avem.fits.sections import emission_names
-from avem.models.hmm import HMMModel
-from avem.models.hmm_params import by_spec, param_info
-from avem.models.ssm import BLOCKS, SSMModel
-from avem.models.ssm_params import effects_of
+from avem.models.hmm import HMMModel, by_spec
+from avem.models.ssm import BLOCKS, SSMModel, effects_of
 
 if TYPE_CHECKING:
     from avem.fits.fit import Fit
@@ -114,7 +112,7 @@ def _hmm_axes(model: HMMModel) -> dict[str, dict[str, Any]]:
     }
     if structure.start:
         found["initial_coef"] = {"state": states, "initial_term": list(structure.start[0].terms)}
-    if "transition_coef" in (info := param_info(model)):
+    if "transition_coef" in (info := model.param_info()):
         terms = list(structure.moves[0].terms)
         found["transition_coef"] = {"state": states, "to_state": states, "transition_term": terms}
     for pieces in by_spec(model):

@@ -13,7 +13,6 @@ from avem.components.param_info import Params
 from avem.families.base import Etas
 from avem.families.univariate import Mean, Univariate
 from avem.models.hmm import HMMData, HMMModel
-from avem.models.hmm_params import params_in
 from avem.numerics.markov import long_run
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def places(model: HMMModel) -> list[Place]:
 
 def user_theta(fit: HMMFit) -> Params:
     """The parameters as the kernels lay them out, but in the user's units."""
-    return params_in(fit.model.in_user_units(), fit.params)
+    return fit.model.in_user_units().params_in(fit.params)
 
 
 def average_predictors(fit: HMMFit, piece: Emission) -> tuple[np.ndarray, ...]:

@@ -12,7 +12,6 @@ from avem.fits.common import marginal_of_new, positions
 from avem.inference.after.marginal import PosteriorNodes, posterior_nodes
 from avem.inference.methods.adaptive.method import MOST_BY_QUADRATURE
 from avem.models.hmm import Encoded
-from avem.models.hmm_params import effects_cov_in, effects_in, effects_out
 from avem.numerics.nodes import gauss_hermite, normal_rule
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def in_user_units(fit: HMMFit, nodes: PosteriorNodes) -> np.ndarray:
     """(subjects, nodes, d) the nodes in the user's units."""
     d, n = nodes.at.shape[1:]
     no_cov = np.zeros((d, d, n))
-    return np.stack([effects_out(fit.model, at, no_cov)[0] for at in nodes.at], axis=1)
+    return np.stack([fit.model.effects_out(at, no_cov)[0] for at in nodes.at], axis=1)
 
 
 def _from_these_rows(fit: HMMFit, data: Encoded) -> PosteriorNodes:
@@ -77,8 +76,8 @@ def _gaussian(fit: HMMFit) -> PosteriorNodes:
     d = fit.model.n_effects
     small = d <= MOST_BY_QUADRATURE
     points, weights = gauss_hermite(d, _PER_EFFECT[d]) if small else normal_rule(d)
-    mean = effects_in(fit.model, fit.effects_mean)
-    root = roots(effects_cov_in(fit.model, fit.effects_cov))
+    mean = fit.model.effects_in(fit.effects_mean)
+    root = roots(fit.model.effects_cov_in(fit.effects_cov))
     at = mean + np.einsum("den,je->jdn", root, points)
     return PosteriorNodes(at, np.repeat(weights[:, None], mean.shape[1], axis=1))
 

@@ -15,7 +15,7 @@ from avem.data.frames import column, examples
 from avem.errors import DataError, ModelError
 from avem.fits.derived import with_intervals
 from avem.fits.plots.timeline import choose_subjects
-from avem.models.hmm_params import CHAIN_PARAMS
+from avem.models.hmm import CHAIN_PARAMS
 
 if TYPE_CHECKING:
     from avem.fits.fit import Fit

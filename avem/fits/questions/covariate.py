@@ -14,7 +14,6 @@ from avem.data.frames import column, numbers
 from avem.errors import ModelError
 from avem.fits.derived import check_band, with_intervals
 from avem.fits.predict.at import describe_means, means_at, moves_at
-from avem.models.hmm_params import params_in
 from avem.numerics.markov import long_run
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ def _outcome_target(fit: HMMFit, name: str, on: str) -> Target:
     states = np.arange(model.n_states)
 
     def values(params: Params, a: np.ndarray) -> np.ndarray:
-        theta = params_in(model, params)
+        theta = model.params_in(params)
         rows, state = np.repeat(a, len(states), axis=0), np.tile(states, len(a))
         none = np.zeros((len(rows), model.n_effects))
         means = [means_at(piece, theta, rows, state, none) for piece in pieces]

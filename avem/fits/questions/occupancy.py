@@ -14,7 +14,6 @@ from avem.data import Panel
 from avem.data.frames import column
 from avem.errors import DataError
 from avem.inference.after.hmm_states import rows_in_states
-from avem.models.hmm_params import effects_in
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
@@ -132,7 +131,7 @@ def time_in_states(fit: HMMFit) -> tuple[np.ndarray, np.ndarray]:
     data, n_states = fit._own_data, fit.model.n_states
 
     def counts(effects: np.ndarray, tilt: np.ndarray) -> np.ndarray:
-        inside = effects_in(fit.model, effects)
+        inside = fit.model.effects_in(effects)
         return rows_in_states(fit.model, data, fit.theta, inside, tilt).T
 
     none, at = np.zeros(n_states), fit.effects_mean

@@ -29,7 +29,7 @@ from avem.fits.sections import (
     move_frames,
     start_frames,
 )
-from avem.models.hmm_params import by_spec
+from avem.models.hmm import by_spec
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from avem.components.lines import Line
 from avem.components.outcome import Outcome
 from avem.data.formula import Formula
 from avem.fits.report.html import code, count, words
-from avem.models.hmm import HMMModel, Specification
-from avem.models.hmm_params import by_spec
+from avem.models.hmm import HMMModel, Specification, by_spec
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit

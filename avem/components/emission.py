@@ -55,7 +55,7 @@ class BlockMaker(Protocol):
         ...
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where an emission stands in its model."""
 
     key: str
@@ -128,7 +128,12 @@ class Emission(Component):
 
     @classmethod
     def build(
-        cls, place: Place, outcomes: tuple[str, ...], family: Any, spec: Outcome, builder: Builder
+        cls,
+        place: Position,
+        outcomes: tuple[str, ...],
+        family: Any,
+        spec: Outcome,
+        builder: Builder,
     ) -> Emission:
         """The emission of these outcomes."""
         width = len(outcomes) + len(family.extras)
@@ -146,7 +151,12 @@ class Emission(Component):
     @classmethod
     @abstractmethod
     def make_lines(
-        cls, place: Place, outcomes: tuple[str, ...], family: Any, spec: Outcome, builder: Builder
+        cls,
+        place: Position,
+        outcomes: tuple[str, ...],
+        family: Any,
+        spec: Outcome,
+        builder: Builder,
     ) -> Iterator[Line]:
         """Its linear predictors."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from avem.components.custom import CustomEmission
-from avem.components.emission import Emission, Place
+from avem.components.emission import Emission, Position
 from avem.components.gaussian import GaussianEmission
 from avem.components.glm import FamilyEmission
 from avem.components.lines import Builder
@@ -33,7 +33,7 @@ def _make(specs, families, builder: Builder) -> Iterator[Emission]:
         prefix = "" if len(specs) == 1 else f"{spec.name}."
         kind = EMISSIONS[of_spec[0].emission]
         for outcomes, family in kind.split(spec.formula.outcomes, of_spec):
-            place = Place(f"{n_made}.", prefix, number, part, n_columns)
+            place = Position(f"{n_made}.", prefix, number, part, n_columns)
             made = kind.build(place, outcomes, family, spec, builder)
             n_made, n_columns = n_made + 1, n_columns + len(made.y_cols)
             yield made

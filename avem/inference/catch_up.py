@@ -19,7 +19,7 @@ import numpy as np
 from avem.data.layout import Chunk
 from avem.effects.prior import log_joint
 from avem.inference.methods.anchored import bound_at
-from avem.inference.on_shard import Problem, Subjects, Summary, is_finite, summary
+from avem.inference.on_shard import Setting, ShardSums, Subjects, is_finite, summary
 from avem.inference.passes import Pass
 
 MOST_PASSES = 8
@@ -34,8 +34,8 @@ _FOLLOW = 8
 
 
 def e_step(
-    chunk: Chunk, subjects: Subjects | None, problem: Problem, still: float
-) -> tuple[Subjects, Summary]:
+    chunk: Chunk, subjects: Subjects | None, problem: Setting, still: float
+) -> tuple[Subjects, ShardSums]:
     """The E-step, the anchors first settled to within `still`."""
     subjects = known(chunk, subjects, problem)
     subjects = subjects._replace(found=problem.look(chunk, subjects))
@@ -45,7 +45,7 @@ def e_step(
     return subjects, summary(chunk, subjects, possible)
 
 
-def known(chunk: Chunk, subjects: Subjects | None, problem: Problem) -> Subjects:
+def known(chunk: Chunk, subjects: Subjects | None, problem: Setting) -> Subjects:
     """The subjects; those that were lost are found again at the parameters."""
     if subjects is not None:
         return subjects
@@ -68,7 +68,7 @@ def known(chunk: Chunk, subjects: Subjects | None, problem: Problem) -> Subjects
     return there
 
 
-def _climbed(chunk: Chunk, anchor: np.ndarray, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+def _climbed(chunk: Chunk, anchor: np.ndarray, problem: Setting) -> tuple[np.ndarray, np.ndarray]:
     """The modes that anchors lead to, and log p(D_i, f) there."""
     there = Subjects(anchor)
     there = there._replace(found=problem.look(chunk, there))
@@ -77,7 +77,7 @@ def _climbed(chunk: Chunk, anchor: np.ndarray, problem: Problem) -> tuple[np.nda
     return there.anchor, log_joint(p.loglik, problem.theta["effect_covariance"], there.anchor)
 
 
-def seen(chunk: Chunk, subjects: Subjects | None, problem: Problem) -> Pass:
+def seen(chunk: Chunk, subjects: Subjects | None, problem: Setting) -> Pass:
     """The E-step that was run at the subjects' anchors, or is run again."""
     subjects = known(chunk, subjects, problem)
     return problem.look(chunk, subjects) if subjects.found is None else subjects.found
@@ -92,7 +92,7 @@ class _Place(NamedTuple):
 
 
 def settle(
-    chunk: Chunk, subjects: Subjects, problem: Problem, still: float, most: int = MOST_PASSES
+    chunk: Chunk, subjects: Subjects, problem: Setting, still: float, most: int = MOST_PASSES
 ) -> Subjects:
     """Anchors whose next step is at most `still` (root mean square), and the E-step at them."""
     real, sigma = np.asarray(chunk.real), problem.theta["effect_covariance"]
@@ -143,14 +143,14 @@ class Walk(NamedTuple):
     """(subject,) share of the way that its next step goes."""
 
 
-def start_walk(chunk: Chunk, subjects: Subjects | None, problem: Problem) -> Walk:
+def start_walk(chunk: Chunk, subjects: Subjects | None, problem: Setting) -> Walk:
     """With whole steps."""
     subjects = known(chunk, subjects, problem)
     subjects = subjects._replace(found=seen(chunk, subjects, problem))
     return Walk(subjects, np.ones(np.shape(chunk.real)[0]))
 
 
-def q_step(chunk: Chunk, walk: Walk | None, problem: Problem) -> tuple[Walk, Summary]:
+def q_step(chunk: Chunk, walk: Walk | None, problem: Setting) -> tuple[Walk, ShardSums]:
     """Every q_i one step nearer to where its E-steps lead.
 
     A subject whose own bound falls stays where it was and tries a step of half the length.
@@ -182,7 +182,7 @@ def _stepped(subjects: Subjects, p: Pass, stride: np.ndarray) -> Subjects:
     return Subjects(anchor, subjects.around.stepped(p.around, stride))
 
 
-def best_anchors(chunk: Chunk, mean: np.ndarray, p: Pass, problem: Problem) -> np.ndarray:
+def best_anchors(chunk: Chunk, mean: np.ndarray, p: Pass, problem: Setting) -> np.ndarray:
     """From the means of q, one parabola along each effect towards Lemma 2's anchor."""
     d = problem.kernel.n_effects
 

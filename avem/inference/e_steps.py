@@ -19,7 +19,7 @@ from avem.data.layout import Chunk
 from avem.errors import AvemError
 from avem.execution.dataset import Dataset, PerShard
 from avem.inference.catch_up import MOST_PASSES, e_step, end_walk, q_step, seen, start_walk
-from avem.inference.on_shard import Problem, Subjects, Summary
+from avem.inference.on_shard import Setting, ShardSums, Subjects
 from avem.models.kernel import Kernel
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Expectation:
 
     state: State
     """With settled anchors, and the form of the recursion that did not underflow."""
-    parts: Sequence[Summary]
+    parts: Sequence[ShardSums]
 
     @property
     def bound(self) -> float:
@@ -94,9 +94,9 @@ class ESteps:
         """The same on some of the shards."""
         return replace(self, data=self.data.on(shards))
 
-    def problem(self, state: State) -> Problem:
+    def problem(self, state: State) -> Setting:
         """What the shards need to know for an E-step."""
-        return Problem(self.kernel, self.method, state.theta, state.form, self.matches)
+        return Setting(self.kernel, self.method, state.theta, state.form, self.matches)
 
     def e_step(self, state: State, still: float = np.inf) -> Expectation:
         """Local passes and the new q_i, once anchors are within `still` of where these put them."""
@@ -132,7 +132,7 @@ class ESteps:
         subjects = self.data.keep(end_walk, (walk,))
         return Expectation(replace(found.state, subjects=subjects), parts)
 
-    def distance(self, parts: Sequence[Summary]) -> float:
+    def distance(self, parts: Sequence[ShardSums]) -> float:
         """From the anchors to where the E-step would put them, root mean square."""
         n_values = max(1, self.kernel.n_effects * self.data.n_subjects)
         return float(np.sqrt(sum(part.moved for part in parts) / n_values))
@@ -154,7 +154,7 @@ def _anchors_alone(chunk: Chunk, subjects: Subjects | None) -> Subjects | None:
 
 
 def _fields(
-    chunk: Chunk, subjects: Subjects | None, problem: Problem, names: Sequence[str]
+    chunk: Chunk, subjects: Subjects | None, problem: Setting, names: Sequence[str]
 ) -> tuple[Any, ...]:
     fields = seen(chunk, subjects, problem)._asdict()
     return tuple(fields[name] for name in names)

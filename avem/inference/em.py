@@ -14,7 +14,7 @@ from avem.execution.dataset import Dataset, PerShard, add_up
 from avem.inference.catch_up import best_anchors, known, seen
 from avem.inference.e_steps import ESteps, Expectation, Guard, State
 from avem.inference.m_step import MStep
-from avem.inference.on_shard import Problem, Subjects
+from avem.inference.on_shard import Setting, Subjects
 from avem.inference.passes import coef_height, coef_pass
 from avem.inference.theta import pack_theta, theta_moves
 from avem.models.kernel import Kernel
@@ -160,8 +160,8 @@ class EM:
 def _next(
     chunk: Chunk,
     subjects: Subjects | None,
-    before: Problem,
-    after: Problem,
+    before: Setting,
+    after: Setting,
     rule: str,
     guard: Guard | None,
     shift: np.ndarray,
@@ -183,13 +183,13 @@ def _next(
 
 
 def _coef_terms(
-    chunk: Chunk, subjects: Subjects | None, problem: Problem, key: str, coef: np.ndarray
+    chunk: Chunk, subjects: Subjects | None, problem: Setting, key: str, coef: np.ndarray
 ) -> CoefTerms:
     return coef_pass(problem.kernel, key, coef, seen(chunk, subjects, problem).kept, chunk)
 
 
 def _coef_value(
-    chunk: Chunk, subjects: Subjects | None, problem: Problem, key: str, coef: np.ndarray
+    chunk: Chunk, subjects: Subjects | None, problem: Setting, key: str, coef: np.ndarray
 ) -> Any:
     return coef_height(problem.kernel, key, coef, seen(chunk, subjects, problem).kept, chunk)
 

@@ -26,7 +26,7 @@ from avem.inference.em import EM
 from avem.inference.loop import Rules, Run, Watcher, iterate
 from avem.inference.m_step import shifted_second
 from avem.inference.newton import newton_step
-from avem.inference.on_shard import Problem, Subjects, Summary
+from avem.inference.on_shard import Setting, ShardSums, Subjects
 from avem.inference.passes import Totals
 from avem.inference.theta import pack_theta
 
@@ -106,11 +106,11 @@ def _less(chunk: Chunk, subjects: Subjects | None, shift: np.ndarray) -> Subject
     return None if subjects is None else Subjects(subjects.anchor - shift[:, None])
 
 
-def _at_means(chunk: Chunk, subjects: Subjects | None, problem: Problem) -> Subjects:
+def _at_means(chunk: Chunk, subjects: Subjects | None, problem: Setting) -> Subjects:
     return Subjects(seen(chunk, subjects, problem).mean)
 
 
-def _share(em: EM, theta: dict[str, np.ndarray], part: Summary, shard: int) -> _Share:
+def _share(em: EM, theta: dict[str, np.ndarray], part: ShardSums, shard: int) -> _Share:
     pulls, curvatures = [], []
     for key, terms in zip(em.kernel.newton_keys, part.terms, strict=True):
         coef = theta[key].reshape(terms.gradient.shape)

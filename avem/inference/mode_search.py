@@ -19,7 +19,7 @@ from avem.effects.prior import log_joint
 from avem.execution.dataset import PerShard
 from avem.inference.catch_up import known
 from avem.inference.e_steps import ESteps, State
-from avem.inference.on_shard import Problem, Subjects
+from avem.inference.on_shard import Setting, Subjects
 from avem.models.relabelling import Move
 
 _OTHERS = 2
@@ -91,7 +91,7 @@ def modes_of(subjects: Subjects) -> list[np.ndarray]:
 # --- on a shard ---------------------------------------------------------------------------------
 
 
-def _some(chunk: Chunk, subjects: Subjects | None, problem: Problem, every: int) -> np.ndarray:
+def _some(chunk: Chunk, subjects: Subjects | None, problem: Setting, every: int) -> np.ndarray:
     """(d, subjects) effects of every so many."""
     return modes_of(known(chunk, subjects, problem))[0][:, np.asarray(chunk.real)][:, ::every]
 
@@ -100,7 +100,7 @@ def _search(
     chunk: Chunk,
     subjects: Subjects | None,
     drawn: np.ndarray,
-    problem: Problem,
+    problem: Setting,
     elsewhere: Elsewhere,
 ) -> tuple[Subjects, tuple[int, float]]:
     """Subjects in the best modes found; how many moved, and the rise of log p(D, f)."""
@@ -117,7 +117,7 @@ def _search(
     return Subjects(anchor), (int(moved.sum()), rise)
 
 
-def _climb(chunk: Chunk, anchor: np.ndarray, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+def _climb(chunk: Chunk, anchor: np.ndarray, problem: Setting) -> tuple[np.ndarray, np.ndarray]:
     """The effects after one q-update from the anchors, and log p(D_i, f) there."""
     there = problem.look(chunk, Subjects(anchor)).mean
     there = np.where(np.isfinite(there), there, 0.0)

@@ -30,7 +30,7 @@ class Subjects(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Setting:
     """What an E-step is run with: goes to every shard."""
 
     kernel: Kernel
@@ -49,7 +49,7 @@ class Problem:
         return Pass(*jax.tree.map(np.asarray, p._replace(kept=None)))._replace(kept=p.kept)
 
 
-class Summary(NamedTuple):
+class ShardSums(NamedTuple):
     """What travels of a shard's E-step."""
 
     possible: Any
@@ -63,12 +63,14 @@ class Summary(NamedTuple):
     terms: tuple[CoefTerms, ...]
 
 
-def summary(chunk: Chunk, subjects: Subjects, possible: bool = True) -> Summary:
+def summary(chunk: Chunk, subjects: Subjects, possible: bool = True) -> ShardSums:
     """Of the E-step that was run."""
     p = subjects.found
     assert p is not None
     away = (p.mean - subjects.anchor)[:, np.asarray(chunk.real)]
-    return Summary(possible, np.sum(p.bound), np.sum(p.loglik), np.sum(away**2), p.totals, p.terms)
+    return ShardSums(
+        possible, np.sum(p.bound), np.sum(p.loglik), np.sum(away**2), p.totals, p.terms
+    )
 
 
 def is_finite(p: Pass) -> bool:

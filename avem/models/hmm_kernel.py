@@ -28,7 +28,7 @@ from avem.kernels import forward_backward as hmm
 from avem.models.relabelling import Move, label_shifts
 
 
-class Local(NamedTuple):
+class HMMLocal(NamedTuple):
     """What one local pass leaves behind."""
 
     loglik: Float[Array, " subject"]
@@ -84,20 +84,20 @@ class HMMKernel:
 
     def local(
         self, theta: Theta, f: Array, chunk: Chunk, form: str, cov: Array | None = None
-    ) -> Local:
+    ) -> HMMLocal:
         """Forward-backward of every subject at its effect `f`, reduced to what is needed later."""
         posterior = self.posterior(theta, f, chunk, form, cov)
         collected = [block.collect(posterior.state, chunk) for block in self.emissions]
         moves = self.transition.collect(posterior.pair, chunk)
         loglik = by_subject(posterior.loglik, chunk)
-        return Local(loglik, (*collected, posterior.state[0], moves))
+        return HMMLocal(loglik, (*collected, posterior.state[0], moves))
 
-    def weigh(self, local: Local, share: Float[Array, " subject"], chunk: Chunk) -> Local:
+    def weigh(self, local: HMMLocal, share: Float[Array, " subject"], chunk: Chunk) -> HMMLocal:
         """A local pass that counts only with a share of each subject."""
         parts = tuple(block.weigh(part, share, chunk) for block, part in self._each(local))
-        return Local(local.loglik, parts)
+        return HMMLocal(local.loglik, parts)
 
-    def _each(self, local: Local) -> Iterator[tuple[Block, Any]]:
+    def _each(self, local: HMMLocal) -> Iterator[tuple[Block, Any]]:
         """Every block with what it collected."""
         return zip(self.blocks, local.parts, strict=True)
 
@@ -122,7 +122,7 @@ class HMMKernel:
 
     # --- the expected log likelihood, as far as the effects act on it ---------------------------
 
-    def quadratic(self, theta: Theta, local: Local) -> Quadratic:
+    def quadratic(self, theta: Theta, local: HMMLocal) -> Quadratic:
         """The part of Q(f) that is quadratic."""
         shape = (self.n_effects, self.n_effects, local.loglik.shape[0])
         total = (jnp.zeros(shape), jnp.zeros(shape[1:]))
@@ -132,7 +132,9 @@ class HMMKernel:
                 total = (total[0] + more[0], total[1] + more[1])
         return Quadratic(*total)
 
-    def value(self, theta: Theta, mean: Array, cov, local: Local, quadratic, chunk: Chunk) -> Array:
+    def value(
+        self, theta: Theta, mean: Array, cov, local: HMMLocal, quadratic, chunk: Chunk
+    ) -> Array:
         """E_q Q(f) of every subject up to a constant; at the point `mean` when `cov` is None."""
         total = quadratic.value(mean, cov)
         for block, collected in self._each(local):
@@ -141,7 +143,7 @@ class HMMKernel:
         return total
 
     def effect_terms(
-        self, theta: Theta, mean: Array, cov, local: Local, quadratic, chunk: Chunk
+        self, theta: Theta, mean: Array, cov, local: HMMLocal, quadratic, chunk: Chunk
     ) -> EffectTerms:
         """E_q Q(f) with its gradient (d, subject) and curvature (d, d, subject) in f."""
         total = quadratic.terms(mean, cov)
@@ -163,7 +165,9 @@ class HMMKernel:
 
     # --- the M-step -----------------------------------------------------------------------------
 
-    def sums(self, local: Local, mean: Array, cov: Array | None, chunk: Chunk) -> tuple[Any, ...]:
+    def sums(
+        self, local: HMMLocal, mean: Array, cov: Array | None, chunk: Chunk
+    ) -> tuple[Any, ...]:
         """What the closed forms need, summed over subjects, when the effects are N(mean, cov)."""
         second = mean[:, None] * mean[None]
         second = second if cov is None else cov + second
@@ -193,13 +197,13 @@ class HMMKernel:
         """The entries of theta whose M-step has no closed form."""
         return tuple(dict.fromkeys(key for block in self.blocks for key in block.newton_keys))
 
-    def needed_by_newton(self, local: Local) -> Any:
+    def needed_by_newton(self, local: HMMLocal) -> Any:
         """The part of a local pass that `coef_terms` reads."""
         parts = tuple(block.needed_by_newton(part) for block, part in self._each(local))
-        return Local(None, parts)  # type: ignore[arg-type]
+        return HMMLocal(None, parts)  # type: ignore[arg-type]
 
     def coef_terms(
-        self, key: str, coef: Array, mean: Array, cov, local: Local, chunk: Chunk
+        self, key: str, coef: Array, mean: Array, cov, local: HMMLocal, chunk: Chunk
     ) -> CoefTerms:
         """E_q of Q in one of `newton_keys`, with derivatives, summed over the chunk's subjects."""
         found = [

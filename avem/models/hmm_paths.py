@@ -38,7 +38,7 @@ class Begin(NamedTuple):
     """(paths,) twice: the place and the node of each path in them."""
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """One step of all paths."""
 
     at: np.ndarray
@@ -57,7 +57,7 @@ class Step(NamedTuple):
 
 def draw_ahead(
     model: HMMModel, theta: Params, begin: Begin, horizon: int, rng: np.random.Generator
-) -> Iterator[Step]:
+) -> Iterator[PathStep]:
     """The steps ahead, one by one; the model and theta are in the user's units."""
     names, parts = set(model.outcomes), model.parts_ahead
     back, table = look_back(model), begin.table.copy()
@@ -107,7 +107,7 @@ def draw_ahead(
                 column = table[name].to_numpy(copy=True)
                 column[at] = drawn[name]
                 table[name] = column
-        yield Step(at, draw.A[at], here, chance, drawn, known)
+        yield PathStep(at, draw.A[at], here, chance, drawn, known)
 
 
 def check_draws(model: HMMModel) -> None:

@@ -23,6 +23,7 @@ from jax import Array
 from jaxtyping import Float
 
 from avem.components.lanes import Theta, all_by_subject, by_subject, to_lanes
+from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms, Quadratic
 from avem.kernels import kalman
@@ -368,15 +369,15 @@ class SSMKernel:
         return ssm_sums.slopes(self, theta, sums)
 
     def shifted(self, sums, moves) -> Any:
-        """Batches of subjects are not offered here."""
-        raise NotImplementedError
+        """They are of residuals at whole matrices, which that leaves as they are."""
+        return sums
 
     def needed_by_newton(self, local: SSMLocal) -> None:
         """Nothing: every M-step has a closed form here."""
 
-    def coef_terms(self, key: str, coef, mean, cov, local, chunk: Chunk) -> Any:
-        """Every M-step has a closed form here."""
-        raise NotImplementedError(key)
+    def coef_terms(self, key: str, coef, mean, cov, local, chunk: Chunk) -> CoefTerms:
+        """Nothing: every M-step has a closed form here."""
+        return CoefTerms(np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0, 0)))
 
     # --- the definition -------------------------------------------------------------------------
 

@@ -83,7 +83,6 @@ def test_there_and_back(name):
 
 def test_held_and_boundary_parameters_are_not_free():
     _, model, encoded, _, params = prepared("gaussian")
-    scale = model.effect_scale(encoded.spread)
 
     def size(fixed=(), **changed):
         theta = model.params_in({**params, **changed})

@@ -20,7 +20,7 @@ from avem.fits.plots.figures import (
 from avem.fits.plots.fit_plots import MOST_OUTCOMES, FitPlots
 from avem.fits.plots.timeline import choose_subjects, make_stretches, share_time
 from avem.fits.predict.ssm import predict
-from avem.inference.after.ssm_states import Moments, moments
+from avem.inference.after.ssm_states import StateMoments, moments
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -255,7 +255,7 @@ class SSMPlots(FitPlots):
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _smoothed(self) -> tuple[Any, Any, Moments]:
+    def _smoothed(self) -> tuple[Any, Any, StateMoments]:
         fit, encoded = self._fit, self._fit._encode(None)
         effects = fit._effects_for(encoded)
         return fit.model, encoded, moments(fit.model, encoded, fit.theta, effects, "smoothed")

@@ -17,7 +17,7 @@ from avem.fits.predict.mixture import Drawn, Mixture
 from avem.fits.predict.posterior import in_user_units, nodes_for
 from avem.inference.after.hmm_states import custom_histories, states_given
 from avem.models.hmm import Encoded, HMMModel
-from avem.models.hmm_paths import Begin, Step, draw_ahead, look_back
+from avem.models.hmm_paths import Begin, PathStep, draw_ahead, look_back
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
@@ -144,7 +144,7 @@ class Simulated:
         )
 
     def _outcomes(
-        self, model: HMMModel, own: np.ndarray, steps: list[Step], begin: Begin
+        self, model: HMMModel, own: np.ndarray, steps: list[PathStep], begin: Begin
     ) -> list[tuple[Place, Mixture | Drawn, np.ndarray]]:
         """The distribution of each outcome: over the paths, of what follows from each of them."""
         theta, found, shape = user_theta(self.fit), [], (len(own), self.n_draws)

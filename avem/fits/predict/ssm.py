@@ -12,7 +12,7 @@ from avem.data.ahead import look_ahead
 from avem.errors import ModelError
 from avem.fits.common import posterior_for
 from avem.fits.words import check_word
-from avem.inference.after.ssm_states import Moments, moments, noise_of
+from avem.inference.after.ssm_states import StateMoments, moments, noise_of
 from avem.models.ssm import SSMEncoded
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def predict(
 
 def _moments(
     fit: SSMFit, encoded: SSMEncoded, kind: str, effects: str, like: SSMEncoded | None = None
-) -> Moments:
+) -> StateMoments:
     """With the effects of `like`, the same subjects' data as far as they go."""
     check_word("effects", effects, EFFECTS)
     source, cov = encoded if like is None else like, None

@@ -62,7 +62,7 @@ other file.</p></footer>
 """)
 
 
-class Section(NamedTuple):
+class PageSection(NamedTuple):
     """One part of the page."""
 
     key: str
@@ -71,7 +71,11 @@ class Section(NamedTuple):
 
 
 def fill_page(
-    title: str, formula: str, sections: Sequence[Section], data: dict[str, Any], colors: list[str]
+    title: str,
+    formula: str,
+    sections: Sequence[PageSection],
+    data: dict[str, Any],
+    colors: list[str],
 ) -> str:
     """The whole page as text."""
     script = "".join(_asset(name) for name in _SCRIPTS)
@@ -97,7 +101,7 @@ def fill_page(
     return _PAGE.substitute(values, size=_size(length))
 
 
-def _section(section: Section) -> str:
+def _section(section: PageSection) -> str:
     key = section.key
     return (
         f'<section id="{key}" aria-labelledby="{key}-title">\n'

@@ -19,7 +19,7 @@ from avem.fits.predict.at import (
     row_means,
 )
 from avem.fits.report.estimates import section_table, state_heads
-from avem.fits.report.frame import Section
+from avem.fits.report.frame import PageSection
 from avem.fits.report.hmm_words import model_code, model_words, reading
 from avem.fits.report.html import figure_html, number, side_by_side, table
 from avem.fits.report.parts import OutcomeFacts, Parts
@@ -76,9 +76,9 @@ class HMMParts(Parts):
             f"best solution, and their bounds spread over {number(max(info.start_gaps))}."
         )
 
-    def estimates(self) -> Iterator[Section]:
-        yield Section("states", "States", _states(self.fit))
-        yield Section("emissions", "Emissions", _emissions(self.fit))
+    def estimates(self) -> Iterator[PageSection]:
+        yield PageSection("states", "States", _states(self.fit))
+        yield PageSection("emissions", "Emissions", _emissions(self.fit))
 
     def spread(self) -> str:
         return section_table(effects_frame(self.fit))

@@ -14,11 +14,11 @@ from avem.fits.plots.figures import state_colors
 from avem.fits.report import about as _about
 from avem.fits.report import subjects as _subjects
 from avem.fits.report.estimates import error_table
-from avem.fits.report.frame import Section, fill_page
+from avem.fits.report.frame import PageSection, fill_page
 from avem.fits.report.html import code, count
 from avem.fits.report.reproduce import cite, reproduce
 from avem.fits.report.residuals import residual_checks
-from avem.fits.report.steps import Steps
+from avem.fits.report.steps import ReportProgress
 from avem.fits.report.timelines import Timelines, make_timelines
 
 _ERRORS_UP_TO = 5_000
@@ -46,7 +46,7 @@ def write_report(
     target = Path(path)
     if not target.parent.is_dir():
         raise FileError(f"There is no folder {str(target.parent)!r}. Make it first.")
-    with Steps(progress) as steps:
+    with ReportProgress(progress) as steps:
         page = report_html(fit, timelines=timelines, thorough=thorough, say=steps)
     target.write_text(page, encoding="utf-8")
     return target
@@ -92,32 +92,32 @@ def report_html(
     return fill_page(title, fit.model.spec.text, sections, data, colors)
 
 
-def _sections(fit: Fit, drawn: Timelines | None, asked: Asked) -> Iterator[Section]:
+def _sections(fit: Fit, drawn: Timelines | None, asked: Asked) -> Iterator[PageSection]:
     say, parts = asked.say, fit._parts()
-    yield Section("glance", "At a glance", _about.glance(fit))
+    yield PageSection("glance", "At a glance", _about.glance(fit))
     words = "\n".join(f"<p>{p}</p>" for p in parts.model_words(str(fit.columns["subject"])))
-    yield Section("model", "The model", words)
-    yield Section("data", "The data", _about.data(fit))
+    yield PageSection("model", "The model", words)
+    yield PageSection("data", "The data", _about.data(fit))
     if drawn is not None:
         say("pictures of states")
-        yield Section("timelines", "States over time", _timelines(fit, drawn))
+        yield PageSection("timelines", "States over time", _timelines(fit, drawn))
     say("estimates")
     yield from parts.estimates()
-    yield Section("errors", "Standard errors", _errors(fit, asked))
+    yield PageSection("errors", "Standard errors", _errors(fit, asked))
     say("effects of subjects")
-    yield Section("subjects", "Subjects", _of_subjects(fit))
+    yield PageSection("subjects", "Subjects", _of_subjects(fit))
     if fit.panel is not None:
         say("residuals")
         known = "_nodes" in vars(fit)
         drawn_effects = parts.draws_are_cheap or _wanted(fit, asked, _ERRORS_UP_TO, known)
         html = _attempt(lambda: residual_checks(fit, drawn_effects))
-        yield Section("residuals", "Residuals", html)
-    yield Section("ending", "How the fit ended", _about.ending(fit))
+        yield PageSection("residuals", "Residuals", html)
+    yield PageSection("ending", "How the fit ended", _about.ending(fit))
     if fit.model.n_effects:
-        yield Section("anchoring", "Does anchoring hold?", _anchoring(fit, asked))
-    yield Section("reading", "How to read this", parts.reading())
-    yield Section("cite", "How to cite", cite())
-    yield Section("reproduce", "Reproduce this analysis", reproduce(fit))
+        yield PageSection("anchoring", "Does anchoring hold?", _anchoring(fit, asked))
+    yield PageSection("reading", "How to read this", parts.reading())
+    yield PageSection("cite", "How to cite", cite())
+    yield PageSection("reproduce", "Reproduce this analysis", reproduce(fit))
 
 
 def _timelines(fit: Fit, drawn: Timelines) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from avem.data import Panel
 from avem.fits.fit import Fit
-from avem.fits.report.frame import Section
+from avem.fits.report.frame import PageSection
 
 
 class OutcomeFacts(NamedTuple):
@@ -70,7 +70,7 @@ class Parts(ABC):
         """What became of several starts."""
 
     @abstractmethod
-    def estimates(self) -> Iterator[Section]:
+    def estimates(self) -> Iterator[PageSection]:
         """Sections about the estimates."""
 
     @abstractmethod

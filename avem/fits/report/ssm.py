@@ -10,7 +10,7 @@ import numpy as np
 
 from avem.data import Panel
 from avem.fits.report.estimates import section_table
-from avem.fits.report.frame import Section
+from avem.fits.report.frame import PageSection
 from avem.fits.report.html import figure_html, number, side_by_side, table
 from avem.fits.report.parts import OutcomeFacts, Parts
 from avem.fits.report.ssm_words import ssm_model_code, ssm_model_words, ssm_reading
@@ -60,8 +60,8 @@ class SSMParts(Parts):
             f"up to {number(max(gaps))} below it."
         )
 
-    def estimates(self) -> Iterator[Section]:
-        yield Section("matrices", "Dynamics and loadings", _matrices(self.fit))
+    def estimates(self) -> Iterator[PageSection]:
+        yield PageSection("matrices", "Dynamics and loadings", _matrices(self.fit))
 
     def spread(self) -> str:
         return ""

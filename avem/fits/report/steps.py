@@ -10,7 +10,7 @@ from rich.status import Status
 from avem.inference.progress import somebody_looks
 
 
-class Steps:
+class ReportProgress:
     """Says what is going on; `show` None means only where a person is looking."""
 
     def __init__(self, show: bool | None) -> None:
@@ -20,7 +20,7 @@ class Steps:
         if self._show and looks:
             self._status = Status("report", console=Console(stderr=True))
 
-    def __enter__(self) -> Steps:
+    def __enter__(self) -> ReportProgress:
         if self._status is not None:
             self._status.start()
         return self

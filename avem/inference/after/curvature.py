@@ -23,7 +23,7 @@ from avem.data.layout import Chunk
 from avem.execution.dataset import add_up
 from avem.inference.catch_up import seen
 from avem.inference.e_steps import ESteps, Expectation, State
-from avem.inference.on_shard import Problem, Subjects
+from avem.inference.on_shard import Setting, Subjects
 from avem.models.kernel import Kernel
 
 _STEP = 1e-3
@@ -85,7 +85,7 @@ def subject_slopes(e: ESteps, state: State, free: Free) -> np.ndarray:
 
 
 def _of_subjects(
-    chunk: Chunk, subjects: Subjects | None, problem: Problem, tangents: Params
+    chunk: Chunk, subjects: Subjects | None, problem: Setting, tangents: Params
 ) -> Array:
     """On a shard: (direction, subject)."""
     nodes: Any = seen(chunk, subjects, problem).kept

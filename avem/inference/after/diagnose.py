@@ -32,7 +32,7 @@ from avem.inference.methods.adaptive.centres import (
 from avem.inference.methods.adaptive.method import MOST_BY_QUADRATURE, AdaptiveNodes
 from avem.inference.methods.structured import StructuredNodes
 from avem.inference.mode_search import Elsewhere, elsewhere
-from avem.inference.on_shard import Problem, Subjects
+from avem.inference.on_shard import Setting, Subjects
 from avem.inference.passes import Spread
 
 _DIFFUSE = 0.2
@@ -149,7 +149,7 @@ def gaps(e: ESteps, state: State, rng: np.random.Generator) -> Gaps:
 
 
 def _at_anchors(
-    chunk: Chunk, subjects: Subjects, problem: Problem
+    chunk: Chunk, subjects: Subjects, problem: Setting
 ) -> tuple[np.ndarray, np.ndarray]:
     """(d, d, subject) information, complete and observed."""
     step = 0.02 * np.sqrt(np.diagonal(problem.theta["effect_covariance"]))
@@ -159,7 +159,7 @@ def _at_anchors(
 
 
 def _information(
-    chunk: Chunk, subjects: Subjects | None, problem: Problem
+    chunk: Chunk, subjects: Subjects | None, problem: Setting
 ) -> tuple[np.ndarray, Information]:
     """What is observed, to be kept; and the diagonals (d, subject)."""
     complete, observed = _at_anchors(chunk, known(chunk, subjects, problem), problem)
@@ -167,7 +167,7 @@ def _information(
 
 
 def _total_information(
-    chunk: Chunk, subjects: Subjects | None, problem: Problem
+    chunk: Chunk, subjects: Subjects | None, problem: Setting
 ) -> tuple[np.ndarray, Information]:
     """What is observed, to be kept; and sums of the diagonals (d,)."""
     observed, each = _information(chunk, subjects, problem)
@@ -180,7 +180,7 @@ def _variances(
     subjects: Subjects | None,
     observed: np.ndarray | None,
     drawn: np.ndarray,
-    problem: Problem,
+    problem: Setting,
     places: Elsewhere,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(d,) sums of the posteriors' variances near their anchors, and between their modes."""
@@ -192,11 +192,11 @@ def _variances(
     return np.diagonal(near[..., real].sum(-1)), apart[:, real].sum(-1)
 
 
-def _variance(chunk: Chunk, subjects: Subjects | None, problem: Problem) -> np.ndarray:
+def _variance(chunk: Chunk, subjects: Subjects | None, problem: Setting) -> np.ndarray:
     covariance = np.asarray(seen(chunk, subjects, problem).covariance)
     return np.diagonal(covariance[..., np.asarray(chunk.real)].sum(-1))
 
 
-def _q(chunk: Chunk, subjects: Subjects | None, problem: Problem) -> Subjects:
+def _q(chunk: Chunk, subjects: Subjects | None, problem: Setting) -> Subjects:
     p = seen(chunk, subjects, problem)
     return Subjects(p.mean, Spread(p.covariance))

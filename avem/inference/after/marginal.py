@@ -17,7 +17,7 @@ from avem.inference.catch_up import seen
 from avem.inference.e_steps import ESteps, State, state_at
 from avem.inference.methods.adaptive.centres import find_centres
 from avem.inference.methods.adaptive.method import AdaptiveNodes
-from avem.inference.on_shard import Problem, Subjects
+from avem.inference.on_shard import Setting, Subjects
 from avem.numerics.precision import in_float64
 
 _DRAWS_OF_ALL, _MOST_DRAWS = 1 << 16, 4096
@@ -121,7 +121,7 @@ def posterior_nodes(at: Marginal) -> PosteriorNodes:
     return PosteriorNodes(places, share[:n_kept] / share[:n_kept].sum(0))
 
 
-def _nodes(chunk: Chunk, subjects: Subjects | None, problem: Problem) -> PosteriorNodes:
+def _nodes(chunk: Chunk, subjects: Subjects | None, problem: Setting) -> PosteriorNodes:
     nodes: Any = seen(chunk, subjects, problem).kept
     return PosteriorNodes(nodes.at, nodes.share)
 

@@ -12,7 +12,7 @@ from avem.data.layout import Chunk
 from avem.inference.catch_up import known, seen
 from avem.inference.e_steps import ESteps, Guard, State, state_at
 from avem.inference.mode_search import search_modes
-from avem.inference.on_shard import Problem, Subjects
+from avem.inference.on_shard import Setting, Subjects
 from avem.numerics.precision import in_float64
 
 _MAX_STEPS = 100
@@ -46,7 +46,7 @@ def _settle(e: ESteps, state: State) -> State:
 
 
 def _follow(
-    chunk: Chunk, subjects: Subjects | None, problem: Problem, guard: Guard | None
+    chunk: Chunk, subjects: Subjects | None, problem: Setting, guard: Guard | None
 ) -> tuple[Subjects, Any]:
     """On a shard: anchors where the E-step puts them, and the largest move."""
     subjects = known(chunk, subjects, problem)

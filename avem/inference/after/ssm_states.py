@@ -27,7 +27,7 @@ KINDS = ("smoothed", "filtered", "predicted")
 """Given all outcomes of the sequence, those up to the row, and those before it."""
 
 
-class Moments(NamedTuple):
+class StateMoments(NamedTuple):
     """What is known of the states, and of the outcomes' expected values given the states."""
 
     state: Any
@@ -44,7 +44,7 @@ class Moments(NamedTuple):
         return self.level_cov + np.diag(noise)
 
 
-def _pass(kernel: SSMKernel, theta: Theta, f: Array, chunk: Chunk, kind: str) -> Moments:
+def _pass(kernel: SSMKernel, theta: Theta, f: Array, chunk: Chunk, kind: str) -> StateMoments:
     """On every lane of a chunk, as (time, ..., lane) arrays."""
     problem = kernel.system(theta, f, chunk)
     if kind == "smoothed":
@@ -60,34 +60,36 @@ def _pass(kernel: SSMKernel, theta: Theta, f: Array, chunk: Chunk, kind: str) ->
     level = jnp.einsum("jan,tan->tjn", loading, found.mean)
     level += jnp.einsum("jan,tan->tjn", coef, w)
     level_cov = jnp.einsum("jan,tabn,kbn->tjkn", loading, found.cov, loading)
-    return Moments(found.mean, found.cov, level, level_cov)
+    return StateMoments(found.mean, found.cov, level, level_cov)
 
 
 @partial(jax.jit, static_argnames=("kernel", "kind"))
-def _at(kernel: SSMKernel, theta: Theta, f: Array, chunk: Chunk, kind: str) -> Moments:
+def _at(kernel: SSMKernel, theta: Theta, f: Array, chunk: Chunk, kind: str) -> StateMoments:
     return _pass(kernel, theta, f, chunk, kind)
 
 
 @partial(jax.jit, static_argnames=("kernel", "kind"))
 def _averaged(
     kernel: SSMKernel, theta: Theta, f: Array, root: Array, rule: Any, chunk: Chunk, kind: str
-) -> Moments:
+) -> StateMoments:
     """Mean and covariance when the effects are N(f, root root'): the law of total variance."""
     centre = _pass(kernel, theta, f, chunk, kind)
 
     def outer(x: Array) -> Array:
         return x[:, :, None] * x[:, None]
 
-    def add(total: Moments, node: tuple[Array, Array]) -> tuple[Moments, None]:
+    def add(total: StateMoments, node: tuple[Array, Array]) -> tuple[StateMoments, None]:
         z, weight = node
         found = _pass(kernel, theta, f + jnp.einsum("den,e->dn", root, z), chunk, kind)
         # About the centre, so that nothing large cancels.
         state, level = found.state - centre.state, found.level - centre.level
-        new = Moments(state, found.state_cov + outer(state), level, found.level_cov + outer(level))
+        new = StateMoments(
+            state, found.state_cov + outer(state), level, found.level_cov + outer(level)
+        )
         return jax.tree.map(lambda old, part: old + weight * part, total, new), None
 
     total, _ = lax.scan(add, jax.tree.map(jnp.zeros_like, centre), rule)
-    return Moments(
+    return StateMoments(
         centre.state + total.state,
         total.state_cov - outer(total.state),
         centre.level + total.level,
@@ -97,13 +99,13 @@ def _averaged(
 
 def _at_effects(
     chunk: Chunk, f: Any, kernel: SSMKernel, theta: Params, kind: str, rule: None
-) -> Moments:
+) -> StateMoments:
     return _at(kernel, theta, f, chunk, kind)
 
 
 def _over_effects(
     chunk: Chunk, f: Any, root: Any, kernel: SSMKernel, theta: Params, kind: str, rule: Any
-) -> Moments:
+) -> StateMoments:
     return _averaged(kernel, theta, f, root, rule, chunk, kind)
 
 
@@ -115,7 +117,7 @@ def moments(
     effects: np.ndarray,
     kind: str,
     effects_cov: np.ndarray | None = None,
-) -> Moments:
+) -> StateMoments:
     """States and expected outcomes of every row, in the panel's row order and the user's units.
 
     Every subject is at its effect (d, subjects); with `effects_cov` (d, d, subjects) they are
@@ -127,7 +129,7 @@ def moments(
         own.append(shards.split(roots(effects_cov)))
         rule = normal_rule(model.n_effects)
     function = _at_effects if rule is None else _over_effects
-    rows: Moments = shards.rows(function, own, data.kernel, theta, kind, rule)
+    rows: StateMoments = shards.rows(function, own, data.kernel, theta, kind, rule)
     if not all(np.isfinite(part).all() for part in rows):
         raise AvemError(IMPOSSIBLE)
     scale, centre = model.scaling.scale, model.scaling.centre

@@ -12,7 +12,7 @@ from avem.inference.e_steps import ESteps, State
 from avem.inference.em import EM
 from avem.inference.methods.adaptive.centres import find_centres, information, score_pass
 from avem.inference.mode_search import Search
-from avem.inference.on_shard import Problem, Subjects
+from avem.inference.on_shard import Setting, Subjects
 
 _COLLAPSED = 2.0
 """A variance is lifted when the slopes of the likelihood ask for one this many times as large."""
@@ -106,7 +106,7 @@ def variance_hint(e: ESteps, state: State) -> np.ndarray:
     return rise / np.maximum(curvature, 1e-300)
 
 
-def _slopes(chunk: Chunk, subjects: Subjects | None, problem: Problem, step: np.ndarray) -> Any:
+def _slopes(chunk: Chunk, subjects: Subjects | None, problem: Setting, step: np.ndarray) -> Any:
     """On a shard: the sums of `variance_hint`, (d,) each."""
     nowhere = np.zeros((problem.kernel.n_effects, np.shape(chunk.real)[0]))
     slope, _ = score_pass(problem.kernel, problem.theta, nowhere, chunk, problem.form)

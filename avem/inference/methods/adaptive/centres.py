@@ -18,7 +18,7 @@ from avem.inference.e_steps import ESteps, State
 from avem.inference.methods.adaptive.mixture import Centres
 from avem.inference.methods.avem import Anchored
 from avem.inference.mode_search import Elsewhere, elsewhere, modes_of
-from avem.inference.on_shard import Problem, Subjects
+from avem.inference.on_shard import Setting, Subjects
 from avem.inference.passes import effect_terms
 from avem.models.kernel import Kernel
 
@@ -61,7 +61,7 @@ def find_centres(e: ESteps, state: State, rng: np.random.Generator) -> State:
 # --- on a shard ---------------------------------------------------------------------------------
 
 
-def information(chunk: Chunk, f: np.ndarray, problem: Problem, step: np.ndarray) -> np.ndarray:
+def information(chunk: Chunk, f: np.ndarray, problem: Setting, step: np.ndarray) -> np.ndarray:
     """(d, d, subject) minus the second derivative of log p(D_i | f), observed.
 
     Central differences of the exact score, `step` (d,) apart.
@@ -82,7 +82,7 @@ def _with_centres(
     chunk: Chunk,
     subjects: Subjects | None,
     drawn: np.ndarray,
-    problem: Problem,
+    problem: Setting,
     places: Elsewhere,
 ) -> Subjects:
     """Subjects with centres at their modes."""
@@ -110,7 +110,7 @@ def between_modes(
     chunk: Chunk,
     subjects: Subjects,
     drawn: np.ndarray,
-    problem: Problem,
+    problem: Setting,
     places: Elsewhere,
     width: np.ndarray,
 ) -> np.ndarray:
@@ -137,7 +137,7 @@ def _candidates(
     chunk: Chunk,
     subjects: Subjects,
     drawn: np.ndarray,
-    problem: Problem,
+    problem: Setting,
     places: Elsewhere,
     n_passes: int,
 ) -> _Candidates:
@@ -182,7 +182,7 @@ def _choose(
     return log_share, np.moveaxis(found.at[pick, :, who], -1, 1)
 
 
-def _width(chunk: Chunk, at: np.ndarray, problem: Problem) -> np.ndarray:
+def _width(chunk: Chunk, at: np.ndarray, problem: Setting) -> np.ndarray:
     """(d, d, subject) the inverse curvature of log p(D_i, f), bounded by the prior's."""
     sigma = problem.theta["effect_covariance"]
     step = _APPROACH * np.sqrt(np.diagonal(sigma))

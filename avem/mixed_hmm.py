@@ -31,7 +31,8 @@ from avem.inference.options import Options
 from avem.inference.progress import Callback
 from avem.inference.tuning import HMM_TOL
 from avem.mixed import Mixed
-from avem.models.hmm import HMMData, HMMModel, Specification
+from avem.models.encoded import PanelData
+from avem.models.hmm import HMMModel, Specification
 from avem.models.hmm_checks import check_data
 from avem.models.hmm_simulate import Simulation, simulate
 
@@ -286,7 +287,7 @@ class MixedHMM(Mixed):
     ) -> Panel:
         return read_panel(data, subject_column(self._group, subject), time, sequence)
 
-    def _model(self, panel: Panel, plain: bool) -> tuple[HMMModel, HMMData]:
+    def _model(self, panel: Panel, plain: bool) -> tuple[HMMModel, PanelData]:
         if self._learned is None:
             model = HMMModel.learn(self.spec, panel)
         else:

@@ -30,7 +30,8 @@ from avem.inference.options import Options
 from avem.inference.progress import Callback
 from avem.inference.tuning import SSM_TOL
 from avem.mixed import Mixed
-from avem.models.ssm import BLOCKS, RANDOM, STRUCTURES, SSMData, SSMModel, SSMSpecification
+from avem.models.encoded import PanelData
+from avem.models.ssm import BLOCKS, RANDOM, STRUCTURES, SSMModel, SSMSpecification
 from avem.models.ssm_checks import check_ssm_data
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
 
@@ -297,7 +298,7 @@ class MixedSSM(Mixed):
     ) -> Panel:
         return read_panel(data, subject_column(self._group, subject), time, sequence)
 
-    def _model(self, panel: Panel, plain: bool) -> tuple[SSMModel, SSMData]:
+    def _model(self, panel: Panel, plain: bool) -> tuple[SSMModel, PanelData]:
         if self._learned is None:
             model = SSMModel.learn(self.spec, panel)
         else:

@@ -71,35 +71,34 @@ class Row(NamedTuple):
     """It is what it is by definition."""
 
 
-class Component(ABC):
-    """One part of a model; see the top of this file."""
+class Component:
+    """One part of a model; see the top of this file. The defaults are those of no parameters."""
 
     key: str
     """Prefix of its entries in theta."""
 
     # --- parameters -----------------------------------------------------------------------------
 
-    @abstractmethod
     def param_info(self) -> dict[str, ParamInfo]:
         """Its parameters by the user's names."""
+        return {}
 
-    @abstractmethod
     def params_out(self, theta: Params, units: Scaling) -> Params:
         """The user's parameters from its entries of theta."""
+        return {}
 
-    @abstractmethod
     def params_in(self, params: Params, units: Scaling) -> Params:
         """Its entries of theta from the user's parameters."""
+        return {}
 
-    @abstractmethod
     def rows(self, name: str, value: np.ndarray) -> Iterator[Row]:
         """Every single number of one of its parameters, states first."""
+        return iter(())
 
-    @abstractmethod
     def middle(self) -> Params:
         """Entries of theta inside all bounds, where nothing is at a boundary."""
+        return {}
 
-    @abstractmethod
     def free_parts(
         self, theta: Params, fixed: Collection[str], spread: np.ndarray, scale: np.ndarray
     ) -> list[Part]:
@@ -108,6 +107,7 @@ class Component(ABC):
         ``spread`` (outcome columns) and ``scale`` (effects) are the variances that others are
         judged by.
         """
+        return []
 
     def held(self, fixed: Collection[str]) -> set[str]:
         """The entries of theta with a closed form that stay as they are."""

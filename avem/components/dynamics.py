@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -16,7 +16,7 @@ from avem.components.param_info import ParamInfo, Params
 from avem.components.scaling import Scaling
 
 
-class SSMComponent(Component):
+class SSMComponent(Component, ABC):
     """A part of a state-space model."""
 
     @property
@@ -30,10 +30,6 @@ class SSMComponent(Component):
 
     def effect_signs(self, sign: np.ndarray) -> dict[int, float]:
         """By place in f, the signs that its effects then take."""
-        return {}
-
-    def middle(self) -> Params:
-        """Entries of theta inside all bounds."""
         return {}
 
     def centred_entries(self) -> dict[str, np.ndarray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -104,7 +104,7 @@ class Unit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Emission(Component):
+class Emission(Component, ABC):
     """The emission of one outcome, or of several with one joint density."""
 
     key: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -32,7 +32,7 @@ from avem.numerics.markov import stationary
 
 
 @dataclass(frozen=True)
-class Initial(Component):
+class Initial(Component, ABC):
     """The interface of initial distributions."""
 
     n_states: int
@@ -227,24 +227,6 @@ class StationaryInitial(Initial):
     """The distribution that the transitions of the first step leave as it is."""
 
     key = ""
-
-    def param_info(self) -> dict[str, ParamInfo]:
-        return {}
-
-    def params_out(self, theta: Params, units: Scaling) -> Params:
-        return {}
-
-    def params_in(self, params: Params, units: Scaling) -> Params:
-        return {}
-
-    def rows(self, name: str, value: np.ndarray) -> Iterator[Row]:
-        return iter(())
-
-    def middle(self) -> Params:
-        return {}
-
-    def free_parts(self, theta, fixed, spread, scale) -> list[Any]:
-        return []
 
     def chances(self, theta, a, moves) -> np.ndarray:
         return stationary(moves())

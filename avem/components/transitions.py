@@ -5,7 +5,7 @@ A subclass of `FreeTransitions` that says which moves are possible is a new kind
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import product
@@ -40,7 +40,7 @@ def register(kind: type[Transitions]) -> type[Transitions]:
 
 
 @dataclass(frozen=True)
-class Transitions(Component):
+class Transitions(Component, ABC):
     """The interface of transitions; what a user gives is `bound` to a model."""
 
     word: ClassVar[str]

@@ -29,7 +29,8 @@ from avem.inference.after.hmm_states import path_entropy, state_probabilities, v
 from avem.inference.after.marginal import PosteriorNodes, posterior_nodes
 from avem.inference.e_steps import ESteps
 from avem.inference.fit_hmm import make_e_steps
-from avem.models.hmm import Encoded, HMMModel
+from avem.models.encoded import Encoded
+from avem.models.hmm import HMMModel
 from avem.models.hmm_simulate import Simulation, simulate
 
 if TYPE_CHECKING:

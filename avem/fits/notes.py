@@ -15,7 +15,8 @@ from avem.inference.fit import Fitted
 from avem.inference.loop import Run
 from avem.inference.starts import starts_agreeing
 from avem.inference.stop import Stop
-from avem.models.hmm import Encoded, HMMModel
+from avem.models.encoded import Encoded
+from avem.models.hmm import HMMModel
 
 _NOTHING, _NOTHING_ON_A_LINK = 1e-7, 1e-3
 """An effect variance below this share of the outcome's own, or on the scale of a link, is none."""

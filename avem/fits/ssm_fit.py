@@ -21,7 +21,8 @@ from avem.fits.sections import Section
 from avem.fits.ssm_tables import ssm_head, ssm_sections
 from avem.inference.e_steps import ESteps
 from avem.inference.fit_ssm import make_ssm_e_steps
-from avem.models.ssm import SSMEncoded, SSMModel
+from avem.models.encoded import Encoded
+from avem.models.ssm import SSMModel
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
 from avem.models.ssm_subjects import Matrices, subject_matrices
 
@@ -262,7 +263,7 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
     def _levels(self) -> dict[str, Sequence[Any] | None]:
         return dict.fromkeys(self.model.outcomes)
 
-    def _e_steps(self, data: SSMEncoded) -> ESteps:
+    def _e_steps(self, data: Encoded) -> ESteps:
         return make_ssm_e_steps(self.model, data, max_radius=self.info.max_radius)
 
     def _draw(
@@ -270,7 +271,7 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
     ) -> SSMSimulation:
         return simulate_ssm(self.model, self.params, panel, rng, effects, self.info.max_radius)
 
-    def _residual_values(self, data: SSMEncoded, effects: str, seed: int) -> list[np.ndarray]:
+    def _residual_values(self, data: Encoded, effects: str, seed: int) -> list[np.ndarray]:
         return [residual_values(self, data, effects, joint, seed) for joint in (False, True)]
 
     def _states_by_row(self, data: Any) -> list[Any]:

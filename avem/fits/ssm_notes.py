@@ -8,7 +8,8 @@ from avem.fits.notes import anchoring_remarks, general_remarks
 from avem.fits.questions.diagnosis import HARD_TO_SEE
 from avem.inference.fit import Fitted
 from avem.inference.stop import Stop
-from avem.models.ssm import BLOCKS, SSMEncoded, SSMModel, effects_of
+from avem.models.encoded import Encoded
+from avem.models.ssm import BLOCKS, SSMModel, effects_of
 from avem.models.ssm_subjects import spectral_radius, subject_matrices
 
 _NOTHING = 1e-5
@@ -34,7 +35,7 @@ def ssm_alarms(model: SSMModel, fitted: Fitted) -> list[str]:
 
 
 def ssm_remarks(
-    model: SSMModel, data: SSMEncoded, fitted: Fitted, fixed: frozenset[str], limit: float | None
+    model: SSMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str], limit: float | None
 ) -> list[str]:
     """What a reader should know: goes into the summary."""
     sigma = fitted.theta["effect_covariance"]
@@ -58,7 +59,7 @@ def ssm_remarks(
 
 
 def _variances(
-    model: SSMModel, data: SSMEncoded, sigma: np.ndarray, fixed: frozenset[str]
+    model: SSMModel, data: Encoded, sigma: np.ndarray, fixed: frozenset[str]
 ) -> list[str]:
     found, singular = [], []
     none = np.diagonal(sigma) < _NOTHING * model.effect_scale(data.spread)

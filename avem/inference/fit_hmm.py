@@ -22,7 +22,8 @@ from avem.inference.progress import Watch
 from avem.inference.stages import Guess
 from avem.inference.starts import after, best_start
 from avem.inference.tuning import HMM_E_STEPS, HMM_M_STEPS
-from avem.models.hmm import CHAIN_PARAMS, Encoded, HMMModel
+from avem.models.encoded import Encoded
+from avem.models.hmm import CHAIN_PARAMS, HMMModel
 
 _START_RULES = Rules(max_iter=60, tol=1e-3, settle=False, lenient=0.0)
 

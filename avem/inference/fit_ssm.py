@@ -21,7 +21,8 @@ from avem.inference.progress import Watch
 from avem.inference.ssm_starts import make_ssm_start
 from avem.inference.stages import Guess
 from avem.inference.tuning import HARMLESS_PER_CELL, LARGE_EFFECT, SMALL_EFFECT, WILD
-from avem.models.ssm import OF_THETA, SSMEncoded, SSMModel
+from avem.models.encoded import Encoded
+from avem.models.ssm import OF_THETA, SSMModel
 from avem.models.ssm_subjects import stable_effects
 
 _START_RULES = Rules(max_iter=40, tol=3e-3, max_searches=0)
@@ -33,7 +34,7 @@ class SSMTask(Task):
     """A state-space model and its data."""
 
     model: SSMModel
-    data: SSMEncoded
+    data: Encoded
     keep_signs: bool
     """The states have the signs of the user's parameters, and keep them."""
     fixed: frozenset[str] = frozenset()
@@ -103,7 +104,7 @@ class SSMTask(Task):
 
 def make_ssm_em(
     model: SSMModel,
-    data: SSMEncoded,
+    data: Encoded,
     anchor: str = "mean",
     fixed: frozenset[str] = frozenset(),
     plain: bool = False,
@@ -127,7 +128,7 @@ def make_ssm_em(
 
 def make_ssm_e_steps(
     model: SSMModel,
-    data: SSMEncoded,
+    data: Encoded,
     anchor: str = "mean",
     fixed: frozenset[str] = frozenset(),
     max_radius: float | None = None,
@@ -148,7 +149,7 @@ def make_ssm_e_steps(
 
 def _reduced(
     model: SSMModel,
-    data: SSMEncoded,
+    data: Encoded,
     guess: Guess,
     fixed: frozenset[str],
     n_starts: int,
@@ -174,7 +175,7 @@ def _reduced(
     return _with_effects(model, best.state.theta), tuple(runs)
 
 
-def _without_wild(data: SSMEncoded) -> SSMEncoded:
+def _without_wild(data: Encoded) -> Encoded:
     """The data without the rows of subjects whose states grow without bound.
 
     No dynamics that are the same for all can follow these.
@@ -220,7 +221,7 @@ def _knows_covariances(model: SSMModel, guess: Guess) -> bool:
     return wanted <= set(guess.params)
 
 
-def _hinted(model: SSMModel, e: ESteps, data: SSMEncoded, theta: Params, guess: Guess) -> Params:
+def _hinted(model: SSMModel, e: ESteps, data: Encoded, theta: Params, guess: Guess) -> Params:
     """Theta with the effects' variances that the subjects' slopes point to."""
     if not model.n_effects:
         return theta

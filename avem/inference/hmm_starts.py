@@ -17,7 +17,8 @@ import numpy as np
 
 from avem.components.emission import Clusters, Emission
 from avem.components.regression import regress
-from avem.models.hmm import Encoded, HMMModel
+from avem.models.encoded import Encoded
+from avem.models.hmm import HMMModel
 
 _SAMPLE = 4000
 _LLOYD_STEPS = 15

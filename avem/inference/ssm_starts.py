@@ -12,7 +12,8 @@ from scipy.linalg import solve_discrete_lyapunov
 
 from avem.components.param_info import Params
 from avem.data import Panel
-from avem.models.ssm import SSMEncoded, SSMModel
+from avem.models.encoded import Encoded
+from avem.models.ssm import SSMModel
 
 _LAGS = 3
 _LEAST_NOISE = 0.05
@@ -21,9 +22,7 @@ _STABLE = 0.95
 """Largest modulus of an eigenvalue of G at the start."""
 
 
-def make_ssm_start(
-    model: SSMModel, data: SSMEncoded, number: int, rng: np.random.Generator
-) -> Params:
+def make_ssm_start(model: SSMModel, data: Encoded, number: int, rng: np.random.Generator) -> Params:
     """Theta without effects: by subspace (0), by principal components (1), then at random."""
     q = model.n_latent
     coef, left = _residuals(data, model.x_cols)
@@ -53,7 +52,7 @@ def make_ssm_start(
     }
 
 
-def _residuals(data: SSMEncoded, x_cols: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _residuals(data: Encoded, x_cols: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Least-squares coefficients (p, terms) of each outcome, and what they leave (rows, p)."""
     x = data.a[:, list(x_cols)]
     coef = np.zeros((data.y.shape[1], x.shape[1]))

@@ -24,17 +24,14 @@ from avem.components.transitions import FreeTransitions, Transitions
 from avem.data import Design, Panel, parse_formula
 from avem.data.designs import Designs
 from avem.data.formula import Formula
-from avem.data.layout import Chunk, Layout, build_layout
+from avem.data.layout import build_layout
 from avem.families.base import Family
 from avem.models.base import Model
+from avem.models.encoded import Encoded, PanelData, lanes_at_once
 from avem.models.hmm_kernel import HMMKernel
 from avem.models.hmm_layout import Blocks
 from avem.models.hmm_scaling import learn_scaling
 from avem.numerics.precision import in_float64
-
-_LANES_ON_CPU = 1024
-"""Chunks that stay in a core's cache; an accelerator wants all lanes at once."""
-_LANES_ELSEWHERE = 1 << 20
 
 
 class Specification(NamedTuple):
@@ -74,17 +71,6 @@ class Specification(NamedTuple):
     def text(self) -> str:
         """The outcomes' formulas in one line."""
         return "; ".join(spec.formula.text for spec in self.outcomes)
-
-
-class HMMData(NamedTuple):
-    """A panel's numbers in the user's units, in row order."""
-
-    Y: np.ndarray
-    """(rows, outcome columns), NaN where missing."""
-    A: np.ndarray
-    """(rows, design columns)."""
-    n_without_past: int
-    """Observed outcomes that are not modelled because a lag looks back to nothing."""
 
 
 class Structure(NamedTuple):
@@ -130,11 +116,11 @@ class HMMModel(Model):
         constant = (np.arange(len(designs.keys)) == scaling.constant).astype(float)
         return cls(spec, families, designs, scaling, averages=constant)
 
-    def scaled_to(self, data: HMMData) -> HMMModel:
+    def scaled_to(self, data: PanelData) -> HMMModel:
         """The same model with the units and averages of a data set."""
         return replace(self.averaged_over(data), scaling=learn_scaling(self, data))
 
-    def averaged_over(self, data: HMMData) -> HMMModel:
+    def averaged_over(self, data: PanelData) -> HMMModel:
         """The same model with the averages of a data set."""
         return replace(self, averages=data.A[~np.isnan(data.Y).all(axis=1)].mean(0))
 
@@ -287,7 +273,7 @@ class HMMModel(Model):
 
     # --- data -----------------------------------------------------------------------------------
 
-    def read(self, panel: Panel, outcomes: bool = True) -> HMMData:
+    def read(self, panel: Panel, outcomes: bool = True) -> PanelData:
         """The panel's outcomes and design columns."""
         columns = []
         for piece in self.structure.pieces:
@@ -305,7 +291,7 @@ class HMMModel(Model):
                 lost &= ~np.isnan(Y[:, at[j]])
                 n_without_past += int(lost.sum())
                 Y[lost, at[j]] = np.nan
-        return HMMData(Y, found.A, n_without_past)
+        return PanelData(Y, found.A, n_without_past)
 
     def _needed(self, panel: Panel, Y: np.ndarray | None) -> tuple[list[np.ndarray], list[bool]]:
         """Where each design's covariates are used, and whether a lag must have a past there."""
@@ -329,13 +315,11 @@ class HMMModel(Model):
         return needed, [number >= part for number in range(len(self.designs.parts))]
 
     @in_float64
-    def encode(self, panel: Panel, data: HMMData | None = None, max_lanes: int = 0) -> Encoded:
+    def encode(self, panel: Panel, data: PanelData | None = None, max_lanes: int = 0) -> Encoded:
         """The panel laid out for this model, on the device."""
         data = self.read(panel) if data is None else data
         y, a = self.scaling.data_in(data.Y, data.A)
-        if not max_lanes:
-            max_lanes = _LANES_ON_CPU if jax.default_backend() == "cpu" else _LANES_ELSEWHERE
-        layout = build_layout(panel, max_lanes)
+        layout = build_layout(panel, max_lanes or lanes_at_once(panel.n_lanes, one_per_core=False))
         made = Blocks(y, a, self.n_effects, self.scaling.constant)
         kernel = self._kernel(panel, made)
         filled = layout.chunks(np.nan_to_num(y), a, made.masks, made.patterns, made.lists)
@@ -369,26 +353,6 @@ def _where(effect: Effect) -> dict[str, Any]:
         "term": effect.term,
         "outcome": outcome,
     }
-
-
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """One data set, ready to compute on."""
-
-    panel: Panel
-    y: np.ndarray
-    """(rows, outcome columns) on the scale of the fit, NaN where missing."""
-    a: np.ndarray
-    layout: Layout
-    chunks: tuple[Chunk, ...]
-    kernel: HMMKernel
-    spread: np.ndarray
-    """(outcome columns,) variance of each, not counting a few wild values."""
-    n_without_past: int
-
-    def in_user_units(self, scaling: Scaling) -> tuple[np.ndarray, np.ndarray]:
-        """Outcomes and design columns, (rows, columns) each, as the user has them."""
-        return scaling.data_out(self.y, self.a)
 
 
 CHAIN_PARAMS = ("initial", "initial_coef", "transition", "transition_coef", "effect_covariance")

@@ -9,13 +9,14 @@ import numpy as np
 from avem.components.lines import Line
 from avem.data import Panel
 from avem.errors import DataError, ModelError
-from avem.models.hmm import HMMData, HMMModel
+from avem.models.encoded import PanelData
+from avem.models.hmm import HMMModel
 
 _LARGEST = 1e75
 """Units beyond this, or below its inverse, overflow: a slope's variance is (y / x) squared."""
 
 
-def check_data(model: HMMModel, panel: Panel, data: HMMData) -> None:
+def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
     """Raise an error that says what is wrong and what to try, or return nothing."""
     if model.n_states > 1:
         check_times(panel)
@@ -163,7 +164,7 @@ def _full_rank(z: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarra
     return (values[:, 0] > 1e-9) & (size > 0).all(1)
 
 
-def _check_states(model: HMMModel, data: HMMData) -> None:
+def _check_states(model: HMMModel, data: PanelData) -> None:
     k, observed = model.n_states, ~np.isnan(data.Y)
     n_cells = n_wanted = 0
     distinct_columns = []

@@ -9,10 +9,11 @@ import numpy as np
 from avem.components.scaling import Scaling, size, spread
 
 if TYPE_CHECKING:
-    from avem.models.hmm import HMMData, HMMModel
+    from avem.models.encoded import PanelData
+    from avem.models.hmm import HMMModel
 
 
-def learn_scaling(model: HMMModel, data: HMMData) -> Scaling:
+def learn_scaling(model: HMMModel, data: PanelData) -> Scaling:
     """Units in which outcomes and covariates have size 1, as far as the model stays the same."""
     Y, A, constant = data.Y, data.A, model.scaling.constant
     isotropic = model.effect_covariance == "isotropic"

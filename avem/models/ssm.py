@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from os import cpu_count
 from typing import Any, NamedTuple
 
 import jax
@@ -19,16 +18,13 @@ from avem.data import Design, Panel, parse_formula
 from avem.data.columns import outcome_values
 from avem.data.designs import Designs
 from avem.data.formula import Formula
-from avem.data.layout import Chunk, Layout, build_layout
+from avem.data.layout import build_layout
 from avem.errors import ModelError
 from avem.models.base import Model
+from avem.models.encoded import Encoded, PanelData, lanes_at_once
 from avem.models.ssm_kernel import SSMKernel
 from avem.numerics.precision import in_float64
 
-_LANES_ON_CPU = (128, 1024)
-"""Few enough to stay in a core's cache, enough to be worth a call; one chunk per core in between.
-An accelerator wants all lanes at once."""
-_LANES_ELSEWHERE = 1 << 20
 _BEYOND = 1e3
 RANDOM = ("transition", "loading")
 OF_THETA = {
@@ -86,17 +82,6 @@ class SSMSpecification(NamedTuple):
         return False
 
 
-class SSMData(NamedTuple):
-    """A panel's numbers in the user's units, in row order."""
-
-    Y: np.ndarray
-    """(rows, outcomes), NaN where missing."""
-    A: np.ndarray
-    """(rows, design columns)."""
-    n_without_past: int
-    """Observed outcomes that are not modelled because a lag looks back to nothing."""
-
-
 @dataclass(frozen=True, eq=False)
 class SSMModel(Model):
     """All that is fixed before the parameters are: shapes, designs, units."""
@@ -116,7 +101,7 @@ class SSMModel(Model):
         constant = designs.names.index("Intercept")
         return cls(spec, designs, Scaling.none(n_outcomes, len(designs.keys), constant))
 
-    def scaled_to(self, data: SSMData) -> SSMModel:
+    def scaled_to(self, data: PanelData) -> SSMModel:
         """The same model with outcomes of unit size, and of middle 0 where there are intercepts."""
         scale = np.array([spread(column) for column in data.Y.T])
         centre = np.zeros_like(scale)
@@ -285,7 +270,7 @@ class SSMModel(Model):
 
     # --- data -----------------------------------------------------------------------------------
 
-    def read(self, panel: Panel, outcomes: bool = True) -> SSMData:
+    def read(self, panel: Panel, outcomes: bool = True) -> PanelData:
         """The panel's outcomes and design columns."""
         columns = [
             outcome_values(panel, name) if outcomes else np.full(panel.n_rows, np.nan)
@@ -299,19 +284,16 @@ class SSMModel(Model):
         lost = found.incomplete[0] & seen
         n_without_past = int((~np.isnan(Y[lost])).sum())
         Y[lost] = np.nan
-        return SSMData(Y, found.A, n_without_past)
+        return PanelData(Y, found.A, n_without_past)
 
     @in_float64
-    def encode(self, panel: Panel, data: SSMData | None = None) -> SSMEncoded:
+    def encode(self, panel: Panel, data: PanelData | None = None) -> Encoded:
         """The panel laid out for this model, on the device."""
         data = self.read(panel) if data is None else data
         y, a = self.scaling.data_in(data.Y, data.A)
         beyond = runaway(panel, y)
         y[beyond] = np.nan
-        lanes = _LANES_ELSEWHERE
-        if jax.default_backend() == "cpu":
-            lanes = int(np.clip(-(-panel.n_lanes // (cpu_count() or 1)), *_LANES_ON_CPU))
-        layout = build_layout(panel, lanes)
+        layout = build_layout(panel, lanes_at_once(panel.n_lanes, one_per_core=True))
         observed = ~np.isnan(y)
         groups = seen_together(observed)
         masks = observed[:, [group[0] for group in groups]]
@@ -320,7 +302,7 @@ class SSMModel(Model):
             ends = layout.scatter(beyond[:, None])
             pairs = zip(chunks, ends, strict=True)
             chunks = (c._replace(valid=c.valid & ~end[:, 0]) for c, end in pairs)
-        return SSMEncoded(
+        return Encoded(
             panel=panel,
             y=y,
             a=a,
@@ -359,21 +341,3 @@ def seen_together(observed: np.ndarray) -> tuple[tuple[int, ...], ...]:
     for j, column in enumerate(observed.T):
         groups.setdefault(column.tobytes(), []).append(j)
     return tuple(tuple(group) for group in groups.values())
-
-
-@dataclass(frozen=True, eq=False)
-class SSMEncoded:
-    """One data set, ready to compute on."""
-
-    panel: Panel
-    y: np.ndarray
-    """(rows, outcomes) on the scale of the fit, NaN where missing."""
-    a: np.ndarray
-    layout: Layout
-    chunks: tuple[Chunk, ...]
-    kernel: SSMKernel
-    spread: np.ndarray
-    """(outcomes,) variance of each, not counting a few wild values."""
-    n_without_past: int
-    n_runaway: int
-    """Rows that are left out because the states have grown out of all bounds."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from avem.data import Panel
 from avem.errors import ModelError
+from avem.models.encoded import PanelData
 from avem.models.hmm_checks import (
     check_effects,
     check_outcome,
@@ -13,12 +14,12 @@ from avem.models.hmm_checks import (
     check_terms,
     check_times,
 )
-from avem.models.ssm import SSMData, SSMModel
+from avem.models.ssm import SSMModel
 
 _CONSTANT = "a constant"
 
 
-def check_ssm_data(model: SSMModel, panel: Panel, data: SSMData) -> None:
+def check_ssm_data(model: SSMModel, panel: Panel, data: PanelData) -> None:
     """Raise an error that says what is wrong and what to try, or return nothing."""
     check_times(panel)
     if model.n_effects:
@@ -36,7 +37,7 @@ def check_ssm_data(model: SSMModel, panel: Panel, data: SSMData) -> None:
     _check_size(model, panel, data)
 
 
-def _check_state_terms(model: SSMModel, panel: Panel, data: SSMData) -> None:
+def _check_state_terms(model: SSMModel, panel: Panel, data: PanelData) -> None:
     if not model.drive_cols:
         return
     later = panel.row_step > 0
@@ -49,7 +50,7 @@ def _check_state_terms(model: SSMModel, panel: Panel, data: SSMData) -> None:
     check_terms(x, (_CONSTANT, *model.state_terms), "where the states move")
 
 
-def _check_size(model: SSMModel, panel: Panel, data: SSMData) -> None:
+def _check_size(model: SSMModel, panel: Panel, data: PanelData) -> None:
     q, p = model.n_latent, len(model.outcomes)
     n_loadings = p * q - q * (q - 1) // 2
     n_wanted = q * (q + len(model.drive_cols)) + n_loadings + p * (1 + len(model.x_cols))

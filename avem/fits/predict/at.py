@@ -12,7 +12,8 @@ from avem.components.lines import Line
 from avem.components.param_info import Params
 from avem.families.base import Etas
 from avem.families.univariate import Mean, Univariate
-from avem.models.hmm import HMMData, HMMModel
+from avem.models.encoded import PanelData
+from avem.models.hmm import HMMModel
 from avem.numerics.markov import long_run
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Place(NamedTuple):
     number: int
     """Among the outcomes of its piece."""
     column: int
-    """Among the columns of `HMMData.Y`."""
+    """Among the columns of `PanelData.Y`."""
     extras: tuple[int, ...]
     """Columns of Y that its family reads beside it."""
 
@@ -71,7 +72,7 @@ def distribution(
     return alone.family, alone.predictors(etas, theta.get(place.piece.key + "covariance"), state)
 
 
-def row_means(fit: HMMFit, data: HMMData, state: np.ndarray, subject: np.ndarray) -> np.ndarray:
+def row_means(fit: HMMFit, data: PanelData, state: np.ndarray, subject: np.ndarray) -> np.ndarray:
     """(rows, outcomes) expected values in each row's state at its subject's effects.
 
     For two levels, the probability of the second; NaN for more levels, and for custom families.

@@ -17,7 +17,8 @@ from avem.fits.predict.mixture import Mixture, mixtures, need_distributions
 from avem.fits.predict.paths import Simulated, must_simulate
 from avem.fits.predict.posterior import check_effects, in_user_units, nodes_for
 from avem.inference.after.hmm_states import states_given
-from avem.models.hmm import Encoded, HMMModel
+from avem.models.encoded import Encoded
+from avem.models.hmm import HMMModel
 from avem.models.hmm_paths import check_draws
 
 if TYPE_CHECKING:

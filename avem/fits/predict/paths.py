@@ -16,7 +16,8 @@ from avem.fits.predict.at import Place, distribution, places, user_theta
 from avem.fits.predict.mixture import Drawn, Mixture
 from avem.fits.predict.posterior import in_user_units, nodes_for
 from avem.inference.after.hmm_states import custom_histories, states_given
-from avem.models.hmm import Encoded, HMMModel
+from avem.models.encoded import Encoded
+from avem.models.hmm import HMMModel
 from avem.models.hmm_paths import Begin, PathStep, draw_ahead, look_back
 
 if TYPE_CHECKING:

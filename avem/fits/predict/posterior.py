@@ -11,7 +11,7 @@ from avem.errors import ModelError
 from avem.fits.common import marginal_of_new, positions
 from avem.inference.after.marginal import PosteriorNodes, posterior_nodes
 from avem.inference.methods.adaptive.method import MOST_BY_QUADRATURE
-from avem.models.hmm import Encoded
+from avem.models.encoded import Encoded
 from avem.numerics.nodes import gauss_hermite, normal_rule
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from avem.errors import ModelError
 from avem.fits.common import posterior_for
 from avem.fits.words import check_word
 from avem.inference.after.ssm_states import StateMoments, moments, noise_of
-from avem.models.ssm import SSMEncoded
+from avem.models.encoded import Encoded
 
 if TYPE_CHECKING:
     from avem.fits.ssm_fit import SSMFit
@@ -100,7 +100,7 @@ def predict(
 
 
 def _moments(
-    fit: SSMFit, encoded: SSMEncoded, kind: str, effects: str, like: SSMEncoded | None = None
+    fit: SSMFit, encoded: Encoded, kind: str, effects: str, like: Encoded | None = None
 ) -> StateMoments:
     """With the effects of `like`, the same subjects' data as far as they go."""
     check_word("effects", effects, EFFECTS)

@@ -14,7 +14,7 @@ from avem.fits.predict.at import places, user_theta
 from avem.fits.predict.mixture import mixtures, need_distributions
 from avem.fits.predict.posterior import check_effects, in_user_units, node_moments, nodes_for
 from avem.inference.after.hmm_states import states_given
-from avem.models.hmm import Encoded
+from avem.models.encoded import Encoded
 from avem.models.memory import refuse_memory
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from avem.effects.draws import draw_effects
 from avem.fits.common import posterior_for
 from avem.fits.words import check_word
 from avem.inference.after.ssm_states import residuals as one_step_residuals
-from avem.models.ssm import SSMEncoded
+from avem.models.encoded import Encoded
 
 if TYPE_CHECKING:
     from avem.fits.ssm_fit import SSMFit
@@ -31,7 +31,7 @@ def residuals(
 
 
 def residual_values(
-    fit: SSMFit, encoded: SSMEncoded, effects: str, joint: bool, seed: int
+    fit: SSMFit, encoded: Encoded, effects: str, joint: bool, seed: int
 ) -> np.ndarray:
     """(rows, outcomes) the residuals as numbers."""
     check_word("effects", effects, EFFECTS)

@@ -14,7 +14,8 @@ from avem.errors import AvemError
 from avem.execution.dataset import Dataset
 from avem.inference.e_steps import IMPOSSIBLE
 from avem.kernels import forward_backward as hmm
-from avem.models.hmm import Encoded, HMMModel
+from avem.models.encoded import Encoded
+from avem.models.hmm import HMMModel
 from avem.numerics.precision import in_float64
 
 

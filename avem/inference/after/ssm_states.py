@@ -18,7 +18,8 @@ from avem.errors import AvemError
 from avem.execution.dataset import Dataset
 from avem.inference.e_steps import IMPOSSIBLE
 from avem.kernels import kalman
-from avem.models.ssm import SSMEncoded, SSMModel
+from avem.models.encoded import Encoded
+from avem.models.ssm import SSMModel
 from avem.models.ssm_kernel import SSMKernel
 from avem.numerics.nodes import normal_rule
 from avem.numerics.precision import in_float64
@@ -112,7 +113,7 @@ def _over_effects(
 @in_float64
 def moments(
     model: SSMModel,
-    data: SSMEncoded,
+    data: Encoded,
     theta: Params,
     effects: np.ndarray,
     kind: str,
@@ -144,7 +145,7 @@ def noise_of(model: SSMModel, theta: Params) -> np.ndarray:
 
 
 def residuals(
-    model: SSMModel, data: SSMEncoded, theta: Params, effects: np.ndarray, joint: bool = False
+    model: SSMModel, data: Encoded, theta: Params, effects: np.ndarray, joint: bool = False
 ) -> np.ndarray:
     """(rows, p) one-step residuals over their standard deviations, NaN where nothing was seen.
 

@@ -13,11 +13,14 @@ PIP_INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check
 demo: .venv/.done-demo
 	$(BIN)/avem demo --out demo-output
 
+# Neighbouring tests share compiled code: each process begins with its part of them in order.
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
 test: .venv/.done-dev
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(PYTEST)
 
 test-slow: .venv/.done-dev
-	$(BIN)/python -m pytest -n $(JOBS) -m slow
+	$(PYTEST) -m slow
 
 lint: .venv/.done-dev
 	$(BIN)/ruff format --check .

@@ -484,6 +484,7 @@ def test_a_cache_that_cannot_be_written_is_left_alone(tmp_path, monkeypatch):
     assert folder.is_relative_to(tmp_path / "folder" / "avem")
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_an_interrupt_before_anything_could_be_kept(data, options, tmp_path, monkeypatch):
     def interrupted(*_, **__):

@@ -47,6 +47,7 @@ class Costs:
     def pytest_runtest_logstart(self):
         if not self.listening:
             self._listen()
+            self.last = self._now()  # collecting is no test's cost
 
     def pytest_runtest_logreport(self, report):
         total = self.per_test[report.nodeid]

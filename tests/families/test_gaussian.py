@@ -47,6 +47,7 @@ def test_effect_quadratic_equals_autodiff_of_expected_complete(covariance):
     chunk, theta, anchor = em.chunks[0], state.theta, jnp.asarray(state.anchors[0])
 
     @in_float64
+    @jax.jit
     def both():
         posterior = em.kernel.posterior(theta, anchor, chunk, "scaled")
         block = em.kernel.blocks[0]

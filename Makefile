@@ -4,20 +4,28 @@
 PYTHON = python3
 JOBS = 2
 BIN = .venv/bin
-PIP_INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check
+# Without --no-compile a good part of the time goes into modules that are never imported.
+PIP_INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --prefer-binary
 
-.PHONY: demo test test-slow lint docs bench package clean
+.PHONY: demo test test-slow test-environments lint docs bench package clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
 demo: .venv/.done-demo
 	$(BIN)/avem demo --out demo-output
 
-test: .venv/.done-dev
-	$(BIN)/python -m pytest -n $(JOBS)
+# Neighbouring tests share compiled code: each process begins with its part of them in order.
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-test-slow: .venv/.done-dev
-	$(BIN)/python -m pytest -n $(JOBS) -m slow
+test: .venv/.done-test
+	$(PYTEST)
+
+test-slow: .venv/.done-test
+	$(PYTEST) -m slow
+
+# TESTS="tests/test_cli.py -k fit" chooses; a short selection otherwise.
+test-environments: .venv/.done-test
+	tools/try_environments.sh $(TESTS)
 
 lint: .venv/.done-dev
 	$(BIN)/ruff format --check .
@@ -44,9 +52,10 @@ clean:
 # One environment serves all: each kind only adds what it lacks.
 .venv/.done-demo: EXTRA = parquet
 .venv/.done-dev: EXTRA = dev
+.venv/.done-test: EXTRA = test
 .venv/.done-docs: EXTRA = docs
 .venv/.done-bench: EXTRA = bench
-.venv/.done-demo .venv/.done-dev .venv/.done-docs .venv/.done-bench: pyproject.toml | .venv/.done-venv
+.venv/.done-demo .venv/.done-dev .venv/.done-test .venv/.done-docs .venv/.done-bench: pyproject.toml | .venv/.done-venv
 	@echo "Installing avem[$(EXTRA)] into .venv; the first time takes a minute or two."
 	@$(PIP_INSTALL) -e '.[$(EXTRA)]'
 	@touch $@

@@ -9,18 +9,18 @@ from scipy.stats import multivariate_normal
 
 
 def enumerate_paths(initial, transition, table):
-    """All paths of one sequence, and log p(D, U) of each, from a (time, state) table.
+    """All paths of one sequence, and log p(D, U) of each, from a (..., time, state) table.
 
     `transition` may have an axis of time in front: entry t moves from t-1 to t.
     """
-    n_times, n_states = table.shape
+    n_times, n_states = table.shape[-2:]
     paths = np.array(list(product(range(n_states), repeat=n_times)))
     with np.errstate(divide="ignore"):
         log_initial = np.log(initial)
         log_transition = np.broadcast_to(np.log(transition), (n_times, n_states, n_states))
-    joint = log_initial[paths[:, 0]] + table[0, paths[:, 0]]
+    joint = log_initial[paths[:, 0]] + table[..., 0, paths[:, 0]]
     for t in range(1, n_times):
-        joint = joint + log_transition[t, paths[:, t - 1], paths[:, t]] + table[t, paths[:, t]]
+        joint = joint + log_transition[t, paths[:, t - 1], paths[:, t]] + table[..., t, paths[:, t]]
     return paths, joint
 
 
@@ -30,15 +30,17 @@ def log_sum(values):
 
 
 def gaussian_table(y, mean, covariance):
-    """(time, state) log densities of y (time, outcome), with mean (time, state, outcome)."""
-    out = np.zeros(mean.shape[:2])
+    """Log densities (..., time, state) of y (time, outcome), means (..., time, state, outcome)."""
+    out = np.zeros(mean.shape[:-1])
     for t in range(len(y)):
         seen = ~np.isnan(y[t])
         if not seen.any():
             continue
-        for k in range(mean.shape[1]):
+        for k in range(mean.shape[-2]):
             part = covariance[k][np.ix_(seen, seen)]
-            out[t, k] = multivariate_normal.logpdf(y[t, seen], mean[t, k, seen], part)
+            left = y[t, seen] - mean[..., t, k, :][..., seen]
+            density = multivariate_normal.logpdf(left, cov=part)
+            out[..., t, k] = np.reshape(density, out.shape[:-2])  # scipy drops axes of length one
     return out
 
 

@@ -1,37 +1,48 @@
-"""Most of the tests' time is compiling: it is kept short, and its results are shared.
+"""Most of the tests' time is compiling: it is kept short, and its results are shared and kept.
 
-Compiled code is kept for the length of a run, so that its processes compile once for all; and the
-last stage of the compiler optimises little, which changes the speed of the code and nothing else.
+Compiled code serves all processes of a run, and later runs (`compiled.py`). The last stages of the
+compiler optimise little, which changes the speed of the code and the last digits of its results.
 """
 
 import gc
 import os
-import shutil
-import tempfile
+import signal
 from pathlib import Path
 
 import pytest
 
+from tests import compiled
+from tests.costs import Costs
+
 _MAPS = Path("/proc/self/maps")
 _MOST_MAPS = 25_000
+_FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 _FOLDER = "JAX_COMPILATION_CACHE_DIR"
 _made = None
+
+
+def pytest_addoption(parser):
+    parser.addoption("--costs", type=int, metavar="N", help="show the N most expensive tests")
 
 
 def pytest_configure(config):
     """In the process that starts the others: they inherit the environment."""
     global _made
-    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    os.environ.setdefault("XLA_FLAGS", _FLAGS)
     if _FOLDER not in os.environ:
-        _made = tempfile.mkdtemp(prefix="avem-tests-")
-        os.environ[_FOLDER] = _made
-        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+        _made = compiled.begin()
+        os.environ[_FOLDER] = str(_made)
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+        # Otherwise the folder's name is a part of every key.
+        os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"
+    if config.getoption("costs"):
+        config.pluginmanager.register(Costs(config.getoption("costs")))
 
 
 def pytest_unconfigure(config):
     if _made is not None:
-        shutil.rmtree(_made, ignore_errors=True)
+        compiled.end(_made)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -43,3 +54,11 @@ def _few_memory_maps():
 
         jax.clear_caches()
         gc.collect()
+
+
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C as in a terminal, also where the run began with it ignored (nohup, `make test &`)."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)

@@ -47,11 +47,14 @@ def run(*arguments):
 
 
 def start(*arguments, **env):
-    """The command in a process of its own."""
+    """The command in a process of its own.
+
+    Matplotlib keeps its own cache where it is: to make it anew, on a busy machine, is told.
+    """
     return subprocess.Popen(
         [sys.executable, "-m", "avem", *map(str, arguments)],
         cwd=ROOT,
-        env=os.environ | env,
+        env=os.environ | {"MPLCONFIGDIR": matplotlib.get_cachedir()} | env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -455,14 +458,7 @@ def test_in_a_process_of_its_own(data, options, tmp_path):
     fit = ("fit", data, FORMULA, "--states", 2, *options, "--no-plots", "--out", tmp_path / "out")
     runs = [
         start("summary", tmp_path / "absent.avem"),
-        # Matplotlib keeps its own cache where it is: to make it anew, on a busy machine, is told.
-        start(
-            *fit,
-            XDG_CACHE_HOME=cache,
-            LOCALAPPDATA=cache,
-            AVEM_NO_CACHE="0",
-            MPLCONFIGDIR=matplotlib.get_cachedir(),
-        ),
+        start(*fit, XDG_CACHE_HOME=cache, LOCALAPPDATA=cache, AVEM_NO_CACHE="0"),
     ]
     absent, fitted = ((*process.communicate(), process.returncode) for process in runs)
     assert absent == ("", f"avem: There is no file '{tmp_path / 'absent.avem'}'.\n", 2)
@@ -484,6 +480,7 @@ def test_a_cache_that_cannot_be_written_is_left_alone(tmp_path, monkeypatch):
     assert folder.is_relative_to(tmp_path / "folder" / "avem")
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_an_interrupt_before_anything_could_be_kept(data, options, tmp_path, monkeypatch):
     def interrupted(*_, **__):

@@ -181,6 +181,7 @@ def test_warnings_say_which_fit_and_where_it_was_asked_for(frame):
     assert "Not converged: fold 1, 2." in repr(done)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_interruptions_keep_what_there_is(frame, monkeypatch, selection, capsys):
     def fit(self, data, **options):
         k = self.spec.n_states

@@ -55,6 +55,7 @@ def test_effect_quadratic_equals_autodiff_of_expected_complete(covariance):
     chunk, theta, anchor = chunk_of(em), state.theta, jnp.asarray(anchors_at(em, state)[0])
 
     @in_float64
+    @jax.jit
     def both():
         posterior = em.kernel.posterior(theta, anchor, chunk, "scaled")
         block = em.kernel.blocks[0]

@@ -39,7 +39,7 @@ def setup(kind, covariance, n_states=2, seed=0, **options):
 
 
 def tables_at(frame, model, params, subject, effect):
-    """The (time, state) table of each of a subject's sequences, straight from the data."""
+    """The table (..., time, state) of each of a subject's sequences, at effects (..., d)."""
     own = frame[frame["who"] == subject].sort_values(["session", "t"])
     design = model.designs.parts[0]
     x = np.column_stack([np.ones(len(own)) if c == "Intercept" else own[c] for c in design.terms])
@@ -47,11 +47,12 @@ def tables_at(frame, model, params, subject, effect):
         [np.ones(len(own)) if c == "Intercept" else own[c] for c in design.effect_terms]
     )
     mean = np.einsum("kjm,tm->tkj", params["coef"], x)
-    mean = mean + (z @ effect.reshape(2, -1).T)[:, None]
+    by_outcome = effect.reshape(*effect.shape[:-1], 2, -1)
+    mean = mean + np.einsum("tm,...jm->...tj", z, by_outcome)[..., None, :]
     covariance = model.families[0][0].noise_from_params(params[model.families[0][0].noise_name], 2)
     whole = gaussian_table(own[["y1", "y2"]].to_numpy(), mean, covariance)
     sessions = own["session"].to_numpy()
-    return [whole[sessions == s] for s in np.unique(sessions)]
+    return [whole[..., sessions == s, :] for s in np.unique(sessions)]
 
 
 def brute_bound(frame, model, params, subject, anchor, nu, omega):
@@ -64,15 +65,13 @@ def brute_bound(frame, model, params, subject, anchor, nu, omega):
     weights = weights / weights.sum()
     effects = nu + grid @ np.linalg.cholesky(omega).T
     total = 0.0
-    for sequence, table in enumerate(tables_at(frame, model, params, subject, anchor)):
+    tables = (tables_at(frame, model, params, subject, f) for f in (anchor, effects))
+    for table, at_effects in zip(*tables, strict=True):
         _, at_anchor = enumerate_paths(params["initial"], params["transition"], table)
         posterior = np.exp(at_anchor - log_sum(at_anchor))
         entropy = -(posterior * (at_anchor - log_sum(at_anchor))).sum()
-        total += entropy
-        for f, w in zip(effects, weights, strict=True):
-            at_f = tables_at(frame, model, params, subject, f)[sequence]
-            _, joint = enumerate_paths(params["initial"], params["transition"], at_f)
-            total += w * (posterior * joint).sum()
+        _, joint = enumerate_paths(params["initial"], params["transition"], at_effects)
+        total += entropy + weights @ (joint @ posterior)
     prior = multivariate_normal(np.zeros(d), params["effect_covariance"])
     q = multivariate_normal(nu, omega)
     return total + weights @ (prior.logpdf(effects) - q.logpdf(effects))

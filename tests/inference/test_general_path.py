@@ -40,8 +40,15 @@ def frame(seed=0, n=12, n_times=25):
     return data
 
 
-@pytest.mark.parametrize("q_update", ["laplace", "quadrature"])
-@pytest.mark.parametrize("by_state", [False, True])
+@pytest.mark.parametrize(
+    ("q_update", "by_state"),
+    [
+        ("laplace", False),
+        ("quadrature", True),
+        pytest.param("laplace", True, marks=pytest.mark.slow),
+        pytest.param("quadrature", False, marks=pytest.mark.slow),
+    ],
+)
 @in_float64
 def test_with_gaussian_data_it_equals_the_closed_form(q_update, by_state):
     """One iteration from the same state: q, bound and new parameters, then ten of them."""

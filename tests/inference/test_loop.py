@@ -69,6 +69,7 @@ def test_out_of_steps_is_said(frame):
     assert fit.n_iter == 2
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("given", [None, fast_start()])
 def test_ctrl_c_keeps_the_best_so_far(frame, monkeypatch, plain, given):
@@ -92,6 +93,7 @@ def test_ctrl_c_keeps_the_best_so_far(frame, monkeypatch, plain, given):
     assert len(fit.decode()) == len(frame)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_second_ctrl_c_stops_at_once(frame, monkeypatch):
     def step(self, state, still):
         signal.raise_signal(signal.SIGINT)
@@ -100,6 +102,17 @@ def test_a_second_ctrl_c_stops_at_once(frame, monkeypatch):
     monkeypatch.setattr(EM, "step", step)
     with pytest.raises(KeyboardInterrupt):
         MODEL.fit(frame, time="time", init=fast_start())
+
+
+def test_where_ctrl_c_is_ignored_it_stays_so():
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Watch(False, 10) as watch:
+            signal.raise_signal(signal.SIGINT)
+            assert not watch.interrupted
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def test_a_fit_in_another_thread_works(frame):

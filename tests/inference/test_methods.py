@@ -321,6 +321,7 @@ def test_no_likelihood_is_found_between_the_nodes(seed):
     assert float(fit.loglik()) > other.bound - 1e-2
 
 
+@pytest.mark.slow
 def test_no_likelihood_is_found_between_the_nodes_of_two_effects():
     """A panel in which the log likelihood once seemed to be 46 higher than it is."""
     chances = avem.MixedHMM("y ~ x + (x | subject)", 2, "bernoulli")

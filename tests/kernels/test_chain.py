@@ -88,14 +88,15 @@ def test_long_sequences_that_the_scan_adds_up_otherwise():
     assert_same(by_native(*arguments), hmm.smooth_by_scan(*arguments))
 
 
-def test_as_many_states_as_it_takes():
-    initial, transition, table, valid = problem(8, (3, 1, 2), "one")
+@pytest.mark.parametrize("n_states", [4, pytest.param(8, marks=pytest.mark.slow)])
+def test_as_many_states_as_it_takes(n_states):
+    initial, transition, table, valid = problem(n_states, (3, 1, 2), "one")
     found = by_native(initial, transition, table, valid)
     for lane, length in enumerate((3, 1, 2)):
         paths, joint = enumerate_paths(initial, transition, np.asarray(table)[:length, :, lane])
         np.testing.assert_allclose(found.loglik[lane], log_sum(joint), rtol=1e-12)
         weight = np.exp(joint - log_sum(joint))
-        state = (paths[:, :, None] == np.arange(8)) * weight[:, None, None]
+        state = (paths[:, :, None] == np.arange(n_states)) * weight[:, None, None]
         np.testing.assert_allclose(found.state[:length, :, lane], state.sum(0), atol=1e-14)
 
 

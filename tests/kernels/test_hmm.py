@@ -32,7 +32,12 @@ FORMS = ["scaled", "log", "scan"]
 def smooth(initial, transition, table, valid, form="scaled", steps=None):
     function = hmm.smooth_by_scan if form == "scan" else hmm.smooth
     form = "log" if form == "log" else "scaled"
-    return jax.tree.map(np.asarray, function(initial, transition, table, valid, form, steps))
+
+    @jax.jit  # one program: operation by operation, every single one would be compiled by itself
+    def run(initial, transition, table, valid):
+        return function(initial, transition, table, valid, form, steps)
+
+    return jax.tree.map(np.asarray, run(initial, transition, table, valid))
 
 
 @pytest.mark.parametrize("form", FORMS)

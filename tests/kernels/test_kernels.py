@@ -18,6 +18,10 @@ pytestmark = pytest.mark.skipif(
     native.find("inverse") is None, reason="no C++ compiler, or no CPU: the portable code runs"
 )
 
+# One program each: operation by operation, every single one would be compiled by itself.
+by_native = jax.jit(by_native, static_argnums=(0, 1))
+by_scan = jax.jit(by_scan, static_argnums=0)
+
 
 @pytest.fixture(autouse=True)
 def _double():

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,14 +26,6 @@ from jaxtyping import Float
 
 from avem.effects.quadratic import EffectTerms
 from avem.numerics.nodes import normal_rule
-
-
-class Density(Protocol):
-    """What is needed of a family here."""
-
-    def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
-        """Elementwise log density."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -111,11 +103,6 @@ class GeneralKernel:
         """Where each predictor's coefficients stand in a row of `coef` (states, coefficients)."""
         ends = np.cumsum([len(p.x_cols) for p in self.predictors]).tolist()
         return tuple(slice(a, b) for a, b in zip([0, *ends], ends, strict=False))
-
-    @property
-    def n_coefs(self) -> int:
-        """Coefficients per state."""
-        return self.slices[-1].stop
 
     @property
     def with_effects(self) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ class Smoothed(NamedTuple):
     """Cov(x_t, x_{t-1}); 0 at the first step."""
 
 
-class Step(NamedTuple):
+class SmoothedStep(NamedTuple):
     """The smoothed moments of one step, and of the move from it to the next."""
 
     mean: Matrix
@@ -63,7 +63,7 @@ def smooth(problem: Problem) -> Smoothed:
 def definition(problem: Problem) -> Smoothed:
     """What `smooth` computes, by two scans over time."""
 
-    def visit(_, step: Step):
+    def visit(_, step: SmoothedStep):
         return None, (step.mean.where(step.valid), step.cov.where(step.valid), step.cross)
 
     loglik, _, (mean, cov, cross) = visit_smoothed(problem, visit, None)
@@ -73,7 +73,10 @@ def definition(problem: Problem) -> Smoothed:
 
 
 def visit_smoothed(
-    problem: Problem, visit: Callable[[Any, Step], tuple[Any, Any]], total: Any, also: Any = None
+    problem: Problem,
+    visit: Callable[[Any, SmoothedStep], tuple[Any, Any]],
+    total: Any,
+    also: Any = None,
 ) -> tuple[Array, Any, Any]:
     """From the last step to the first: `visit` gets what it returned before, and the step.
 
@@ -94,7 +97,7 @@ def visit_smoothed(
         spread = cov + gain @ (cov_ahead - predicted_cov) @ gain.T
         cross = (cov_ahead @ gain.T).where(goes_on)
         mean, cov = back.where(goes_on, mean), spread.where(goes_on, cov)
-        seen = Step(mean, cov, ahead, cross, valid_t, goes_on, also_t)
+        seen = SmoothedStep(mean, cov, ahead, cross, valid_t, goes_on, also_t)
         total, each = visit(total, seen)
         return (mean, cov, total), each
 

@@ -11,7 +11,7 @@ from jax import Array
 from jaxtyping import Bool, Float
 
 from avem.kernels.dispatch import engine
-from avem.kernels.kalman import Step, visit_smoothed
+from avem.kernels.kalman import SmoothedStep, visit_smoothed
 from avem.kernels.kalman_filter import Problem
 from avem.kernels.matrices import Matrix, pack
 
@@ -166,12 +166,12 @@ class _Sums(NamedTuple):
         known = (problem.y, weight, w, jnp.roll(s, -1, 0))
         return *map(column, known), drive, masks
 
-    def visit(self, problem: Problem) -> Callable[[_Sums, Step], Any]:
+    def visit(self, problem: Problem) -> Callable[[_Sums, SmoothedStep], Any]:
         """Adds a step to the sums."""
         loading = pack(problem.system.loading)
         transition = pack(problem.system.transition, loading)
 
-        def add(total: _Sums, step: Step) -> tuple[_Sums, None]:
+        def add(total: _Sums, step: SmoothedStep) -> tuple[_Sums, None]:
             y, seen, w, s, drive, masks = step.also
             mean, cov, on = step.mean, step.cov, step.goes_on
             xx = mean @ mean.T + cov

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import avem
 from avem.cli import app
 from avem.cli._outcomes import Defaults, read_outcomes
-from avem.kernels.cpp.folder import cache_folder
+from avem.kernels.folder import cache_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 FORMULA = "y ~ 1 + (1 | who)"

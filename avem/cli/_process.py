@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from avem.errors import AvemError, AvemWarning
-from avem.kernels.cpp.folder import cache_folder
+from avem.kernels.folder import cache_folder
 
 
 @contextmanager

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float
 
 from avem.effects.quadratic import Quadratic
-from avem.kernels import cpp as native
-from avem.kernels.inverse import UNROLL, inverse_and_logdet
+from avem.kernels.inverse import inverse_and_logdet
+from avem.kernels.posterior import divergence, posterior
 
 
 class GaussianQ(NamedTuple):
@@ -46,42 +45,9 @@ def update_from_quadratic(
     Lambda)^-1 and nu = Omega h. With it, E_q Q(f) - Q(anchor).
     """
     prior, prior_logdet = inverse_and_logdet(sigma[:, :, None])
-    target = native.find("posterior") if len(sigma) > UNROLL else None
-    if target is not None:
-        q, height = update_by_native(target, prior[..., 0], prior_logdet[0], quadratic)
-    else:
-        q, height = update_by_arrays(prior, prior_logdet, quadratic)
+    *q, height = posterior(prior, prior_logdet, *quadratic)
     # Q is 0 at its origin.
-    return q, height if anchor is quadratic.origin else height - quadratic.value(anchor, None)
-
-
-def update_by_arrays(
-    prior: Float[Array, "effect effect 1"], prior_logdet: Float[Array, " 1"], quadratic: Quadratic
-) -> tuple[GaussianQ, Float[Array, " subject"]]:
-    """q_i from the prior's precision, and E_q Q(f)."""
-    covariance, precision_logdet = inverse_and_logdet(prior + quadratic.curvature)
-    if quadratic.origin is None:
-        mean = (covariance * quadratic.linear[None]).sum(1)
-    else:
-        pull = quadratic.linear - (prior * quadratic.origin[None]).sum(1)
-        mean = quadratic.origin + (covariance * pull[None]).sum(1)
-    distance = divergence(prior, prior_logdet, mean, covariance, precision_logdet)
-    return GaussianQ(mean, covariance, distance), quadratic.value(mean, covariance)
-
-
-def update_by_native(
-    target: str,
-    prior: Float[Array, "effect effect"],
-    prior_logdet: Float[Array, ""],
-    quadratic: Quadratic,
-) -> tuple[GaussianQ, Float[Array, " subject"]]:
-    """The same by the kernel in ``native/posterior.cc``."""
-    curvature, linear = quadratic.curvature, quadratic.linear
-    origin = jnp.zeros_like(linear) if quadratic.origin is None else quadratic.origin
-    shapes = (linear.shape, curvature.shape, linear.shape[1:], linear.shape[1:])
-    results = [jax.ShapeDtypeStruct(shape, linear.dtype) for shape in shapes]
-    call = jax.ffi.ffi_call(target, results, vmap_method="expand_dims")
-    *q, height = call(prior, prior_logdet, curvature, linear, origin)
+    height = height if anchor is quadratic.origin else height - quadratic.value(anchor, None)
     return GaussianQ(*q), height
 
 
@@ -184,11 +150,3 @@ def update_by_newton(
     return GaussianQ(
         found.mean, cov, divergence(prior, prior_logdet, found.mean, cov, precision_logdet)
     )
-
-
-def divergence(
-    prior: Array, prior_logdet: Array, mean: Array, cov: Array, precision_logdet: Array
-) -> Float[Array, " subject"]:
-    """KL(N(mean, cov) || N(0, prior^-1))."""
-    spread = cov + mean[:, None] * mean[None]
-    return 0.5 * ((prior * spread).sum((0, 1)) - len(mean) + prior_logdet + precision_logdet)

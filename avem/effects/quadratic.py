@@ -7,6 +7,8 @@ from typing import NamedTuple
 from jax import Array
 from jaxtyping import Float
 
+from avem.kernels.posterior import expected_quadratic
+
 
 class EffectTerms(NamedTuple):
     """E_q of the expected log likelihood Q(f) and of its derivatives, per lane."""
@@ -41,12 +43,10 @@ class Quadratic(NamedTuple):
 
     def value(self, mean: Array, cov: Array | None) -> Float[Array, " subject"]:
         """E_q Q(f); at the point `mean` when `cov` is None."""
-        away = self.away(mean)
-        second = away[:, None] * away[None] + (0.0 if cov is None else cov)
-        return (self.linear * away).sum(0) - 0.5 * (self.curvature * second).sum((0, 1))
+        return expected_quadratic(self.curvature, self.linear, self.away(mean), cov)
 
     def terms(self, mean: Array, cov: Array | None) -> EffectTerms:
-        """The same with derivatives."""
+        """E_q Q(f) with the expectations of its derivatives."""
         moved = (self.curvature * self.away(mean)[None]).sum(1)
         value = self.value(mean, cov)
         return EffectTerms(value, self.linear - moved, self.curvature, self.curvature)

@@ -1,22 +1,21 @@
 """Many small symmetric matrices at once, the batch on the last axis.
 
 LAPACK takes about a microsecond for each small matrix; unrolled loops over the entries, vectorised
-over the batch, take a few nanoseconds. Above `UNROLL` rows the code would be long to compile, and
+over the batch, take a few nanoseconds. Above `_UNROLL` rows the code would be long to compile, and
 loops that stay loops take over.
 """
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-from avem.kernels import cpp as native
-from avem.numerics.matrices import Unrolled
+from avem.kernels.dispatch import engine
+from avem.kernels.matrices import Unrolled
 
-UNROLL = 6
+_UNROLL = 6
 """Up to this size, matrices are written out entry by entry."""
 
 
@@ -24,32 +23,27 @@ def inverse_and_logdet(
     matrix: Float[Array, "d d batch"],
 ) -> tuple[Float[Array, "d d batch"], Float[Array, " batch"]]:
     """Inverse and log determinant of every positive definite matrix of the batch."""
-    if matrix.shape[0] > UNROLL:
-        target = native.find("inverse")
-        if target is not None:
-            return inverse_by_native(target, matrix)
+    run = engine("inverse", matrix.dtype, rows=len(matrix), lanes=matrix.shape[-1])
+    inverse, logdet = (run or definition)(matrix)
+    return inverse, logdet
+
+
+def definition(
+    matrix: Float[Array, "d d batch"],
+) -> tuple[Float[Array, "d d batch"], Float[Array, " batch"]]:
+    """What `inverse_and_logdet` computes, from Cholesky factors."""
+    if matrix.shape[0] > _UNROLL:
         low = _looped_cholesky(matrix)
         return _looped_inverse(low), 2.0 * jnp.log(jnp.diagonal(low)).sum(-1)
-    inverse, logdet = _entries(matrix).inverse_and_logdet()
+    inverse, logdet = Unrolled.of(matrix).inverse_and_logdet()
     return inverse.unpack(), logdet
-
-
-def inverse_by_native(
-    target: str, matrix: Float[Array, "d d batch"]
-) -> tuple[Float[Array, "d d batch"], Float[Array, " batch"]]:
-    """The same by the kernel in ``native/inverse.cc``."""
-    results = [
-        jax.ShapeDtypeStruct(shape, matrix.dtype) for shape in (matrix.shape, matrix.shape[2:])
-    ]
-    inverse, logdet = jax.ffi.ffi_call(target, results, vmap_method="broadcast_all")(matrix)
-    return inverse, logdet
 
 
 def cholesky(matrix: Float[Array, "d d batch"]) -> Float[Array, "d d batch"]:
     """Lower Cholesky factor of every positive definite matrix of the batch."""
-    if matrix.shape[0] > UNROLL:
+    if matrix.shape[0] > _UNROLL:
         return _looped_cholesky(matrix)
-    return _entries(matrix).cholesky().unpack()
+    return Unrolled.of(matrix).cholesky().unpack()
 
 
 def lower_solve(
@@ -94,8 +88,3 @@ def _looped_inverse(low: Float[Array, "d d batch"]) -> Float[Array, "d d batch"]
         return total + half[i][:, None] * half[i][None]
 
     return lax.fori_loop(0, d, add, jnp.zeros_like(low))
-
-
-def _entries(matrix: Float[Array, "d d batch"]) -> Unrolled:
-    d = matrix.shape[0]
-    return Unrolled(tuple(tuple(matrix[i, j] for j in range(d)) for i in range(d)))

@@ -1,27 +1,19 @@
-"""Sums over time of the smoothed moments of every lane: what a state-space local pass is for.
-
-There are two ways to the same numbers: a scan over time, which defines them, and a native kernel,
-several times faster, where the machine can build it.
-"""
+"""Sums over time of the smoothed moments of every lane: what a state-space local pass is for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any, NamedTuple, Protocol
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
-from avem.kernels import cpp as native
-from avem.kernels import kalman
-from avem.numerics.matrices import Matrix, pack
-
-_MOST_STATES = 6
-"""Of the native kernel, whose code is unrolled over them."""
+from avem.kernels.dispatch import engine
+from avem.kernels.kalman import SmoothedStep, visit_smoothed
+from avem.kernels.kalman_filter import Problem
+from avem.kernels.matrices import Matrix, pack
 
 
 class Shape(Protocol):
@@ -73,52 +65,32 @@ class Moments(NamedTuple):
 
 def moments(
     shape: Shape,
-    problem: kalman.Problem,
+    problem: Problem,
     w: Float[Array, "time w lane"],
     s: Float[Array, "time s lane"],
     seen: Bool[Array, "time group lane"],
 ) -> Moments:
     """Filter and smoother of every lane, and the sums; `seen` is the problem's, by group."""
-    q = shape.n_latent
-    if problem.more is None and q <= _MOST_STATES:
-        target = native.find("moments", STATES=q)
-        if target is not None:
-            return by_native(target, shape, problem, w, s, seen)
-    return by_scan(shape, problem, w, s)
+    times, groups, lanes = seen.shape
+    sizes = {"states": shape.n_latent, "outcomes": shape.n_outcomes, "groups": groups}
+    run = None
+    if problem.more is None:
+        run = engine("kalman_moments", w.dtype, **sizes, times=times, lanes=lanes)
+    arguments = shape, problem, w, s, seen
+    return definition(*arguments) if run is None else Moments(*run(*arguments))
 
 
-def by_native(
-    target: str, shape: Shape, problem: kalman.Problem, w: Array, s: Array, seen: Array
+def definition(
+    shape: Shape,
+    problem: Problem,
+    w: Float[Array, "time w lane"],
+    s: Float[Array, "time s lane"],
+    seen: Bool[Array, "time group lane"],
 ) -> Moments:
-    """By the kernel in ``native/moments.cc``."""
-    q, p, n_groups, n = shape.n_latent, shape.n_outcomes, len(shape.groups), w.shape[-1]
-    n_w, n_s = w.shape[1], s.shape[1]
-    pairs = [(), (q,), (q, q), (q, q), (q, q), (q, n_s), (q, n_s)]
-    when_seen = [(n_groups, q, q), (n_groups, q, n_w), (p, q), (p, n_w), (p,)]
-    shapes: list[tuple[int, ...]] = [*pairs, *when_seen]  # in the order of the fields of `Moments`
-    ends = np.cumsum([prod(shape) for shape in shapes])
-    drive = jnp.zeros((0, q, n)) if problem.drive is None else problem.drive
-    rows = jax.ffi.ffi_call(
-        target, jax.ShapeDtypeStruct((int(ends[-1]), n), w.dtype), vmap_method="expand_dims"
-    )(
-        *problem.system,
-        problem.y,
-        seen,
-        problem.valid,
-        drive,
-        w,
-        s,
-        shape.group_of.astype(np.int32),
-    )
-    parts = jnp.split(rows, ends[:-1], axis=0)
-    return Moments(*(part.reshape(*shape, n) for part, shape in zip(parts, shapes, strict=True)))
-
-
-def by_scan(shape: Shape, problem: kalman.Problem, w: Array, s: Array) -> Moments:
-    """By the scan of `kalman.visit_smoothed`."""
+    """What `moments` computes, by the scans of `kalman.visit_smoothed`."""
     sums = _Sums.start(shape, problem)
-    also = sums.also(shape, problem, w, s)
-    loglik, sums, _ = kalman.visit_smoothed(problem, sums.visit(problem), sums, also)
+    also = sums.also(problem, w, s, seen)
+    loglik, sums, _ = visit_smoothed(problem, sums.visit(problem), sums, also)
 
     def array(part: Matrix | None, rows: int) -> Array:
         return jnp.zeros((rows, 0, w.shape[-1])) if part is None else part.unpack()
@@ -141,7 +113,7 @@ def by_scan(shape: Shape, problem: kalman.Problem, w: Array, s: Array) -> Moment
 
 
 class _Sums(NamedTuple):
-    """The same while the backward pass of a scan is on its way."""
+    """The sums of the steps that the backward pass has visited."""
 
     mean: Matrix
     """Of the step visited last, which at the end is the first."""
@@ -159,7 +131,7 @@ class _Sums(NamedTuple):
     seen_ee: Matrix
 
     @classmethod
-    def start(cls, shape: Shape, problem: kalman.Problem) -> _Sums:
+    def start(cls, shape: Shape, problem: Problem) -> _Sums:
         """Nothing yet."""
         alike, n = pack(problem.system.loading), problem.y.shape[-1]
         q, p, n_groups = shape.n_latent, shape.n_outcomes, len(shape.groups)
@@ -182,23 +154,24 @@ class _Sums(NamedTuple):
             zeros(p, 1),
         )
 
-    def also(self, shape: Shape, problem: kalman.Problem, w: Array, s: Array) -> tuple[Any, ...]:
+    def also(self, problem: Problem, w: Array, s: Array, seen: Array) -> tuple[Any, ...]:
         """What `visit` reads at every step besides the states."""
 
         def column(array: Array) -> Any:
             return pack(array[..., None, :], self.seen_ee) if array.shape[1] else None
 
-        seen = problem.seen.astype(problem.y.dtype)
+        weight = problem.seen.astype(problem.y.dtype)
         drive = None if problem.drive is None else column(jnp.roll(problem.drive, -1, axis=0))
-        masks = tuple(problem.seen[:, group[0]] for group in shape.groups)
-        return column(problem.y), column(seen), column(w), column(jnp.roll(s, -1, 0)), drive, masks
+        masks = tuple(seen[:, group] for group in range(seen.shape[1]))
+        known = (problem.y, weight, w, jnp.roll(s, -1, 0))
+        return *map(column, known), drive, masks
 
-    def visit(self, problem: kalman.Problem) -> Callable[[_Sums, kalman.Step], Any]:
+    def visit(self, problem: Problem) -> Callable[[_Sums, SmoothedStep], Any]:
         """Adds a step to the sums."""
         loading = pack(problem.system.loading)
         transition = pack(problem.system.transition, loading)
 
-        def add(total: _Sums, step: kalman.Step) -> tuple[_Sums, None]:
+        def add(total: _Sums, step: SmoothedStep) -> tuple[_Sums, None]:
             y, seen, w, s, drive, masks = step.also
             mean, cov, on = step.mean, step.cov, step.goes_on
             xx = mean @ mean.T + cov

@@ -25,6 +25,7 @@ from avem.components.transitions import TransitionBlock
 from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms, Quadratic
 from avem.kernels import forward_backward as hmm
+from avem.kernels.viterbi import viterbi
 from avem.models.relabelling import Move, label_shifts
 
 
@@ -118,7 +119,7 @@ class HMMKernel:
         self, theta: Theta, f: Array, chunk: Chunk
     ) -> tuple[Int[Array, "time lane"], Float[Array, " lane"]]:
         """Most probable state path of every lane, and its log p(D, U)."""
-        return hmm.viterbi(*self.tables(theta, f, chunk), chunk.valid)
+        return viterbi(*self.tables(theta, f, chunk), chunk.valid)
 
     # --- the expected log likelihood, as far as the effects act on it ---------------------------
 

@@ -26,7 +26,7 @@ from avem.components.lanes import Theta, all_by_subject, by_subject, to_lanes
 from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms, Quadratic
-from avem.kernels import kalman
+from avem.kernels import kalman, kalman_filter
 from avem.kernels.kalman_moments import moments
 from avem.models import ssm_sums
 from avem.models.relabelling import Move, sign_flips
@@ -191,7 +191,7 @@ class SSMKernel:
 
     def system(
         self, theta: Theta, f: Array, chunk: Chunk, cov: Array | None = None
-    ) -> kalman.Problem:
+    ) -> kalman_filter.Problem:
         """What the filter reads, every lane at its subject's effect.
 
         With `cov`, expectations of the log densities under q (blocked mean field).
@@ -208,8 +208,8 @@ class SSMKernel:
         more = None
         if cov is not None:
             more = self._doubt(to_lanes(cov, chunk), noise, w, seen, chunk.valid)
-        return kalman.Problem(
-            system=kalman.System(
+        return kalman_filter.Problem(
+            system=kalman_filter.System(
                 start_mean=theta["start_mean"][:, None],
                 start_cov=theta["start_covariance"][:, :, None],
                 transition=self.transition(theta, f),
@@ -248,7 +248,7 @@ class SSMKernel:
             linear -= jnp.where(here[:, None], pull, 0.0)
             square = jnp.einsum("tan,abn,tbn->tn", w, own[q:, q:], w)
             constant -= jnp.where(here, 0.5 * square, 0.0)
-        return kalman.More(precision, linear, constant)
+        return kalman_filter.More(precision, linear, constant)
 
     # --- the local pass -------------------------------------------------------------------------
 

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 from avem.data import Panel, parse_formula
-from avem.effects.posterior import divergence
 from avem.inference.e_steps import state_at
 from avem.inference.fit_ssm import make_ssm_em
 from avem.kernels.inverse import inverse_and_logdet
+from avem.kernels.posterior import divergence
 from avem.models.ssm import SSMModel, SSMSpecification
 from avem.numerics.precision import in_float64
 from tests.panels import anchors_at, passes_at

@@ -1,19 +1,11 @@
-"""Filter, smoother and draws against the dense joint Gaussian of all states and outcomes."""
+"""Filter and smoother against the dense joint Gaussian of all states and outcomes."""
 
 import jax
 import numpy as np
 import pytest
 
-from avem.kernels.kalman import (
-    More,
-    Problem,
-    System,
-    expected_log_density,
-    filter_states,
-    predict_states,
-    sample_states,
-    smooth,
-)
+from avem.kernels.kalman import expected_log_density, smooth
+from avem.kernels.kalman_filter import More, Problem, System, filter_states, predict_states
 from avem.numerics.precision import in_float64
 
 T = 6
@@ -134,20 +126,6 @@ def test_tiny_noise_does_not_cancel():
     found = RUN(Problem(system, y, seen, valid, drive))
     _, _, loglik = dense(system, y, seen, drive, 1, 4)
     np.testing.assert_allclose(found.loglik[1], loglik, rtol=1e-6)
-
-
-def test_draws_have_the_smoothed_moments():
-    system, y, seen, valid, drive = make(2, 3)
-    draw = jax.jit(jax.vmap(sample_states, in_axes=(None, 0)))
-    normal = np.random.default_rng(1).standard_normal((4000, T, 2, len(LENGTHS)))
-    paths = np.asarray(in_float64(draw)(Problem(system, y, seen, valid, drive), normal))
-    found = jax.tree.map(np.asarray, RUN(Problem(system, y, seen, valid, drive)))
-    sd = np.sqrt(np.einsum("taan->tan", found.cov))
-    np.testing.assert_array_less(np.abs(paths.mean(0) - found.mean), 5 * sd / np.sqrt(4000) + 1e-12)
-    away = paths - found.mean
-    cross = np.einsum("stan,stbn->tabn", away[:, 1:], away[:, :-1]) / len(paths)
-    np.testing.assert_allclose(cross, found.cross[1:], atol=0.2)
-    assert not paths[:, 4:, :, 1].any()
 
 
 def test_more_information_is_like_further_outcomes():

@@ -17,7 +17,7 @@ from avem.effects.draws import roots
 from avem.errors import AvemError
 from avem.execution.dataset import Dataset
 from avem.inference.e_steps import IMPOSSIBLE
-from avem.kernels import kalman
+from avem.kernels import kalman, kalman_filter
 from avem.models.encoded import Encoded
 from avem.models.ssm import SSMModel
 from avem.models.ssm_kernel import SSMKernel
@@ -51,9 +51,9 @@ def _pass(kernel: SSMKernel, theta: Theta, f: Array, chunk: Chunk, kind: str) ->
     if kind == "smoothed":
         found = kalman.smooth(problem)
     elif kind == "filtered":
-        found = kalman.filter_states(problem)
+        found = kalman_filter.filter_states(problem)
     else:
-        found = kalman.predict_states(problem)
+        found = kalman_filter.predict_states(problem)
     own = to_lanes(f, chunk)
     matrix = kernel.outcome_matrix(theta, own)
     loading, coef = matrix[:, : kernel.n_latent], matrix[:, kernel.n_latent :]

@@ -20,7 +20,6 @@ from jax import Array
 from avem.components.lanes import Theta
 from avem.components.param_info import check_count
 from avem.data.layout import Chunk
-from avem.effects.posterior import divergence
 from avem.inference.em import EM
 from avem.inference.methods.base import EStep, Method
 from avem.inference.passes import (
@@ -35,6 +34,7 @@ from avem.inference.passes import (
 )
 from avem.inference.tuning import STRUCTURED_DRAWS, STRUCTURED_NODES
 from avem.kernels.inverse import cholesky, inverse_and_logdet
+from avem.kernels.posterior import divergence
 from avem.models.kernel import Kernel
 from avem.numerics.nodes import gauss_hermite, sobol_normal
 

@@ -3,11 +3,5 @@
 XLA turns a loop over time into dozens of small loops over the batch; one written by hand keeps its
 numbers in registers and is several times faster, and takes no time to compile with each model. The
 sources beside this file are compiled on first use with the machine's own C++ compiler, for its own
-processor, and kept in the user's cache. Without a compiler, on an accelerator, or with
-``AVEM_NATIVE=0`` in the environment, everything runs without them: what a kernel
-computes is defined, and tested against, by the JAX code that calls it.
+processor, and kept in the user's cache (`build.py`); `calls.py` hands the arguments over.
 """
-
-from avem.kernels.cpp.build import find
-
-__all__ = ["find"]

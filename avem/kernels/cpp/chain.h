@@ -1,4 +1,4 @@
-// Forward and backward pass of eight hidden Markov chains, as `local/hmm.py` defines them; its scan is
+// Forward and backward pass of eight hidden Markov chains, as `kernels/forward_backward.py` defines them; its scan is
 // the definition and the fallback.
 //
 // The scan divides every step by its probability. Here a step is only brought back between 1 and 2 by a

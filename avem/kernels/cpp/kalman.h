@@ -1,5 +1,5 @@
-// Filter, smoother and sums of moments of eight sequences, as `local/kalman.py` and
-// `models/ssm_kernel.py` define them; their scan is the definition and the fallback.
+// Filter, smoother and sums of moments of eight sequences, as `kernels/kalman.py` and
+// `kernels/kalman_moments.py` define them; their scan is the definition and the fallback.
 //
 // Covariances do not depend on the outcomes, only on which of them are seen: in a stretch without
 // gaps they soon stop changing, and from there on only means are computed.

@@ -1,4 +1,4 @@
-// The Gaussian q of every subject from a quadratic log likelihood, as `effects/posterior.py` defines it.
+// The Gaussian q of every subject from a quadratic log likelihood, as `kernels/posterior.py` defines it.
 #include "call.h"
 #include "inverse.h"
 

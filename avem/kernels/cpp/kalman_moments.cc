@@ -3,7 +3,7 @@
 #include "call.h"
 #include "kalman.h"
 
-extern "C" XLA_FFI_Error* avem_moments(XLA_FFI_CallFrame* frame) {
+extern "C" XLA_FFI_Error* avem_kalman_moments(XLA_FFI_CallFrame* frame) {
   Call call(frame);
   if (call.is_question()) return nullptr;
   if (!call.has(13, 1)) return call.wrong_shapes();

@@ -3,7 +3,7 @@
 #include "call.h"
 #include "chain.h"
 
-extern "C" XLA_FFI_Error* avem_chain(XLA_FFI_CallFrame* frame) {
+extern "C" XLA_FFI_Error* avem_forward_backward(XLA_FFI_CallFrame* frame) {
   Call call(frame);
   if (call.is_question()) return nullptr;
   if (!call.has(5, 3)) return call.wrong_shapes();

@@ -1,17 +1,17 @@
-"""The native forward-backward pass gives what the scan gives that it replaces."""
+"""Forward-backward in C++ gives what the definition gives that it replaces."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from avem.kernels import cpp as native
 from avem.kernels import forward_backward as hmm
-from avem.kernels import forward_backward_cpp as hmm_native
+from avem.kernels.dispatch import engine
 from tests.brute import enumerate_paths, log_sum
 
 pytestmark = pytest.mark.skipif(
-    native.find("chain", STATES=2) is None, reason="no C++ compiler, or no CPU: the scan runs"
+    engine("forward_backward", "float64", states=2) is None,
+    reason="no C++ compiler, or no CPU: the scan runs",
 )
 
 LENGTHS = (9, 9, 1, 7, 9, 9, 2, 9, 9, 0, 9, 5, 9, 9, 9, 9, 9, 9, 3)
@@ -44,9 +44,9 @@ def problem(n_states, lengths, transitions, seed=0):
 
 def by_native(initial, transition, table, valid, steps=None):
     steps = hmm.Steps() if steps is None else steps
-    target = hmm_native.target_for(table)
-    assert target is not None
-    return hmm.Posterior(*hmm_native.smooth(target, initial, transition, table, valid, *steps))
+    run = engine("forward_backward", table.dtype, states=table.shape[1])
+    assert run is not None
+    return hmm.Posterior(*run(initial, transition, table, valid, steps))
 
 
 def assert_same(found, expected):
@@ -77,7 +77,7 @@ def test_it_equals_the_scan(n_states, transitions, steps):
     arguments = problem(n_states, LENGTHS, transitions)
     found = by_native(*arguments, steps)
     assert np.isfinite(found.loglik).all()
-    by_scan = jax.jit(lambda *own: hmm.smooth_by_scan(*own, "scaled", steps))
+    by_scan = jax.jit(lambda *own: hmm.definition(*own, steps))
     assert_same(found, by_scan(*arguments))
     padded = ~np.broadcast_to(np.asarray(arguments[3])[:, None], found.state.shape)
     assert (np.asarray(found.state)[padded] == 0.0).all()
@@ -85,7 +85,7 @@ def test_it_equals_the_scan(n_states, transitions, steps):
 
 def test_long_sequences_that_the_scan_adds_up_otherwise():
     arguments = problem(2, (1500, 900), "one")
-    assert_same(by_native(*arguments), hmm.smooth_by_scan(*arguments))
+    assert_same(by_native(*arguments), hmm.definition(*arguments, hmm.Steps()))
 
 
 @pytest.mark.parametrize("n_states", [4, pytest.param(8, marks=pytest.mark.slow)])
@@ -141,7 +141,7 @@ def test_what_it_cannot_represent_is_flagged_in_that_lane_only():
     table[4, :, 7] = -np.inf  # impossible in any state
     table[5, 0, 8] = np.nan
     arguments = jnp.array([0.5, 0.5]), jnp.eye(2), jnp.asarray(table), jnp.ones((60, 9), bool)
-    for found in (by_native(*arguments), hmm.smooth_by_scan(*arguments)):
+    for found in (by_native(*arguments), hmm.definition(*arguments, hmm.Steps())):
         np.testing.assert_array_equal(np.isfinite(found.loglik), np.arange(9) < 3)
     np.testing.assert_allclose(found.loglik[:3], 0.0, atol=1e-12)
 
@@ -177,5 +177,5 @@ def test_at_several_nodes_it_gives_each_of_them(axes, transitions):
 
 
 def test_what_it_is_not_made_for_goes_to_the_scan():
-    assert hmm_native.target_for(jnp.zeros((3, 9, 2))) is None
-    assert hmm_native.target_for(jnp.zeros((3, 2, 2), jnp.float32)) is None
+    assert engine("forward_backward", jnp.float64, states=9) is None
+    assert engine("forward_backward", jnp.float32, states=2) is None

@@ -1,21 +1,19 @@
-"""The native kernels give what the JAX code gives that they replace."""
+"""The other kernels in C++ give what the definitions give that they replace."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from avem.effects.posterior import update_by_arrays, update_by_native
 from avem.effects.quadratic import Quadratic
-from avem.kernels import cpp as native
-from avem.kernels import kalman
+from avem.kernels import kalman_filter, kalman_moments, posterior
 from avem.kernels.cpp import build
-from avem.kernels.inverse import inverse_by_native
-from avem.kernels.kalman_moments import by_native, by_scan
+from avem.kernels.dispatch import ENGINES, engine
 from avem.models.ssm_kernel import SSMKernel
 
 pytestmark = pytest.mark.skipif(
-    native.find("inverse") is None, reason="no C++ compiler, or no CPU: the portable code runs"
+    engine("inverse", "float64", rows=8) is None,
+    reason="no C++ compiler, or no CPU: the portable code runs",
 )
 
 # One program each: operation by operation, every single one would be compiled by itself.
@@ -29,6 +27,12 @@ def _double():
         yield
 
 
+def native(kernel, **sizes):
+    """The engine in C++, also for sizes that the definition serves as well."""
+    (own,) = (one for one in ENGINES if one.kernel == kernel and one.backend == "cpu")
+    return own.make(**sizes)
+
+
 def made(q, groups, n_w, n_s, lengths, share_missing, seed):
     """A kernel, a problem on lanes of these lengths, and known columns."""
     rng = np.random.default_rng(seed)
@@ -39,7 +43,7 @@ def made(q, groups, n_w, n_s, lengths, share_missing, seed):
     seen = np.empty((n_times, p, n), bool)
     for group in groups:
         seen[:, list(group)] = rng.random((n_times, 1, n)) >= share_missing
-    system = kalman.System(
+    system = kalman_filter.System(
         start_mean=rng.normal(size=(q, 1)),
         start_cov=(root @ root.T + np.eye(q))[:, :, None],
         transition=0.4 * rng.normal(size=(q, q, n)),
@@ -47,8 +51,8 @@ def made(q, groups, n_w, n_s, lengths, share_missing, seed):
         loading=rng.normal(size=(p, q, n)),
         noise=rng.uniform(0.2, 1.0, size=(p, 1)),
     )
-    problem = kalman.Problem(
-        system=kalman.System(*map(jnp.asarray, system)),
+    problem = kalman_filter.Problem(
+        system=kalman_filter.System(*map(jnp.asarray, system)),
         y=jnp.asarray(rng.normal(size=(n_times, p, n))),
         seen=jnp.asarray(seen & valid[:, None]),
         valid=jnp.asarray(valid),
@@ -63,9 +67,10 @@ def groups_seen(kernel, problem):
 
 
 def agree(kernel, problem, w, s):
-    target = native.find("moments", STATES=kernel.n_latent)
-    expected = by_scan(kernel, problem, w, s)
-    found = by_native(target, kernel, problem, w, s, groups_seen(kernel, problem))
+    run = engine("kalman_moments", w.dtype, states=kernel.n_latent)
+    arguments = kernel, problem, w, s, groups_seen(kernel, problem)
+    expected = kalman_moments.definition(*arguments)
+    found = kalman_moments.Moments(*run(*arguments))
     for name in expected._fields:
         here = np.asarray(
             problem.valid[0]
@@ -99,17 +104,16 @@ def test_moments_of_large_and_many_numbers():
 
 def test_moments_at_several_nodes():
     kernel, problem, w, s = made(2, APART, 1, 1, [7, 3, 7], 0.3, seed=9)
-    target = native.find("moments", STATES=2)
+    run = engine("kalman_moments", w.dtype, states=2)
+    seen = groups_seen(kernel, problem)
     loadings = problem.system.loading[None] + jnp.arange(4.0)[:, None, None, None]
 
     def at(loading):
         return problem._replace(system=problem.system._replace(loading=loading))
 
-    found = jax.vmap(
-        lambda h: by_native(target, kernel, at(h), w, s, groups_seen(kernel, problem))
-    )(loadings)
+    found = kalman_moments.Moments(*jax.vmap(lambda h: run(kernel, at(h), w, s, seen))(loadings))
     for i, loading in enumerate(loadings):
-        expected = by_scan(kernel, at(loading), w, s)
+        expected = kalman_moments.definition(kernel, at(loading), w, s, seen)
         for name in expected._fields:
             np.testing.assert_allclose(
                 getattr(found, name)[i], getattr(expected, name), rtol=1e-9, atol=1e-9, err_msg=name
@@ -122,13 +126,12 @@ def test_inverse_and_log_determinant(d, n):
     root = rng.normal(size=(n, d, 2 * d))
     matrices = root @ np.swapaxes(root, 1, 2)
     batch = jnp.asarray(np.moveaxis(matrices, 0, -1))
-    inverse, logdet = inverse_by_native(native.find("inverse"), batch)
+    run = native("inverse")
+    inverse, logdet = run(batch)
     expected = np.moveaxis(np.linalg.inv(matrices), 0, -1)
     np.testing.assert_allclose(inverse, expected, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(logdet, np.linalg.slogdet(matrices)[1], rtol=1e-12)
-    twice, logdets = jax.vmap(lambda a: inverse_by_native(native.find("inverse"), a))(
-        jnp.stack([batch, 2.0 * batch])
-    )
+    twice, logdets = jax.vmap(run)(jnp.stack([batch, 2.0 * batch]))
     np.testing.assert_allclose(twice[1], expected / 2, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(logdets[1], logdet + d * np.log(2), rtol=1e-12)
 
@@ -145,26 +148,24 @@ def test_posterior_of_a_quadratic(d, n, has_origin):
     if has_origin:
         quadratic = quadratic._replace(origin=jnp.asarray(rng.normal(size=(d, n))))
     logdet = -jnp.linalg.slogdet(prior[..., 0])[1]
-    target = native.find("posterior")
+    run = native("posterior")
 
     def agree(found, expected):
         for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
 
-    expected = update_by_arrays(prior, logdet[None], quadratic)
-    agree(update_by_native(target, prior[..., 0], logdet, quadratic), expected)
+    expected = posterior.definition(prior, logdet[None], *quadratic)
+    agree(run(prior, logdet[None], *quadratic), expected)
     # Under vmap, with what is shared and what is not.
-    several = jax.vmap(
-        lambda linear: update_by_native(
-            target, prior[..., 0], logdet, quadratic._replace(linear=linear)
-        )
-    )(jnp.stack([quadratic.linear + 1.0, quadratic.linear]))
+    several = jax.vmap(lambda linear: run(prior, logdet[None], *quadratic._replace(linear=linear)))(
+        jnp.stack([quadratic.linear + 1.0, quadratic.linear])
+    )
     agree(jax.tree.map(lambda leaf: leaf[1], several), expected)
 
 
 def test_a_matrix_that_is_not_positive_definite_has_no_inverse():
     batch = jnp.stack([jnp.eye(8), jnp.eye(8).at[0, 0].set(-1.0).at[1, 1].set(-1.0)], axis=-1)
-    inverse, logdet = inverse_by_native(native.find("inverse"), batch)
+    inverse, logdet = engine("inverse", batch.dtype, rows=8)(batch)
     assert logdet[0] == 0.0
     assert np.isnan(logdet[1])
     np.testing.assert_array_equal(inverse[..., 0], np.eye(8))
@@ -174,19 +175,19 @@ def test_without_a_compiler_the_portable_code_runs(monkeypatch):
     monkeypatch.setattr(build, "_COMPILERS", ("no-such-compiler",))
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(build, "_find", build._find.__wrapped__)
-    assert native.find("inverse") is None
+    assert engine("inverse", jnp.float64, rows=8) is None
 
 
 def test_a_source_that_does_not_compile_is_not_used(monkeypatch, tmp_path):
     (tmp_path / "inverse.cc").write_text("no C++", encoding="utf-8")
     monkeypatch.setattr(build, "_SOURCES", tmp_path)
     monkeypatch.setattr(build, "_find", build._find.__wrapped__)
-    assert native.find("inverse") is None
+    assert engine("inverse", jnp.float64, rows=8) is None
 
 
 def test_it_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("AVEM_NATIVE", "0")
-    assert native.find("inverse") is None
+    assert engine("inverse", jnp.float64, rows=8) is None
 
 
 @pytest.mark.parametrize("gaps", [False, True])

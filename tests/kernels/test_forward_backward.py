@@ -1,10 +1,11 @@
-"""Forward-backward, Viterbi and path sampling against the enumeration of all paths."""
+"""Forward-backward and Viterbi against the enumeration of all paths."""
 
 import jax
 import numpy as np
 import pytest
 
 from avem.kernels import forward_backward as hmm
+from avem.kernels.viterbi import viterbi
 from avem.numerics.precision import in_float64
 from tests.brute import enumerate_paths, log_sum
 
@@ -25,17 +26,16 @@ def random_problem(seed=0, lengths=LENGTHS, n_states=N_STATES, spread=2.0):
 
 
 FORMS = ["scaled", "log", "scan"]
-"""The scan is the scaled form without a native kernel."""
+"""The scan is the scaled form without an engine."""
 
 
 @in_float64
 def smooth(initial, transition, table, valid, form="scaled", steps=None):
-    function = hmm.smooth_by_scan if form == "scan" else hmm.smooth
-    form = "log" if form == "log" else "scaled"
-
     @jax.jit  # one program: operation by operation, every single one would be compiled by itself
     def run(initial, transition, table, valid):
-        return function(initial, transition, table, valid, form, steps)
+        if form == "scan":
+            return hmm.definition(initial, transition, table, valid, steps or hmm.Steps())
+        return hmm.smooth(initial, transition, table, valid, form, steps)
 
     return jax.tree.map(np.asarray, run(initial, transition, table, valid))
 
@@ -132,27 +132,11 @@ def test_other_lanes_do_not_matter():
 
 def test_viterbi_equals_enumeration():
     initial, transition, table, valid = random_problem(seed=5)
-    path, height = in_float64(hmm.viterbi)(initial, transition, table, valid)
+    path, height = in_float64(viterbi)(initial, transition, table, valid)
     for lane, length in enumerate(LENGTHS):
         paths, joint = enumerate_paths(initial, transition, table[:length, :, lane])
         np.testing.assert_array_equal(np.asarray(path)[:length, lane], paths[joint.argmax()])
         np.testing.assert_allclose(height[lane], joint.max(), rtol=1e-12)
-
-
-def test_sampled_paths_follow_the_posterior():
-    initial, transition, table, valid = random_problem(seed=6, lengths=(3, 1))
-    n_draws = 20_000
-    uniform = np.random.default_rng(0).random((n_draws, 3, 2))
-    draw = in_float64(jax.vmap(hmm.sample_paths, in_axes=(None, None, None, None, 0)))
-    drawn = np.asarray(draw(initial, transition, table, valid, uniform))
-    for lane, length in ((0, 3), (1, 1)):
-        paths, joint = enumerate_paths(initial, transition, table[:length, :, lane])
-        expected = np.exp(joint - log_sum(joint))
-        code = drawn[:, :length, lane] @ (N_STATES ** np.arange(length)[::-1])
-        seen = np.bincount(code, minlength=len(paths)) / n_draws
-        error = np.sqrt(expected * (1 - expected) / n_draws)
-        assert (np.abs(seen - expected) < 5 * error + 1e-12).all()
-    assert (drawn[:, 1:, 1] == 0).all()  # padded steps
 
 
 @pytest.mark.parametrize("kind", ["before", "others"])

@@ -23,12 +23,11 @@ _MOST_ENTRIES = 48
 
 def pack(array: Float[Array, "*time i j n"], alike: Matrix | None = None) -> Matrix:
     """Matrices from an array whose last axis is the batch; of the kind of `alike` if given."""
+    if alike is not None:
+        return alike.of(array)
     rows, columns = array.shape[-3:-1]
     small = min(rows, columns) <= _LARGEST and rows * columns <= _MOST_ENTRIES
-    if small if alike is None else isinstance(alike, Unrolled):
-        entries = tuple(tuple(array[..., i, j, :] for j in range(columns)) for i in range(rows))
-        return Unrolled(entries)
-    return Batched(jnp.moveaxis(array, -1, -3))
+    return Unrolled.of(array) if small else Batched.of(array)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -38,10 +37,11 @@ class Unrolled:
 
     entries: tuple[tuple[Array, ...], ...]
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return len(self.entries), len(self.entries[0]) if self.entries else 0
+    @classmethod
+    def of(cls, array: Float[Array, "*time i j n"]) -> Unrolled:
+        """The matrices of an array whose last axis is the batch."""
+        rows, columns = map(range, array.shape[-3:-1])
+        return cls(tuple(tuple(array[..., i, j, :] for j in columns) for i in rows))
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
         """For JAX."""
@@ -53,7 +53,7 @@ class Unrolled:
         return cls(tuple(entries))
 
     def unpack(self) -> Float[Array, "*time i j n"]:
-        """The inverse of `pack`."""
+        """The inverse of `of`."""
         return jnp.stack([jnp.stack(row, axis=-2) for row in self.entries], axis=-3)
 
     def _each(self, function: Any, *others: Unrolled) -> Unrolled:
@@ -84,11 +84,11 @@ class Unrolled:
         pairs = zip(self.entries, rows.entries, strict=True)
         return Unrolled(tuple(tuple(a * unit for a in row) for row, (unit,) in pairs))
 
-    def where(self, mask: Bool[Array, " n"], other: Any = 0.0) -> Unrolled:
-        """These matrices where `mask`, and the others elsewhere."""
-        if isinstance(other, Unrolled):
-            return self._each(lambda a, b: jnp.where(mask, a, b), other)
-        return self._each(lambda a: jnp.where(mask, a, other))
+    def where(self, mask: Bool[Array, " n"], other: Any = None) -> Unrolled:
+        """These matrices where `mask`, and the others, or 0, elsewhere."""
+        if other is None:
+            return self._each(lambda a: jnp.where(mask, a, 0.0))
+        return self._each(lambda a, b: jnp.where(mask, a, b), other)
 
     def dot(self, other: Any) -> Array:
         """The sum of the products of all entries: tr A'B."""
@@ -156,10 +156,10 @@ class Batched:
 
     array: Float[Array, "*time n i j"]
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.array.shape[-2], self.array.shape[-1]
+    @classmethod
+    def of(cls, array: Float[Array, "*time i j n"]) -> Batched:
+        """The matrices of an array whose last axis is the batch."""
+        return cls(jnp.moveaxis(array, -1, -3))
 
     def tree_flatten(self) -> tuple[tuple[Array], None]:
         """For JAX."""
@@ -171,7 +171,7 @@ class Batched:
         return cls(*leaves)
 
     def unpack(self) -> Float[Array, "*time i j n"]:
-        """The inverse of `pack`."""
+        """The inverse of `of`."""
         return jnp.moveaxis(self.array, -3, -1)
 
     def __add__(self, other: Any) -> Batched:
@@ -192,10 +192,10 @@ class Batched:
         """Every row times an entry of the column `rows`."""
         return Batched(self.array * rows.array)
 
-    def where(self, mask: Bool[Array, " n"], other: Any = 0.0) -> Batched:
-        """These matrices where `mask`, and the others elsewhere."""
-        other = other.array if isinstance(other, Batched) else other
-        return Batched(jnp.where(mask[..., None, None], self.array, other))
+    def where(self, mask: Bool[Array, " n"], other: Any = None) -> Batched:
+        """These matrices where `mask`, and the others, or 0, elsewhere."""
+        elsewhere = 0.0 if other is None else other.array
+        return Batched(jnp.where(mask[..., None, None], self.array, elsewhere))
 
     def dot(self, other: Any) -> Array:
         """The sum of the products of all entries: tr A'B."""
@@ -204,10 +204,6 @@ class Batched:
     def row_dots(self, other: Any) -> Batched:
         """The sums of the products of the entries of each row, as a column."""
         return Batched((self.array * other.array).sum(-1, keepdims=True))
-
-    def cholesky(self) -> Batched:
-        """The lower factor."""
-        return Batched(jnp.linalg.cholesky(self.array))
 
     def inverse_and_logdet(self) -> tuple[Batched, Array]:
         """Of positive definite matrices."""

@@ -1,0 +1,107 @@
+"""The kernels in C++ as engines: the arguments of a definition, as XLA hands them over.
+
+Each function here is named after its kernel and its source, ``<kernel>.cc``. What `_compiled`
+makes of it builds the source and returns the call, or None where it cannot be built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from avem.kernels.cpp.build import find
+
+if TYPE_CHECKING:
+    from avem.kernels.forward_backward import Steps
+    from avem.kernels.kalman_filter import Problem
+    from avem.kernels.kalman_moments import Shape
+
+
+def _compiled(*constants: str) -> Callable[..., Any]:
+    """Makes an engine of a call; the sizes named by `constants` are known to the C++ compiler."""
+
+    def decorate(call: Callable[..., tuple[Array, ...]]) -> Callable[..., Any]:
+        def make(**sizes: int) -> Callable[..., tuple[Array, ...]] | None:
+            known = {name.upper(): sizes[name] for name in constants}
+            target = find(call.__name__, **known)
+            return None if target is None else partial(call, partial(_call, target))
+
+        return make
+
+    return decorate
+
+
+def _call(
+    target: str, shapes: Sequence[tuple[int, ...]], dtype: Any, *arguments: Any
+) -> tuple[Array, ...]:
+    """Results of the given shapes. An argument that a vmap leaves alone is not repeated for it."""
+    results = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
+    return tuple(jax.ffi.ffi_call(target, results, vmap_method="expand_dims")(*arguments))
+
+
+@_compiled("states")
+def forward_backward(
+    call: Any, initial: Array, transition: Array, table: Array, valid: Array, steps: Steps
+) -> tuple[Array, ...]:
+    """Log likelihood, state and pair probabilities."""
+    n_times, n_states, n_lanes = table.shape
+    initial, transition = (jnp.asarray(x, table.dtype) for x in (initial, transition))
+    if transition.ndim == 2:
+        transition = transition[..., None]
+    cell = jnp.zeros((0, n_lanes), jnp.int32) if steps.cell is None else steps.cell
+    return call(
+        [(n_lanes,), table.shape, (steps.n_cells or n_times, n_states, n_states, n_lanes)],
+        table.dtype,
+        initial if initial.ndim == 2 else initial[:, None],
+        transition if transition.ndim == 4 else transition[None],
+        table,
+        valid,
+        cell.astype(jnp.int32),
+    )
+
+
+@_compiled("states")
+def kalman_moments(
+    call: Any, shape: Shape, problem: Problem, w: Array, s: Array, seen: Array
+) -> tuple[Array, ...]:
+    """The fields of `Moments`, which are rows of one result."""
+    q, p, n_groups, n = shape.n_latent, shape.n_outcomes, len(shape.groups), w.shape[-1]
+    n_w, n_s = w.shape[1], s.shape[1]
+    shapes: list[tuple[int, ...]] = [(), (q,), (q, q), (q, q), (q, q), (q, n_s), (q, n_s)]
+    shapes += [(n_groups, q, q), (n_groups, q, n_w), (p, q), (p, n_w), (p,)]
+    ends = np.cumsum([prod(shape) for shape in shapes])
+    drive = jnp.zeros((0, q, n)) if problem.drive is None else problem.drive
+    groups = shape.group_of.astype(np.int32)
+    arguments = (*problem.system, problem.y, seen, problem.valid, drive, w, s, groups)
+    (rows,) = call([(int(ends[-1]), n)], w.dtype, *arguments)
+    parts = jnp.split(rows, ends[:-1], axis=0)
+    return tuple(part.reshape(*shape, n) for part, shape in zip(parts, shapes, strict=True))
+
+
+@_compiled()
+def posterior(
+    call: Any,
+    prior: Array,
+    prior_logdet: Array,
+    curvature: Array,
+    linear: Array,
+    origin: Array | None,
+) -> tuple[Array, ...]:
+    """Mean, covariance, divergence and expected quadratic."""
+    origin = jnp.zeros_like(linear) if origin is None else origin
+    shapes = [linear.shape, curvature.shape, linear.shape[1:], linear.shape[1:]]
+    arguments = (prior[..., 0], prior_logdet[0], curvature, linear, origin)
+    return call(shapes, linear.dtype, *arguments)
+
+
+@_compiled()
+def inverse(call: Any, matrix: Array) -> tuple[Array, ...]:
+    """Inverses and log determinants."""
+    return call([matrix.shape, matrix.shape[2:]], matrix.dtype, matrix)

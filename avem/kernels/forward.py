@@ -1,0 +1,124 @@
+"""The forward pass over hidden Markov chains, which every function of their states begins with.
+
+The recursions of the paper's Appendix A.1 are written once, over an :class:`Algebra`: probabilities
+rescaled at each step (fast), or their logarithms (slower, survives any underflow).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from avem.kernels.lanes import following
+
+
+class Algebra(NamedTuple):
+    """How probabilities are represented: as themselves, or by their logarithms."""
+
+    times: Callable[[Array, Array], Array]
+    over: Callable[[Array, Array], Array]
+    total: Callable[[Sequence[Array]], Array]
+    one: float
+    enter: Callable[[Array], Array]
+    """From a probability."""
+    exponential: Callable[[Array], Array]
+    """From the logarithm of a probability."""
+    leave: Callable[[Array], Array]
+    """To a probability."""
+    log: Callable[[Array], Array]
+    """To the logarithm of a probability."""
+
+
+def _identity(x: Array) -> Array:
+    return x
+
+
+def log_total(parts: Sequence[Array]) -> Array:
+    top = reduce(jnp.maximum, parts)
+    # An impossible event has log probability -inf; -inf - -inf would be NaN.
+    top = jnp.where(jnp.isfinite(top), top, 0.0)
+    return top + jnp.log(sum(jnp.exp(part - top) for part in parts))
+
+
+ALGEBRAS = {
+    "scaled": Algebra(
+        times=jnp.multiply,
+        over=jnp.divide,
+        total=partial(reduce, jnp.add),
+        one=1.0,
+        enter=_identity,
+        exponential=jnp.exp,
+        leave=_identity,
+        log=jnp.log,
+    ),
+    "log": Algebra(
+        times=jnp.add,
+        over=jnp.subtract,
+        total=log_total,
+        one=0.0,
+        enter=jnp.log,
+        exponential=_identity,
+        leave=jnp.exp,
+        log=_identity,
+    ),
+}
+
+
+class Moves(NamedTuple):
+    """Transition probabilities as the recursions read them, at time t for the step t -> t+1."""
+
+    constant: list[list[Array]] | None
+    following: tuple[tuple[Array, ...], ...] | None
+
+    def here(self, scanned) -> Sequence[Sequence[Array]]:
+        return scanned if self.constant is None else self.constant
+
+
+def moves_of(algebra: Algebra, transition: Array) -> Moves:
+    entries = algebra.enter(jnp.asarray(transition))
+    if entries.ndim < 4:
+        return Moves([list(row) for row in entries], None)
+    states = range(entries.shape[1])
+    shifted = following(entries)
+    return Moves(None, tuple(tuple(shifted[:, k, m] for m in states) for k in states))
+
+
+def forward_pass(algebra, initial, moves, table, valid):
+    """Filtered probabilities, their normalisers, and the log likelihood (eq. forward_update).
+
+    The log likelihood is added up step by step, so that padding cannot change its last bit.
+    """
+    n_states, n_lanes = table.shape[1:]
+    states = range(n_states)
+    # The largest emission of each step is taken out so that exp never overflows.
+    scale = table.max(axis=1)
+    emission = tuple(algebra.exponential(table[:, k] - scale) for k in states)
+
+    def forward(carry, now):
+        predicted, total = carry
+        e_t, valid_t, move, scale_t = now
+        step = moves.here(move)
+        joint = [algebra.times(predicted[k], e_t[k]) for k in states]
+        norm_t = jnp.where(valid_t, algebra.total(joint), algebra.one)
+        here = tuple(algebra.over(joint[k], norm_t) for k in states)
+        predicted = tuple(
+            jnp.where(
+                valid_t,
+                algebra.total([algebra.times(here[k], step[k][m]) for k in states]),
+                predicted[m],
+            )
+            for m in states
+        )
+        total = total + jnp.where(valid_t, scale_t + algebra.log(norm_t), 0.0)
+        return (predicted, total), (here, norm_t)
+
+    entry = algebra.enter(jnp.asarray(initial))
+    start = tuple(jnp.broadcast_to(entry[k], (n_lanes,)).astype(table.dtype) for k in states)
+    (_, loglik), (filtered, norm) = lax.scan(
+        forward, (start, jnp.zeros(n_lanes, table.dtype)), (emission, valid, moves.following, scale)
+    )
+    return emission, loglik, filtered, norm

@@ -1,0 +1,189 @@
+"""Every registered engine is held to its definition, and the dispatch alone chooses among them."""
+
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from avem.kernels import dispatch, kalman, kalman_moments
+from avem.kernels.dispatch import ENGINES, Engine
+from avem.kernels.forward_backward import Steps, smooth
+from avem.kernels.inverse import inverse_and_logdet
+from avem.kernels.kalman_filter import Problem, System
+from avem.kernels.posterior import posterior
+from avem.kernels.viterbi import viterbi
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    with jax.enable_x64(True):
+        yield
+
+
+N = 5
+VALID = np.arange(4)[:, None] < np.array([4, 1, 3, 4, 2])
+
+
+def normal(*shape):
+    return jnp.asarray(np.random.default_rng(len(shape)).standard_normal(shape))
+
+
+def covariances(d, n):
+    root = normal(d, 2 * d, n)
+    return jnp.einsum("abn,cbn->acn", root, root) + jnp.eye(d)[:, :, None]
+
+
+def chains():
+    table = jnp.where(VALID[:, None], normal(4, 2, N), 0.0)
+    return jnp.array([0.3, 0.7]), jnp.array([[0.9, 0.1], [0.2, 0.8]]), table, jnp.asarray(VALID)
+
+
+def states():
+    system = System(
+        normal(2, N),
+        covariances(2, N),
+        0.4 * normal(2, 2, N),
+        covariances(2, N),
+        normal(3, 2, N),
+        jnp.exp(normal(3, N)),
+    )
+    seen = jnp.broadcast_to(VALID[:, None], (4, 3, N))
+    return Problem(system, normal(4, 3, N), seen, jnp.asarray(VALID))
+
+
+def sums():
+    shape = SimpleNamespace(
+        n_latent=2,
+        n_outcomes=3,
+        groups=((0, 1, 2),),
+        group_of=np.zeros(3, int),
+        w_cols=(),
+        drive_cols=(),
+    )
+    none = jnp.zeros((4, 0, N))
+    return shape, states(), none, none, jnp.asarray(VALID)[:, None]
+
+
+def quadratics(d=8):
+    prior = covariances(d, 1)
+    logdet = -jnp.linalg.slogdet(prior[..., 0])[1]
+    return prior, logdet[None], covariances(d, N), normal(d, N), normal(d, N)
+
+
+KERNELS = {
+    # The public function; its arguments; those of its definition, if they are others.
+    "forward_backward": (smooth, chains, lambda: (*chains(), Steps())),
+    "viterbi": (viterbi, chains, chains),
+    "kalman": (kalman.smooth, lambda: (states(),), lambda: (states(),)),
+    "kalman_moments": (kalman_moments.moments, sums, sums),
+    "posterior": (posterior, quadratics, quadratics),
+    "inverse": (inverse_and_logdet, lambda: (covariances(8, N),), lambda: (covariances(8, N),)),
+}
+"""By kernel, a problem that every engine of it serves."""
+
+
+def definition_of(kernel):
+    return import_module(f"avem.kernels.{kernel}").definition
+
+
+class Chosen:
+    """An engine that counts its calls."""
+
+    def __init__(self, own):
+        self.own, self.n_calls = own, 0
+
+    def make(self, **sizes):
+        run = self.own.make(**sizes)
+
+        def counted(*arguments):
+            self.n_calls += 1
+            return run(*arguments)
+
+        return None if run is None else counted
+
+
+def test_every_engine_is_compared_with_its_definition():
+    assert {one.kernel for one in ENGINES} <= set(KERNELS)
+
+
+@pytest.mark.parametrize("own", ENGINES, ids=lambda own: f"{own.kernel}-{own.backend}")
+def test_an_engine_gives_what_the_definition_gives(own, monkeypatch):
+    if own.backend != jax.default_backend() or own.make(states=2, rows=8) is None:
+        pytest.skip("it cannot be had here")
+    public, arguments, defined = KERNELS[own.kernel]
+    chosen = Chosen(own)
+    monkeypatch.delenv("AVEM_NATIVE", raising=False)
+    monkeypatch.setattr(dispatch, "ENGINES", (replace(own, make=chosen.make),))
+    found = public(*arguments())
+    assert chosen.n_calls == 1
+    expected = definition_of(own.kernel)(*defined())
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+
+
+def refuse(*_, **__):
+    raise AssertionError("an engine was asked for")
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_switched_off_the_definition_runs(kernel, monkeypatch):
+    """With ``AVEM_NATIVE=0`` nothing is even built."""
+    monkeypatch.setenv("AVEM_NATIVE", "0")
+    monkeypatch.setattr(dispatch, "ENGINES", (Engine(kernel, refuse),))
+    public, arguments, _ = KERNELS[kernel]
+    assert "ffi_call" not in str(jax.make_jaxpr(lambda: public(*arguments()))())
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_new_engine_is_one_registration(kernel, monkeypatch):
+    """It stands before the others, and gets the definition's arguments."""
+    public, arguments, defined = KERNELS[kernel]
+    definition, given = definition_of(kernel), []
+
+    def run(*own):
+        given.append(len(own))
+        return tuple(jax.tree.map(lambda part: part + 1, definition(*own)))
+
+    monkeypatch.delenv("AVEM_NATIVE", raising=False)
+    new = Engine(kernel, lambda **sizes: run, jax.default_backend())
+    monkeypatch.setattr(dispatch, "ENGINES", (new, *ENGINES))
+    found, expected = jax.eval_shape(lambda: (public(*arguments()), definition(*defined())))
+    assert given[0] == len(defined())
+    assert [part.shape for part in found] == [part.shape for part in expected]
+
+
+@pytest.mark.parametrize(
+    ("limits", "dtype", "sizes", "serves"),
+    [
+        ({}, "float64", {}, True),
+        ({}, "float32", {}, False),
+        ({"dtypes": ("float32", "float64")}, "float32", {}, True),
+        ({"backend": "elsewhere"}, "float64", {}, False),
+        ({"at_most": {"states": 8}}, "float64", {"states": 8}, True),
+        ({"at_most": {"states": 8}}, "float64", {"states": 9}, False),
+        ({"at_least": {"rows": 7}}, "float64", {"rows": 7, "lanes": 1}, True),
+        ({"at_least": {"rows": 7}}, "float64", {"rows": 6, "lanes": 1}, False),
+    ],
+)
+def test_limits(limits, dtype, sizes, serves, monkeypatch):
+    monkeypatch.delenv("AVEM_NATIVE", raising=False)
+    limits = {"backend": jax.default_backend()} | limits
+    cannot = Engine("new", lambda **sizes: None, **limits)  # such as without a compiler
+    monkeypatch.setattr(dispatch, "ENGINES", (cannot, Engine("new", lambda **_: abs, **limits)))
+    assert dispatch.engine("new", dtype, **sizes) is (abs if serves else None)
+
+
+def test_only_the_dispatch_knows_of_engines():
+    """No other module imports from the folders of the engines."""
+    package = Path(dispatch.__file__).parents[1]
+    knowing = [
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if "kernels.cpp" in path.read_text(encoding="utf-8") and path.parent.name != "cpp"
+    ]
+    assert knowing == ["kernels/dispatch.py"]

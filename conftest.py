@@ -1,36 +1,59 @@
-"""Small fits that examples in docstrings share; `pytest --doctest-modules avem` runs these."""
+"""What examples in docstrings share; `tests/test_examples.py` runs them all.
+
+`pytest --doctest-modules avem/fits/fit.py` runs those of one file.
+"""
 
 import warnings
+from importlib.util import find_spec
 
 import pytest
 
 
 @pytest.fixture(scope="session")
-def _example_fits():
+def example_names():
+    """What examples may name without making it.
+
+    A few small fits on the bundled diary, and what is made of them: compiling dominates the cost of
+    an example, so that a new one should do with these.
+    """
+    import numpy as np
+
     import avem
 
-    data = avem.load_affect()
-    made = {}
+    diary = avem.load_affect()
+    made = {"avem": avem, "np": np, "diary": diary}
+    columns = {"time": "beep", "sequence": "day"}
+    once = {"n_starts": 1, "refine": None}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", avem.AvemWarning)  # they stop early
-        quick = {"time": "beep", "sequence": "day", "refine": None, "progress": False}
+        warnings.simplefilter("ignore", avem.AvemWarning)  # some stop early
         hmm = avem.MixedHMM("valence ~ 1 + (1 | person)", 2)
-        made["fit"] = hmm.fit(data, **quick, n_starts=1)
+        made["fit"] = hmm.fit(diary, **columns, **once)
         stressed = avem.MixedHMM("valence ~ stress + (1 | person)", 2)
-        made["stressed"] = stressed.fit(data, **quick, n_starts=1, max_iter=10)
+        made["stressed"] = stressed.fit(diary, **columns, **once, max_iter=10)
         ssm = avem.MixedSSM(["valence", "arousal"], 1, subject="person", random="transition")
-        made["ssm_fit"] = ssm.fit(data, **quick, n_starts=1, max_iter=10)
+        made["ssm_fit"] = ssm.fit(diary, **columns, **once, max_iter=10)
+        alike = avem.MixedHMM("valence ~ 1", 1)
+        made["selection"] = avem.select(alike, diary, [1, 2], subject="person", **columns)
+        made["boot"] = avem.bootstrap(made["selection"].fits[1], n=2)
+        if find_spec("sklearn"):
+            from avem.sklearn import HMMEstimator, SSMEstimator
+
+            of_hmm = HMMEstimator("valence ~ 1 + (1 | person)", **columns, fit_options=once)
+            made["estimator"] = of_hmm.fit(diary)
+            of_ssm = SSMEstimator(
+                ["valence", "arousal"],
+                random="transition",
+                subject="person",
+                **columns,
+                fit_options=once,
+            )
+            made["ssm_estimator"] = of_ssm.fit(diary)
     return made
 
 
 @pytest.fixture(autouse=True)
 def _examples(request, doctest_namespace):
-    """What examples may name without making it: `avem`, `np`, the fits, and a `folder`."""
-    if type(request.node).__name__ != "DoctestItem":
-        return
-    import numpy as np
-
-    import avem
-
-    doctest_namespace.update(avem=avem, np=np, folder=request.getfixturevalue("tmp_path"))
-    doctest_namespace.update(request.getfixturevalue("_example_fits"))
+    """The names, and a `folder` to write to, in examples that pytest itself collects."""
+    if type(request.node).__name__ == "DoctestItem":
+        doctest_namespace.update(request.getfixturevalue("example_names"))
+        doctest_namespace["folder"] = request.getfixturevalue("tmp_path")

@@ -7,8 +7,10 @@ quick: JAX and pandas take a second to load.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from avem import _moved
+
 if TYPE_CHECKING:
-    from avem.components.outcome import outcome
+    from avem.components.outcome import Outcome, outcome
     from avem.data.examples import load_affect
     from avem.data.panel import Panel
     from avem.errors import AvemError, AvemWarning, DataError, FileError, ModelError
@@ -31,9 +33,17 @@ if TYPE_CHECKING:
         ZeroInflatedNegativeBinomial,
         ZeroInflatedPoisson,
     )
+    from avem.fits.fit import Fit
     from avem.fits.hmm_fit import HMMFit
+    from avem.fits.info import FitInfo
     from avem.fits.io.saving import load
+    from avem.fits.likelihood import LogLik
+    from avem.fits.plots.hmm_plots import Plots
+    from avem.fits.plots.ssm_plots import SSMPlots
+    from avem.fits.questions.check import Check
+    from avem.fits.questions.diagnosis import Diagnosis
     from avem.fits.ssm_fit import SSMFit
+    from avem.fits.tables import Summary
     from avem.inference.methods.adaptive.method import Adaptive
     from avem.inference.methods.avem import AVEM
     from avem.inference.methods.base import Method
@@ -46,10 +56,14 @@ if TYPE_CHECKING:
     from avem.mixed_hmm import MixedHMM
     from avem.mixed_ssm import MixedSSM
     from avem.models.hmm_simulate import Simulation
-    from avem.workflows import cross_validate, select
+    from avem.models.ssm_simulate import SSMSimulation
     from avem.workflows.bootstrap import bootstrap
-    from avem.workflows.bootstrap_table import Bootstrap
-    from avem.workflows.comparison import likelihood_ratio_test
+    from avem.workflows.bootstrap_table import Bootstrap, Replicate
+    from avem.workflows.comparison import LRTest, likelihood_ratio_test
+    from avem.workflows.cross_validation import CrossValidation
+    from avem.workflows.folds import cross_validate
+    from avem.workflows.selection import Selection
+    from avem.workflows.states import select
 
 __version__ = "0.1.0"
 
@@ -63,14 +77,21 @@ __all__ = [
     "Binomial",
     "Bootstrap",
     "Categorical",
+    "Check",
+    "CrossValidation",
     "Custom",
     "DataError",
+    "Diagnosis",
     "Exponential",
     "FileError",
+    "Fit",
+    "FitInfo",
     "Gamma",
     "Gaussian",
     "HMMFit",
     "Iteration",
+    "LRTest",
+    "LogLik",
     "LogNormal",
     "MeanField",
     "Method",
@@ -79,15 +100,22 @@ __all__ = [
     "ModelError",
     "MonteCarlo",
     "NegativeBinomial",
+    "Outcome",
     "Panel",
     "Partial",
+    "Plots",
     "Poisson",
     "Quadrature",
+    "Replicate",
     "SSMFit",
+    "SSMPlots",
+    "SSMSimulation",
+    "Selection",
     "Simulation",
     "Stop",
     "Structured",
     "StudentT",
+    "Summary",
     "VonMises",
     "WrappedCauchy",
     "ZeroAugmentedGamma",
@@ -103,9 +131,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "avem.errors": ("AvemError", "AvemWarning", "DataError", "FileError", "ModelError"),
+    "avem.components.outcome": (
+        "Outcome",
+        "outcome",
+    ),
     "avem.data.examples": ("load_affect",),
     "avem.data.panel": ("Panel",),
+    "avem.errors": (
+        "AvemError",
+        "AvemWarning",
+        "DataError",
+        "FileError",
+        "ModelError",
+    ),
     "avem.families": (
         "Bernoulli",
         "Beta",
@@ -125,27 +163,50 @@ _HOMES = {
         "ZeroInflatedNegativeBinomial",
         "ZeroInflatedPoisson",
     ),
+    "avem.fits.fit": ("Fit",),
+    "avem.fits.hmm_fit": ("HMMFit",),
+    "avem.fits.info": ("FitInfo",),
+    "avem.fits.io.saving": ("load",),
+    "avem.fits.likelihood": ("LogLik",),
+    "avem.fits.plots.hmm_plots": ("Plots",),
+    "avem.fits.plots.ssm_plots": ("SSMPlots",),
+    "avem.fits.questions.check": ("Check",),
+    "avem.fits.questions.diagnosis": ("Diagnosis",),
+    "avem.fits.ssm_fit": ("SSMFit",),
+    "avem.fits.tables": ("Summary",),
     "avem.inference.methods.adaptive.method": ("Adaptive",),
     "avem.inference.methods.avem": ("AVEM",),
     "avem.inference.methods.base": ("Method",),
     "avem.inference.methods.mean_field": ("MeanField",),
     "avem.inference.methods.partial": ("Partial",),
-    "avem.inference.methods.prior_nodes": ("MonteCarlo", "Quadrature"),
+    "avem.inference.methods.prior_nodes": (
+        "MonteCarlo",
+        "Quadrature",
+    ),
     "avem.inference.methods.structured": ("Structured",),
-    "avem.inference.stop": ("Stop",),
     "avem.inference.progress": ("Iteration",),
+    "avem.inference.stop": ("Stop",),
     "avem.mixed_hmm": ("MixedHMM",),
     "avem.mixed_ssm": ("MixedSSM",),
-    "avem.components.outcome": ("outcome",),
     "avem.models.hmm_simulate": ("Simulation",),
+    "avem.models.ssm_simulate": ("SSMSimulation",),
     "avem.workflows.bootstrap": ("bootstrap",),
-    "avem.workflows.bootstrap_table": ("Bootstrap",),
-    "avem.workflows.comparison": ("likelihood_ratio_test",),
-    "avem.fits.hmm_fit": ("HMMFit",),
-    "avem.fits.io.saving": ("load",),
-    "avem.fits.ssm_fit": ("SSMFit",),
-    "avem.workflows": ("cross_validate", "select"),
+    "avem.workflows.bootstrap_table": (
+        "Bootstrap",
+        "Replicate",
+    ),
+    "avem.workflows.comparison": (
+        "LRTest",
+        "likelihood_ratio_test",
+    ),
+    "avem.workflows.cross_validation": ("CrossValidation",),
+    "avem.workflows.folds": ("cross_validate",),
+    "avem.workflows.selection": ("Selection",),
+    "avem.workflows.states": ("select",),
 }
+"""Where each public name is defined."""
+
+_moved.install()
 
 
 def __getattr__(name: str) -> Any:
@@ -156,4 +217,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__, "__version__"]

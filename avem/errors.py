@@ -2,20 +2,58 @@
 
 
 class AvemError(Exception):
-    """Anything avem refuses to do."""
+    """Anything avem refuses to do.
+
+    Examples
+    --------
+    >>> try:
+    ...     avem.MixedHMM("y ~ 1", n_states=0)
+    ... except avem.AvemError as error:
+    ...     print(type(error).__name__)
+    ModelError
+    """
 
 
 class DataError(AvemError, ValueError):
-    """The data cannot be used as they are."""
+    """The data cannot be used as they are.
+
+    Examples
+    --------
+    >>> avem.Panel.from_arrays([])
+    Traceback (most recent call last):
+    avem.errors.DataError: from_arrays got an empty list; one array per subject is wanted.
+    """
 
 
 class ModelError(AvemError, ValueError):
-    """The model specification, a formula or an argument makes no sense."""
+    """The model specification, a formula or an argument makes no sense.
+
+    Examples
+    --------
+    >>> avem.MixedHMM("y ~ 1", n_states=2.5)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    avem.errors.ModelError: n_states is 2.5...
+    """
 
 
 class FileError(AvemError, ValueError):
-    """A file is not what avem wrote, or cannot be read."""
+    """A file is not what avem wrote, or cannot be read.
+
+    Examples
+    --------
+    >>> fit.save(folder)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    avem.errors.FileError: ... is a folder; the name of a file is wanted.
+    """
 
 
 class AvemWarning(UserWarning):
-    """Something worth a look that does not stop the work."""
+    """Something worth a look that does not stop the work.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", avem.AvemWarning)
+    ...     warnings.warn("is not shown", avem.AvemWarning)
+    """

@@ -42,27 +42,31 @@ class MixedHMM(Mixed):
 
     Parameters
     ----------
-    formula
+    formula : str, Outcome or list of Outcome
         lme4 style: ``"y1 + y2 ~ x + (1 + x | subject)"``. Fixed coefficients are specific to each
         state; the effects of a subject are shared by the states. Without a ``(... | subject)`` term
         it is an ordinary HMM. For outcomes of several families, a list of `avem.outcome`.
-    n_states
+    n_states : int
         Number of states.
-    family
+    family : str or Family
         A word (``"gaussian"``, ``"bernoulli"``, ``"gamma"``, ...), or a family object such as
         ``avem.Gaussian("full")``.
-    transition
+    transition : str or Transitions
         Formula of the log odds of moving, against staying: ``"~ x + (1 | subject)"``. Covariates at
         time t act on the step from t-1 to t. Every pair of states has its own coefficients and
-        effects.
-    initial
+        effects. Or an object that is a kind of transitions of its own.
+    initial : str
         Formula of the log odds of the first state, against state 0; or ``"stationary"``: the
         distribution that the transitions of the first step leave as it is.
-    effect_covariance
-        ``"full"``, ``"block"`` (effects of different formulas are independent), ``"diagonal"`` or
-        ``"isotropic"``: the structure of Sigma.
-    effects_by_state
+    effect_covariance : {"full", "block", "diagonal", "isotropic"}
+        The structure of Sigma; ``"block"``: effects of different formulas are independent.
+    effects_by_state : bool
         Give every state its own effects (with a list of outcomes: say it in `avem.outcome`).
+
+    Examples
+    --------
+    >>> avem.MixedHMM("valence ~ stress + (1 | person)", n_states=2)
+    MixedHMM('valence ~ stress + (1 | person)', n_states=2, family=Gaussian(covariance='diagonal'))
     """
 
     def __init__(
@@ -104,8 +108,22 @@ class MixedHMM(Mixed):
     def from_spec(cls, spec: Specification, learned: HMMModel | None = None) -> MixedHMM:
         """The model with this specification, such as that of a fit, ``fit.model.spec``.
 
-        With `learned`, the levels and columns are that model's, whatever levels occur in the data:
-        parameters then mean the same as there.
+        Parameters
+        ----------
+        spec : Specification
+            What the model is made of.
+        learned : HMMModel, optional
+            Take the levels and columns of this model, whatever levels occur in the data: parameters
+            then mean the same as there.
+
+        Returns
+        -------
+        MixedHMM
+
+        Examples
+        --------
+        >>> avem.MixedHMM.from_spec(fit.model.spec).spec.n_states
+        2
         """
         made = cls(
             spec.outcomes,
@@ -133,19 +151,69 @@ class MixedHMM(Mixed):
     own_criteria: ClassVar[tuple[str, ...]] = ("icl",)
 
     def with_size(self, size: int) -> MixedHMM:
-        """The same model with another number of states."""
+        """The same model with another number of states.
+
+        Parameters
+        ----------
+        size : int
+            Number of states.
+
+        Returns
+        -------
+        MixedHMM
+
+        Examples
+        --------
+        >>> avem.MixedHMM("y ~ 1", n_states=2).with_size(3).spec.n_states
+        3
+        """
         return self.with_states(size)
 
     def usual_sizes(self) -> range:
-        """The numbers of states that `select` tries unless told otherwise."""
+        """The numbers of states that `select` tries unless told otherwise.
+
+        Returns
+        -------
+        range
+
+        Examples
+        --------
+        >>> list(avem.MixedHMM("y ~ 1", n_states=2).usual_sizes())
+        [1, 2, 3, 4, 5]
+        """
         return range(1, 6)
 
     def has_effects(self) -> bool:
-        """Whether subjects differ."""
+        """Whether subjects differ.
+
+        Returns
+        -------
+        bool
+
+        Examples
+        --------
+        >>> avem.MixedHMM("y ~ 1", n_states=2).has_effects()
+        False
+        """
         return any(formula.groups for formula in self.spec.formulas)
 
     def with_states(self, n_states: int) -> MixedHMM:
-        """The same model with another number of states."""
+        """The same model with another number of states.
+
+        Parameters
+        ----------
+        n_states : int
+            Number of states.
+
+        Returns
+        -------
+        MixedHMM
+
+        Examples
+        --------
+        >>> avem.MixedHMM("y ~ 1", n_states=2).with_states(3).spec.n_states
+        3
+        """
         check_count("n_states", n_states)
         other = copy(self)
         other.spec = self.spec._replace(n_states=int(n_states))
@@ -175,13 +243,16 @@ class MixedHMM(Mixed):
 
         Parameters
         ----------
-        data
+        data : DataFrame or Panel
             A long table (pandas, polars, pyarrow), one row per subject and time, or a `Panel`.
-        subject, time, sequence
-            Column names. `subject` is needed only when the formula has no ``(... | subject)`` term;
-            rows are sorted by `time` when it is given; `sequence` (session, day) restarts the chain
-            while the subject keeps its effect.
-        method
+        subject : str, optional
+            The column that says whose row it is; needed only when the formula has no
+            ``(... | subject)`` term.
+        time : str, optional
+            The column that rows are sorted by; without it they are taken in the order they come.
+        sequence : str, optional
+            The column (session, day) that restarts the chain while the subject keeps its effect.
+        method : str or Method
             A word, or an object with the method's own options: ``avem.Adaptive(n_nodes=9)``.
             ``"avem"`` (`AVEM`): anchored variational EM. ``"adaptive"`` (`Adaptive`): maximum
             likelihood, the effects integrated over nodes where each subject's posterior is.
@@ -190,34 +261,48 @@ class MixedHMM(Mixed):
             likelihood with nodes or draws of the effects' prior, of which long sequences need many;
             ``"mean_field"`` (`MeanField`), states and effects independent in the posterior;
             ``"structured"`` (`Structured`), a Gaussian posterior of the effects, exact given it.
-        refine
+        refine : {"auto", "adaptive"}, Adaptive or None
             ``"adaptive"``, or an `Adaptive` with options: go on from AVEM's solution to the maximum
             of the marginal likelihood. ``"auto"`` (the default): do so where anchoring does not
             hold (`fit.diagnose()`), and never with `plain`. None: never.
-        init
+        init : dict or HMMFit, optional
             Where to start instead of at values found in the data: a dict with some or all of the
             parameters, or an earlier fit. The order of its states is kept.
-        fixed
+        fixed : dict, optional
             Parameters to hold at given values, e.g. ``{"transition": matrix}``.
-        n_starts
+        n_starts : int
             How many starting points are tried, unless the first four all lead to one solution.
-        max_iter, tol
-            Limits. `tol` bounds the last change of any parameter, on the scale of standardised
-            outcomes (default 1e-6, in batches 1e-4); with `plain`, the relative change of
-            the anchored log likelihood (default 1e-4).
-        seed
+        max_iter : int
+            Most iterations of the method.
+        tol : float, optional
+            Bounds the last change of any parameter, on the scale of standardised outcomes (default
+            1e-6, in batches 1e-4); with `plain`, the relative change of the anchored log likelihood
+            (default 1e-4).
+        seed : int
             For the starting points and the search for modes.
-        plain
+        plain : bool
             The paper's iteration to the letter: one start, no recentring, no re-anchoring, no
             acceleration, no final E-step.
-        progress
+        progress : bool, optional
             Show progress; by default in a terminal, after two seconds.
-        callback
+        callback : callable, optional
             A function that is told of every iteration after the starts (an `Iteration`: number,
             stage, bound, change, params), to log it or to end the fit there by returning True.
         **of_method
             Options of methods that fit() itself had before: they work, with a warning that says
             what to write instead.
+
+        Returns
+        -------
+        HMMFit
+
+        Examples
+        --------
+        >>> model = avem.MixedHMM("valence ~ 1 + (1 | person)", n_states=2)
+        >>> diary = avem.load_affect()
+        >>> again = model.fit(diary, time="beep", sequence="day", init=fit, refine=None)
+        >>> again.stop.name
+        'CONVERGED'
         """
         options = Options.read(
             method,
@@ -256,10 +341,38 @@ class MixedHMM(Mixed):
         sequence: str | None = None,
         seed: int | None = None,
     ) -> Simulation:
-        """Data drawn from given parameters (all of them, as in `fit.params`).
+        """Data drawn from given parameters.
 
-        Either `n_subjects` and `n_times`, or, when the formula has covariates, `data` with the
-        covariates of every row.
+        Parameters
+        ----------
+        params : dict of str to array
+            All parameters, as in `fit.params`.
+        n_subjects : int, optional
+            How many subjects, unless `data` says so.
+        n_times : int, optional
+            How many rows each subject has, unless `data` says so.
+        data : DataFrame or Panel, optional
+            The rows to draw outcomes for, with the covariates of every row; needed when a formula
+            has covariates.
+        subject : str, optional
+            The column of the subjects, when no formula names it; by default ``"subject"``.
+        time : str, optional
+            The column of `data` that its rows are sorted by.
+        sequence : str, optional
+            The column of `data` that splits a subject's rows into sequences.
+        seed : int, optional
+            Of the draws.
+
+        Returns
+        -------
+        Simulation
+            ``frame`` (of the kind of `data`), ``states`` and ``effects`` behind it.
+
+        Examples
+        --------
+        >>> model = avem.MixedHMM("valence ~ 1 + (1 | person)", n_states=2)
+        >>> model.simulate(fit.params, n_subjects=10, n_times=5, seed=1).frame.shape
+        (50, 3)
         """
         if seed is not None:
             check_seed(seed)

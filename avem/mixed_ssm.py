@@ -47,23 +47,28 @@ class MixedSSM(Mixed):
 
     Parameters
     ----------
-    outcomes
+    outcomes : str or list of str
         Names of columns, or a formula: ``"y1 + y2 ~ 1 + x + (1 | subject)"``. A list of names means
         ``~ 1``, an intercept for every outcome; ``~ 0`` leaves it out. Terms in ``(... | subject)``
         are coefficients of the subject's own.
-    n_latent
+    n_latent : int
         Number of latent states, q; at most as many as outcomes.
-    subject
+    subject : str, optional
         The grouping column, where no formula names it; it can be given to `fit` instead.
-    state
+    state : str
         Formula of covariates that move the states, without an intercept: ``"~ 0 + dose"``.
         Covariates at time t act on the step from t-1 to t.
-    random
-        What differs between subjects: ``"both"``, ``"transition"``, ``"loading"`` or ``"none"``.
-    effect_covariance
-        ``"full"`` or ``"diagonal"``: the covariance of the effects of each kind; or a dict, such as
+    random : {"both", "transition", "loading", "none"} or list of str
+        What differs between subjects; a list has some of ``"transition"`` and ``"loading"``.
+    effect_covariance : {"full", "diagonal"} or dict
+        The covariance of the effects of each kind; or a dict, such as
         ``{"transition": "full", "loading": "diagonal"}``. Effects of different kinds (transition,
         loading, coef) are independent.
+
+    Examples
+    --------
+    >>> avem.MixedSSM(["valence", "arousal"], n_latent=1, subject="person")
+    MixedSSM('valence + arousal ~ 1', n_latent=1)
     """
 
     def __init__(
@@ -94,7 +99,21 @@ class MixedSSM(Mixed):
     def from_spec(cls, spec: SSMSpecification, learned: SSMModel | None = None) -> MixedSSM:
         """The model with this specification, such as that of a fit, ``fit.model.spec``.
 
-        With `learned`, the levels and columns are that model's, whatever levels occur in the data.
+        Parameters
+        ----------
+        spec : SSMSpecification
+            What the model is made of.
+        learned : SSMModel, optional
+            Take the levels and columns of this model, whatever levels occur in the data.
+
+        Returns
+        -------
+        MixedSSM
+
+        Examples
+        --------
+        >>> avem.MixedSSM.from_spec(ssm_fit.model.spec).spec.n_latent
+        1
         """
         made = cls(
             spec.formula.text,
@@ -112,19 +131,69 @@ class MixedSSM(Mixed):
     own_criteria: ClassVar[tuple[str, ...]] = ()
 
     def with_size(self, size: int) -> MixedSSM:
-        """The same model with another number of latent states."""
+        """The same model with another number of latent states.
+
+        Parameters
+        ----------
+        size : int
+            Number of latent states.
+
+        Returns
+        -------
+        MixedSSM
+
+        Examples
+        --------
+        >>> avem.MixedSSM(["valence", "arousal"], n_latent=1).with_size(2).spec.n_latent
+        2
+        """
         return self.with_latent(size)
 
     def usual_sizes(self) -> range:
-        """The numbers of latent states that `select` tries unless told otherwise."""
+        """The numbers of latent states that `select` tries unless told otherwise.
+
+        Returns
+        -------
+        range
+
+        Examples
+        --------
+        >>> list(avem.MixedSSM(["valence", "arousal"], n_latent=1).usual_sizes())
+        [1, 2]
+        """
         return range(1, min(3, len(self.spec.formula.outcomes)) + 1)
 
     def has_effects(self) -> bool:
-        """Whether subjects differ."""
+        """Whether subjects differ.
+
+        Returns
+        -------
+        bool
+
+        Examples
+        --------
+        >>> avem.MixedSSM(["valence", "arousal"], n_latent=1, random="none").has_effects()
+        False
+        """
         return bool(self.spec.random) or any(f.groups for f in self.spec.formulas)
 
     def with_latent(self, n_latent: int) -> MixedSSM:
-        """The same model with another number of latent states."""
+        """The same model with another number of latent states.
+
+        Parameters
+        ----------
+        n_latent : int
+            Number of latent states.
+
+        Returns
+        -------
+        MixedSSM
+
+        Examples
+        --------
+        >>> avem.MixedSSM(["valence", "arousal"], n_latent=1).with_latent(2).spec.n_latent
+        2
+        """
         _check_latent(n_latent, len(self.spec.formula.outcomes))
         other = copy(self)
         other.spec = self.spec._replace(n_latent=int(n_latent))
@@ -163,48 +232,65 @@ class MixedSSM(Mixed):
 
         Parameters
         ----------
-        data
+        data : DataFrame or Panel
             A long table (pandas, polars, pyarrow), one row per subject and time, or a `Panel`.
-        subject, time, sequence
-            Column names. Rows are sorted by `time` when it is given; `sequence` (session, day)
-            starts the states anew while the subject keeps its matrices.
-        method
+        subject : str, optional
+            The column that says whose row it is, unless the model knows it.
+        time : str, optional
+            The column that rows are sorted by; without it they are taken in the order they come.
+        sequence : str, optional
+            The column (session, day) that starts the states anew while the subject keeps its
+            matrices.
+        method : str or Method
             A word, or an object with the method's own options: ``avem.Adaptive(n_draws=1024)``.
             ``"avem"`` (`AVEM`): anchored variational EM. ``"adaptive"`` (`Adaptive`): maximum
             likelihood, the effects integrated over nodes or draws where each subject's posterior
             is. ``"partial"`` (`Partial`): some effects anchored, the others integrated.
             ``"mean_field"``, ``"structured"``, ``"monte_carlo"`` and, with few effects,
             ``"quadrature"``: as for `MixedHMM`.
-        refine
+        refine : {"auto", "adaptive"}, Adaptive or None
             ``"adaptive"``, or an `Adaptive` with options: go on from AVEM's solution to the maximum
             of the marginal likelihood. ``"auto"`` (the default): do so where anchoring does not
             hold (`fit.diagnose()`), and never with `plain`. None: never.
-        init
+        init : dict or SSMFit, optional
             Where to start instead of at values found in the data: a dict with some or all of the
             parameters, or an earlier fit. The signs of its states are kept.
-        fixed
+        fixed : dict, optional
             Parameters to hold at given values, e.g. ``{"transition_mean": matrix}``.
-        n_starts
+        n_starts : int
             How many starting points are tried, on the model whose subjects are alike.
-        max_iter, tol
-            Limits. `tol` bounds the last change of any parameter, on the scale of standardised
-            outcomes (default 1e-5); with `plain`, the relative change of the anchored log
-            likelihood (default 1e-4).
-        seed
+        max_iter : int
+            Most iterations of the method.
+        tol : float, optional
+            Bounds the last change of any parameter, on the scale of standardised outcomes (default
+            1e-5); with `plain`, the relative change of the anchored log likelihood (default 1e-4).
+        seed : int
             For the starting points and the search for modes.
-        max_radius
+        max_radius : float, optional
             Keep every subject's transition matrix at a spectral radius of at most this: 0.98, say.
-        plain
+        plain : bool
             The paper's iteration to the letter: no rescaling of outcomes, no recentring, no
             acceleration, no final E-step.
-        progress
+        progress : bool, optional
             Show progress; by default in a terminal, after two seconds.
-        callback
+        callback : callable, optional
             A function that is told of every iteration after the starts (an `Iteration`: number,
             stage, bound, change, params), to log it or to end the fit there by returning True.
         **of_method
             Options of methods that fit() itself had before: they work, with a warning that says
             what to write instead.
+
+        Returns
+        -------
+        SSMFit
+
+        Examples
+        --------
+        >>> model = avem.MixedSSM(["valence", "arousal"], 1, subject="person", random="transition")
+        >>> diary = avem.load_affect()
+        >>> again = model.fit(diary, time="beep", sequence="day", init=ssm_fit, refine=None)
+        >>> again.bound >= ssm_fit.bound
+        True
         """
         options = Options.read(
             method,
@@ -249,11 +335,41 @@ class MixedSSM(Mixed):
         max_radius: float | None = None,
         seed: int | None = None,
     ) -> SSMSimulation:
-        """Data drawn from given parameters (all of them, as in `fit.params`).
+        """Data drawn from given parameters.
 
-        Either `n_subjects` and `n_times`, or, when the formula has covariates, `data` with the
-        covariates of every row. With `max_radius`, subjects whose transition matrix has a larger
-        spectral radius get it scaled back to that.
+        Parameters
+        ----------
+        params : dict of str to array
+            All parameters, as in `fit.params`.
+        n_subjects : int, optional
+            How many subjects, unless `data` says so.
+        n_times : int, optional
+            How many rows each subject has, unless `data` says so.
+        data : DataFrame or Panel, optional
+            The rows to draw outcomes for, with the covariates of every row; needed when a formula
+            has covariates.
+        subject : str, optional
+            The column of the subjects, unless the model knows it; by default ``"subject"``.
+        time : str, optional
+            The column of `data` that its rows are sorted by.
+        sequence : str, optional
+            The column of `data` that splits a subject's rows into sequences.
+        max_radius : float, optional
+            Subjects whose transition matrix has a larger spectral radius get it scaled back to
+            this.
+        seed : int, optional
+            Of the draws.
+
+        Returns
+        -------
+        SSMSimulation
+            ``frame`` (of the kind of `data`), ``states`` and ``effects`` behind it.
+
+        Examples
+        --------
+        >>> model = avem.MixedSSM(["valence", "arousal"], 1, subject="person", random="transition")
+        >>> model.simulate(ssm_fit.params, n_subjects=10, n_times=5, seed=1).states.shape
+        (50, 1)
         """
         if seed is not None:
             check_seed(seed)

@@ -17,12 +17,28 @@ from avem.families.base import Family
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Outcomes of one family; make one with `outcome`."""
+    """Outcomes of one family; make one with `outcome`.
+
+    Attributes
+    ----------
+    formula : Formula
+        The outcomes, their covariates and their effects.
+    family : Family
+        Of each of them.
+    parameters : tuple of (str, Formula)
+        Parameters with a formula of their own.
+    effects_by_state : bool
+        Whether every state has its own effects.
+
+    Examples
+    --------
+    >>> avem.outcome("y1 + y2 ~ x", "gamma").name
+    'y1+y2'
+    """
 
     formula: Formula
     family: Family
     parameters: tuple[tuple[str, Formula], ...]
-    """Parameters with a formula of their own."""
     effects_by_state: bool
 
     @property
@@ -47,14 +63,25 @@ def outcome(
 
     Parameters
     ----------
-    formula
+    formula : str
         As for `MixedHMM`: ``"step ~ temperature + (1 | animal)"``.
-    family
+    family : str or Family
         A word such as ``"gamma"``, or a family object.
-    effects_by_state
+    effects_by_state : bool
         Give every state its own effects, instead of one set shared by all states.
-    **parameters
+    **parameters : str
         Formulas of the family's further parameters, one-sided: ``shape="~ temperature"``.
+
+    Returns
+    -------
+    Outcome
+
+    Examples
+    --------
+    >>> step = avem.outcome("step ~ temperature + (1 | animal)", "gamma", shape="~ temperature")
+    >>> angle = avem.outcome("angle ~ 1", "von_mises")
+    >>> avem.MixedHMM([step, angle], n_states=2).spec.outcome_names
+    ('step', 'angle')
     """
     parsed = parse_formula(formula)
     if not parsed.outcomes:

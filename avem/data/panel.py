@@ -29,14 +29,21 @@ class Panel:
         All input columns, in the caller's row order, rows numbered 0, 1, ...
     subject, time, sequence : str or None
         Column names.
-    subjects : (n_subjects,) array
-        Labels in order of first appearance, in their own type.
-    row_subject, row_lane, row_step : (n_rows,) int arrays
-        Each row's subject, lane, and position from 0 within its lane once sorted by time.
-    lane_subject, lane_length : (n_lanes,) int arrays
-        Each lane's subject and number of rows.
+    subjects : numpy.ndarray
+        (n_subjects,) labels in order of first appearance, in their own type.
+    row_subject, row_lane, row_step : numpy.ndarray of int
+        (n_rows,) each row's subject, lane, and position from 0 within its lane once sorted by time.
+    lane_subject, lane_length : numpy.ndarray of int
+        (n_lanes,) each lane's subject and number of rows.
     source : Source
         The caller's kind of frame and row labels.
+
+    Examples
+    --------
+    >>> diary = avem.load_affect()
+    >>> panel = avem.Panel.from_frame(diary, subject="person", time="beep", sequence="day")
+    >>> panel.n_subjects, panel.n_rows == len(diary)
+    (60, True)
     """
 
     table: pd.DataFrame
@@ -59,7 +66,7 @@ class Panel:
 
         Parameters
         ----------
-        frame : frame
+        frame : DataFrame
             Any eager frame that narwhals reads; rows may be in any order when `time` is given.
         subject : str
             The column that says whose row it is.
@@ -68,13 +75,37 @@ class Panel:
             Without it the rows of a sequence are taken in the order they come.
         sequence : str, optional
             The column that splits a subject's rows into separate sequences (sessions).
+
+        Returns
+        -------
+        Panel
+
+        Examples
+        --------
+        >>> avem.Panel.from_frame(avem.load_affect(), "person", "beep", "day").n_subjects
+        60
         """
         table, source = to_pandas(frame)
         return _index(table, subject, time, sequence, source)
 
     @classmethod
     def from_arrays(cls, arrays: Sequence[ArrayLike]) -> "Panel":
-        """Return the panel of one (T_i, p) or (T_i,) array per subject, outcomes y1..yp."""
+        """Return the panel of one array per subject, outcomes ``y1`` to ``yp``.
+
+        Parameters
+        ----------
+        arrays : list of array
+            For each subject (T_i, p) or (T_i,) numbers; NaN where missing.
+
+        Returns
+        -------
+        Panel
+
+        Examples
+        --------
+        >>> avem.Panel.from_arrays([np.zeros((5, 2)), np.zeros((3, 2))])
+        Panel(2 subjects in 'subject', 2 sequences, 8 rows, columns subject, y1, y2)
+        """
         if not isinstance(arrays, list | tuple):
             raise DataError(
                 f"from_arrays got a {type(arrays).__name__}; a list with one (T_i, p) array per "
@@ -94,7 +125,24 @@ class Panel:
 
     @classmethod
     def from_lengths(cls, X: ArrayLike, lengths: ArrayLike) -> "Panel":
-        """Return the panel of subjects stacked in X (sum(lengths), p), as hmmlearn takes them."""
+        """Return the panel of subjects that are stacked in one array, as hmmlearn takes them.
+
+        Parameters
+        ----------
+        X : array
+            (sum(lengths), p) numbers, one subject below the other; NaN where missing.
+        lengths : list of int
+            How many rows each subject has.
+
+        Returns
+        -------
+        Panel
+
+        Examples
+        --------
+        >>> avem.Panel.from_lengths(np.zeros((8, 2)), lengths=[5, 3]).lane_length.tolist()
+        [5, 3]
+        """
         rows = _matrix(X, "X")
         counts = np.asarray(lengths)
         if counts.ndim != 1 or counts.dtype.kind not in "iu":
@@ -122,15 +170,68 @@ class Panel:
         return len(self.row_subject)
 
     def like(self, values: ArrayLike, name: str) -> Any:
-        """Return one value per row as the caller's kind of series, in the caller's row order."""
+        """Return one value per row as the caller's kind of series, in the caller's row order.
+
+        Parameters
+        ----------
+        values : array
+            (n_rows,) a value for each row.
+        name : str
+            Of the series.
+
+        Returns
+        -------
+        Series
+            Of the kind that the data came in.
+
+        Examples
+        --------
+        >>> panel = avem.Panel.from_lengths(np.zeros(3), lengths=[2, 1])
+        >>> panel.like(panel.row_step, "step").tolist()
+        [0, 1, 0]
+        """
         return self.source.series(self._per_row(values, name), name)
 
     def frame_like(self, columns: Mapping[str, ArrayLike]) -> Any:
-        """Return columns of one value per row as the caller's kind of frame."""
+        """Return columns of one value per row as the caller's kind of frame.
+
+        Parameters
+        ----------
+        columns : dict of str to array
+            (n_rows,) each.
+
+        Returns
+        -------
+        DataFrame
+            Of the kind that the data came in.
+
+        Examples
+        --------
+        >>> panel = avem.Panel.from_lengths(np.zeros(3), lengths=[2, 1])
+        >>> panel.frame_like({"step": panel.row_step, "lane": panel.row_lane}).shape
+        (3, 2)
+        """
         return self.source.frame({k: self._per_row(v, k) for k, v in columns.items()})
 
     def table_like(self, table: pd.DataFrame) -> Any:
-        """Return a table with the panel's rows as the caller's kind of frame."""
+        """Return a table with the panel's rows as the caller's kind of frame.
+
+        Parameters
+        ----------
+        table : pandas.DataFrame
+            A row for each row of the panel, in the same order.
+
+        Returns
+        -------
+        DataFrame
+            Of the kind that the data came in, with the caller's row labels.
+
+        Examples
+        --------
+        >>> panel = avem.Panel.from_lengths(np.zeros(3), lengths=[2, 1])
+        >>> panel.table_like(panel.table.assign(y1=1.0))["y1"].tolist()
+        [1.0, 1.0, 1.0]
+        """
         index = self.source.index
         return self.source.table(table if index is None else table.set_axis(index))
 
@@ -144,7 +245,22 @@ class Panel:
         return array
 
     def keep(self, min_times: int = 2) -> "Panel":
-        """Return a panel of the subjects with at least one sequence of `min_times` rows."""
+        """Return a panel of the subjects with at least one sequence of `min_times` rows.
+
+        Parameters
+        ----------
+        min_times : int
+            Shortest sequence that counts.
+
+        Returns
+        -------
+        Panel
+
+        Examples
+        --------
+        >>> avem.Panel.from_lengths(np.zeros(6), lengths=[5, 1]).keep(min_times=2).n_subjects
+        1
+        """
         kept = np.zeros(self.n_subjects, dtype=bool)
         kept[self.lane_subject[self.lane_length >= min_times]] = True
         rows = kept[self.row_subject]
@@ -162,7 +278,25 @@ class Panel:
         return np.lexsort((self.row_step, self.row_lane))
 
     def part(self, table: pd.DataFrame, rows: np.ndarray) -> "Panel":
-        """Return the panel of some rows of `table`, which has this panel's rows and columns."""
+        """Return the panel of some rows of a table with this panel's rows and columns.
+
+        Parameters
+        ----------
+        table : pandas.DataFrame
+            A row for each row of the panel, in the same order.
+        rows : numpy.ndarray of int
+            Positions of the rows to take.
+
+        Returns
+        -------
+        Panel
+
+        Examples
+        --------
+        >>> panel = avem.Panel.from_lengths(np.zeros(6), lengths=[4, 2])
+        >>> panel.part(panel.table, np.array([0, 1, 4])).lane_length.tolist()
+        [2, 1]
+        """
         chosen = table.iloc[rows].reset_index(drop=True)
         keep = np.zeros(self.n_rows, bool)
         keep[rows] = True
@@ -172,8 +306,19 @@ class Panel:
         """Return how many steps within sequences skip some, and the usual step.
 
         (0, 0) unless times are whole numbers or dates (as text, too: 2024-01-25) and all steps are
-        multiples of the most common one: only then is a longer step surely a gap. Steps of dates
-        are a `pandas.Timedelta`.
+        multiples of the most common one: only then is a longer step surely a gap.
+
+        Returns
+        -------
+        tuple of (int, int or pandas.Timedelta)
+            The number of gaps, and the usual step: of dates a `pandas.Timedelta`.
+
+        Examples
+        --------
+        >>> diary = avem.load_affect().query("beep != 2")
+        >>> n_gaps, step = avem.Panel.from_frame(diary, "person", "beep", "day").gaps()
+        >>> n_gaps > 0, step
+        (True, 1)
         """
         if self.time is None:
             return 0, 0
@@ -196,7 +341,25 @@ class Panel:
         return found, usual if dates is None or not found else pd.Timedelta(usual, unit="ns")
 
     def lag(self, values: np.ndarray, back: int = 1) -> np.ndarray:
-        """Return (rows,) each row's value `back` rows before in its sequence, NaN at its start."""
+        """Return each row's value some rows before in its sequence.
+
+        Parameters
+        ----------
+        values : numpy.ndarray
+            (n_rows,) a number for each row.
+        back : int
+            How many rows before.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n_rows,), NaN where the sequence has not so many rows before.
+
+        Examples
+        --------
+        >>> avem.Panel.from_lengths(np.zeros(4), lengths=[3, 1]).lag(np.array([1.0, 2.0, 3.0, 4.0]))
+        array([nan,  1.,  2., nan])
+        """
         order = self.order
         out = np.full(self.n_rows, np.nan)
         has_past = self.row_step[order] >= back
@@ -204,11 +367,27 @@ class Panel:
         return out
 
     def fill_gaps(self, step: float = 1) -> "Panel":
-        """Return a panel whose times advance by exactly `step` within each sequence.
+        """Return a panel whose times advance by exactly one step within each sequence.
 
         Inserted rows hold the subject, sequence and time, and missing values elsewhere. Rows come
         sorted by sequence and time; they are no longer the caller's rows, so results have the
         caller's kind of frame but rows numbered 0, 1, ...
+
+        Parameters
+        ----------
+        step : float
+            How far apart in time two rows of a sequence are.
+
+        Returns
+        -------
+        Panel
+
+        Examples
+        --------
+        >>> diary = avem.load_affect().query("beep != 2")
+        >>> panel = avem.Panel.from_frame(diary, "person", "beep", "day").fill_gaps(step=1)
+        >>> panel.gaps()[0]
+        0
         """
         place = self._places(step)
         last = np.zeros(self.n_lanes, dtype=np.int64)

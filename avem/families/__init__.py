@@ -32,7 +32,7 @@ def register(family: type[Family]) -> type[Family]:
 
     Parameters
     ----------
-    family
+    family : type
         A frozen dataclass, most easily a leaf of `avem.families.Univariate`, with a ``name`` of its
         own. A saved fit can be loaded where the same class is registered.
 
@@ -40,6 +40,11 @@ def register(family: type[Family]) -> type[Family]:
     -------
     type
         The class itself, so that this can stand above it as a decorator.
+
+    Examples
+    --------
+    >>> avem.families.register(avem.Poisson) is avem.Poisson  # known already: nothing changes
+    True
     """
     if not (isinstance(family, type) and issubclass(family, Family) and is_dataclass(family)):
         raise ModelError(f"{family!r} is no family: a dataclass below avem.families.Family is.")

@@ -61,7 +61,13 @@ class Alone(NamedTuple):
 
 
 class Family(ABC):
-    """The interface of every family: plain facts, words, and what an outcome is on its own."""
+    """The interface of every family: plain facts, words, and what an outcome is on its own.
+
+    Examples
+    --------
+    >>> isinstance(avem.Poisson(), avem.families.Family)
+    True
+    """
 
     # --- facts --------------------------------------------------------------------------------
 
@@ -162,34 +168,122 @@ class Family(ABC):
 
     @classmethod
     def from_word(cls) -> Self:
-        """The family that its word alone stands for, or an error that says what is lacking."""
+        """The family that its word alone stands for, or an error that says what is lacking.
+
+        Returns
+        -------
+        Family
+
+        Examples
+        --------
+        >>> avem.Poisson.from_word()
+        Poisson()
+        """
         return cls()
 
     def given(
         self, formula: Formula, parameters: Collection[str], effects_by_state: bool
     ) -> Family:
-        """The family to use for these outcomes, where `parameters` have formulas of their own.
+        """The family to use for these outcomes, where some parameters have formulas of their own.
 
         Raises ModelError where it cannot have what is asked.
+
+        Parameters
+        ----------
+        formula : Formula
+            That of the outcomes.
+        parameters : collection of str
+            The parameters that have a formula of their own.
+        effects_by_state : bool
+            Whether every state has its own effects.
+
+        Returns
+        -------
+        Family
+
+        Examples
+        --------
+        >>> formula = avem.outcome("y ~ 1").formula
+        >>> avem.Gaussian().given(formula, ["sd"], effects_by_state=False)
+        Normal()
         """
         return self
 
     def learn(self, outcome: str, levels: Sequence[Any]) -> Family:
-        """The family with the levels that occur in the data."""
+        """The family with the levels that occur in the data.
+
+        Parameters
+        ----------
+        outcome : str
+            Its name, for messages.
+        levels : sequence
+            The different values that occur, in order.
+
+        Returns
+        -------
+        Family
+
+        Examples
+        --------
+        >>> avem.Bernoulli().learn("smoked", ["no", "yes"]).levels
+        ('no', 'yes')
+        """
         return self
 
     def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
-        """(rows,) bool: which observed values the density can take."""
+        """Which observed values the density can take.
+
+        Parameters
+        ----------
+        y : tuple of numpy.ndarray
+            (rows,) the outcome and the further columns that the family reads (`extras`).
+
+        Returns
+        -------
+        numpy.ndarray of bool
+            (rows,)
+
+        Examples
+        --------
+        >>> avem.Poisson().valid((np.array([0.0, 1.5, -1.0]),))
+        array([ True, False, False])
+        """
         return np.ones(np.shape(y[0]), bool)
 
     @abstractmethod
     def alone(self, number: int) -> Alone | None:
-        """The distribution of outcome `number`; None if only its log density is known."""
+        """The distribution of one outcome of an emission.
+
+        Parameters
+        ----------
+        number : int
+            Which outcome, from 0.
+
+        Returns
+        -------
+        Alone or None
+            None if only its log density is known.
+
+        Examples
+        --------
+        >>> avem.Gaussian("full").alone(0).family
+        Normal()
+        """
 
     # --- words --------------------------------------------------------------------------------
 
     def describe(self) -> str:
-        """It in words, for tables."""
+        """It in words, for tables.
+
+        Returns
+        -------
+        str
+
+        Examples
+        --------
+        >>> avem.NegativeBinomial().describe()
+        'negative binomial'
+        """
         return self.name.replace("_", " ")
 
     @property
@@ -203,11 +297,39 @@ class Family(ABC):
         return ""
 
     def tables(self, params: Mapping[str, np.ndarray], outcomes: Sequence[str]) -> Iterator[Table]:
-        """The values of `own_params` as people read them."""
+        """The values of `own_params` as people read them.
+
+        Parameters
+        ----------
+        params : dict of str to numpy.ndarray
+            As in `fit.params`.
+        outcomes : sequence of str
+            Their names.
+
+        Returns
+        -------
+        iterator of (str, numpy.ndarray, sequence of str)
+            Title, numbers (rows, states) and names of the rows.
+
+        Examples
+        --------
+        >>> [title for title, *_ in avem.Gaussian().tables({"variance": np.ones((2, 1))}, ["y"])]
+        ['noise (standard deviation)']
+        """
         return iter(())
 
     def code(self) -> str:
-        """Python that makes it."""
+        """Python that makes it.
+
+        Returns
+        -------
+        str
+
+        Examples
+        --------
+        >>> avem.Binomial(trials=10).code()
+        'avem.Binomial(trials=10)'
+        """
         given = [f"{name}={plain(value)!r}" for name, value in self._fields() if value != ()]
         module = "avem." if type(self).__module__.partition(".")[0] == "avem" else ""
         return f"{module}{type(self).__name__}({', '.join(given)})"
@@ -218,7 +340,17 @@ class Family(ABC):
         return {}
 
     def to_json(self) -> dict[str, Any]:
-        """Its word and its fields: plain values, or tuples of them."""
+        """Its word and its fields: plain values, or tuples of them.
+
+        Returns
+        -------
+        dict of str to object
+
+        Examples
+        --------
+        >>> avem.Gaussian("full").to_json()
+        {'name': 'gaussian', 'covariance': 'full'}
+        """
         return {"name": self.name} | {name: plain(value) for name, value in self._fields()}
 
     def _fields(self) -> list[tuple[str, Any]]:

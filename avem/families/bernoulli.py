@@ -20,7 +20,15 @@ from avem.families.univariate import Univariate
 class Bernoulli(Univariate):
     """An outcome with two values; the model is of the probability of the second.
 
-    ``levels`` are its two values. Without them: 0 and 1, or the two that occur, in order.
+    Parameters
+    ----------
+    levels : tuple
+        Its two values. Without them: 0 and 1, or the two that occur, in order.
+
+    Examples
+    --------
+    >>> avem.Bernoulli(levels=("no", "yes")).levels
+    ('no', 'yes')
     """
 
     levels: tuple[Any, ...] = ()

@@ -18,7 +18,13 @@ from avem.families.univariate import Univariate
 
 @dataclass(frozen=True)
 class Beta(Univariate):
-    """A share; within a state its variance is mean (1 - mean) / (1 + precision)."""
+    """A share; within a state its variance is mean (1 - mean) / (1 + precision).
+
+    Examples
+    --------
+    >>> avem.Beta().natural((0.0, 0.0)).keys()
+    dict_keys(['mean', 'precision'])
+    """
 
     name = "beta"
     wanted = (

@@ -21,7 +21,15 @@ from avem.families.univariate import Mean, Univariate
 class Binomial(Univariate):
     """A count of successes; the model is of the probability of each.
 
-    ``trials`` is the name of the column with the numbers of trials, or the number itself.
+    Parameters
+    ----------
+    trials : str or int
+        The name of the column with the numbers of trials, or the number itself.
+
+    Examples
+    --------
+    >>> avem.Binomial(trials="n_items").extras
+    ('n_items',)
     """
 
     trials: str | int

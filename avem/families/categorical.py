@@ -20,9 +20,19 @@ from avem.families.univariate import Univariate
 
 @dataclass(frozen=True)
 class Categorical(Univariate):
-    """An outcome with a few unordered values. ``levels`` are learned from the data if not given.
+    """An outcome with a few unordered values.
 
     The model is of the log odds of each level after the first against the first.
+
+    Parameters
+    ----------
+    levels : tuple
+        Its values; learned from the data if not given.
+
+    Examples
+    --------
+    >>> avem.Categorical(levels=("rest", "walk", "run")).n_location
+    2
     """
 
     levels: tuple[Any, ...] = ()

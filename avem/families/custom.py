@@ -18,24 +18,32 @@ class Custom(Family):
 
     Parameters
     ----------
-    log_prob
+    log_prob : callable
         ``log_prob(y, x, history, params, effect)``: log probability (or density) of the outcome
         ``y`` at this step, in JAX. ``x`` is a dict of the covariates named in the formula,
         ``params`` a dict of the state's parameters, ``effect`` a dict of the subject's effects.
         An effect with the name of a parameter has already been added to it.
-    params
+    params : dict of str to float
         Names and starting values of the parameters; each state has its own. They are free real
         numbers: bring them into range inside `log_prob`, as in ``jax.nn.sigmoid(params["rate"])``.
-    effects
+    effects : sequence of str
         Names of the subject's effects.
-    history
-        What is known before the first step of a sequence: an array, or a dict or tuple of arrays.
-    update
+    history : array, dict or tuple of array
+        What is known before the first step of a sequence.
+    update : callable, optional
         ``update(history, y, x, params, effect)``: the history after the step. A step with a
         missing outcome leaves it as it was.
-    draw
+    draw : callable, optional
         ``draw(rng, x, history, params, effect)``: an outcome, with a NumPy generator; needed only
         to simulate and to predict.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> def laplace(y, x, history, params, effect):
+    ...     return -jnp.abs(y - params["middle"]) - jnp.log(2.0)
+    >>> avem.Custom(laplace, params={"middle": 0.0}, effects=["middle"])
+    Custom(laplace: middle)
     """
 
     name = "custom"
@@ -118,11 +126,31 @@ class Custom(Family):
         return f"avem.Custom(log_prob, params={dict(self.params)!r}, effects={self.effects!r})"
 
     def start_history(self) -> Any:
-        """The history before the first step."""
+        """The history before the first step.
+
+        Returns
+        -------
+        array, dict or tuple of array
+
+        Examples
+        --------
+        >>> avem.Custom(lambda *step: 0.0, params={"a": 0.0}, history=1.5).start_history()
+        1.5
+        """
         return self.history
 
     def check(self, terms: tuple[str, ...]) -> None:
-        """Try the functions on one step, and say in words what is wrong with them."""
+        """Try the functions on one step, and say in words what is wrong with them.
+
+        Parameters
+        ----------
+        terms : tuple of str
+            The covariates that the formula names.
+
+        Examples
+        --------
+        >>> avem.Custom(lambda y, x, *rest: y * x["dose"], params={"a": 0.0}).check(("dose",))
+        """
         number = jax.ShapeDtypeStruct((), float)
         x = dict.fromkeys(terms, number)
         params = {name: number for name, _ in self.params}

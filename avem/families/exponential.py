@@ -15,7 +15,13 @@ from avem.families.univariate import Univariate
 
 @dataclass(frozen=True)
 class Exponential(Univariate):
-    """A number from 0 up whose standard deviation, within a state, equals its mean."""
+    """A number from 0 up whose standard deviation, within a state, equals its mean.
+
+    Examples
+    --------
+    >>> avem.Exponential().mean((np.log([2.0, 5.0]),))
+    array([2., 5.])
+    """
 
     name = "exponential"
     wanted = "numbers of at least 0"

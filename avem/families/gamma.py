@@ -20,7 +20,13 @@ _FAR = 8.0
 
 @dataclass(frozen=True)
 class Gamma(Univariate):
-    """A positive number; within a state its variance is mean^2 / shape."""
+    """A positive number; within a state its variance is mean^2 / shape.
+
+    Examples
+    --------
+    >>> float(avem.Gamma().variance((np.log(3.0), 0.0)).round(6))
+    9.0
+    """
 
     name = "gamma"
     wanted = "positive numbers"

@@ -17,14 +17,19 @@ COVARIANCES = ("spherical", "diagonal", "full")
 
 @dataclass(frozen=True)
 class Gaussian(Family):
-    """Gaussian outcomes. `covariance` is that of the noise within a state.
+    """Gaussian outcomes.
 
     Parameters
     ----------
-    covariance
-        ``"diagonal"``: each outcome has its own variance in each state (the default);
-        ``"spherical"``: one variance per state (the paper's model); ``"full"``: outcomes are
-        correlated within a state.
+    covariance : {"diagonal", "spherical", "full"}
+        Of the noise within a state. ``"diagonal"``: each outcome has its own variance in each state
+        (the default); ``"spherical"``: one variance per state (the paper's model); ``"full"``:
+        outcomes are correlated within a state.
+
+    Examples
+    --------
+    >>> avem.Gaussian("full")
+    Gaussian(covariance='full')
     """
 
     covariance: str = "diagonal"
@@ -48,18 +53,69 @@ class Gaussian(Family):
         return "covariance" if self.covariance == "full" else "variance"
 
     def noise_shape(self, n_states: int, n_outcomes: int) -> tuple[int, ...]:
-        """Shape of the noise parameter in `fit.params`."""
+        """Shape of the noise parameter in `fit.params`.
+
+        Parameters
+        ----------
+        n_states : int
+            Number of states.
+        n_outcomes : int
+            Number of outcomes.
+
+        Returns
+        -------
+        tuple of int
+
+        Examples
+        --------
+        >>> avem.Gaussian("full").noise_shape(n_states=2, n_outcomes=3)
+        (2, 3, 3)
+        """
         extra = {"spherical": 0, "diagonal": 1, "full": 2}[self.covariance]
         return (n_states, *(n_outcomes,) * extra)
 
     def noise_to_params(self, covariance: np.ndarray) -> np.ndarray:
-        """The user's array from the (states, outcomes, outcomes) one used inside."""
+        """The user's array from the one used inside.
+
+        Parameters
+        ----------
+        covariance : numpy.ndarray
+            (states, outcomes, outcomes)
+
+        Returns
+        -------
+        numpy.ndarray
+            Of the shape that `noise_shape` says.
+
+        Examples
+        --------
+        >>> avem.Gaussian("spherical").noise_to_params(np.stack([np.eye(2), 4 * np.eye(2)]))
+        array([1., 4.])
+        """
         diagonal = np.diagonal(covariance, axis1=1, axis2=2)
         by_kind = {"spherical": diagonal[:, 0], "diagonal": diagonal, "full": covariance}
         return np.array(by_kind[self.covariance])
 
     def noise_from_params(self, noise: np.ndarray, n_outcomes: int) -> np.ndarray:
-        """The inverse of `noise_to_params`."""
+        """The inverse of `noise_to_params`.
+
+        Parameters
+        ----------
+        noise : numpy.ndarray
+            Of the shape that `noise_shape` says.
+        n_outcomes : int
+            Number of outcomes.
+
+        Returns
+        -------
+        numpy.ndarray
+            (states, outcomes, outcomes)
+
+        Examples
+        --------
+        >>> avem.Gaussian("spherical").noise_from_params(np.array([1.0, 4.0]), n_outcomes=2).shape
+        (2, 2, 2)
+        """
         if self.covariance == "full":
             return np.array(noise, float)
         variance = noise[:, None] if noise.ndim == 1 else noise
@@ -127,7 +183,24 @@ class Gaussian(Family):
             )
 
     def groups(self, observed: np.ndarray) -> tuple[tuple[tuple[int, ...], ...], np.ndarray]:
-        """The groups of outcomes, and which of them each row of `observed` (rows, outcomes) has."""
+        """The groups of outcomes that are observed together, and which of them each row has.
+
+        Parameters
+        ----------
+        observed : numpy.ndarray of bool
+            (rows, outcomes) which cells are not missing.
+
+        Returns
+        -------
+        tuple of (tuple of tuple of int, numpy.ndarray)
+            The columns of each group, and (rows, groups) bool.
+
+        Examples
+        --------
+        >>> seen = np.array([[True, True], [True, False]])
+        >>> avem.Gaussian("diagonal").groups(seen)[0]
+        ((0,), (1,))
+        """
         n_outcomes = observed.shape[1]
         every = tuple(range(n_outcomes))
         whole_rows = (observed == observed[:, :1]).all()

@@ -17,7 +17,13 @@ from avem.families.univariate import Univariate
 
 @dataclass(frozen=True)
 class LogNormal(Univariate):
-    """A positive number; the parameters are mean and standard deviation of its logarithm."""
+    """A positive number; the parameters are mean and standard deviation of its logarithm.
+
+    Examples
+    --------
+    >>> [p.name for p in avem.LogNormal().parameters]
+    ['meanlog', 'sdlog']
+    """
 
     name = "log_normal"
     other_names = ("lognormal",)

@@ -20,7 +20,13 @@ from avem.families.univariate import Univariate
 
 @dataclass(frozen=True)
 class NegativeBinomial(Univariate):
-    """A count whose variance, within a state, is mean + mean^2 / size."""
+    """A count whose variance, within a state, is mean + mean^2 / size.
+
+    Examples
+    --------
+    >>> float(avem.NegativeBinomial().variance((0.0, 0.0)).round(6))
+    2.0
+    """
 
     name = "negative_binomial"
     other_names = ("nbinom",)

@@ -17,7 +17,13 @@ from avem.families.univariate import Univariate
 
 @dataclass(frozen=True)
 class Poisson(Univariate):
-    """A count whose variance, within a state, equals its mean."""
+    """A count whose variance, within a state, equals its mean.
+
+    Examples
+    --------
+    >>> avem.Poisson().valid((np.array([0.0, 1.5]),))
+    array([ True, False])
+    """
 
     name = "poisson"
     wanted = "counts (0, 1, 2, ...)"

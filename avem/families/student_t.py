@@ -21,7 +21,13 @@ _DF = np.array([30.0, 15.0, 10.0, 7.0, 5.0, 4.0, 3.0, 2.0, 1.5, 1.0])
 
 @dataclass(frozen=True)
 class StudentT(Univariate):
-    """A real number with heavy tails: the heavier, the smaller df."""
+    """A real number with heavy tails: the heavier, the smaller df.
+
+    Examples
+    --------
+    >>> [p.name for p in avem.StudentT().parameters]
+    ['location', 'scale', 'df']
+    """
 
     name = "student_t"
     other_names = ("t",)

@@ -25,6 +25,11 @@ class Univariate(Family):
     """One outcome in one state: a density in its linear predictors, and what follows from it.
 
     ``y`` is a tuple: the outcome and, where a family reads more columns (`extras`), those.
+
+    Examples
+    --------
+    >>> isinstance(avem.Poisson(), avem.families.Univariate)
+    True
     """
 
     harmless: ClassVar[float] = 0.0
@@ -43,44 +48,215 @@ class Univariate(Family):
 
     @abstractmethod
     def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
-        """Log density, elementwise; traced by JAX and differentiated twice in each `eta`."""
+        """Log density, elementwise; traced by JAX and differentiated twice in each `eta`.
+
+        Parameters
+        ----------
+        y : tuple of array
+            (rows,) the outcome and the further columns that the family reads (`extras`).
+        eta : tuple of array
+            One array per linear predictor; they broadcast against each other.
+
+        Returns
+        -------
+        jax.Array
+            Log probability where the outcome takes separate values.
+
+        Examples
+        --------
+        >>> round(float(avem.Poisson().log_density((2.0,), (np.log(3.0),))), 3)
+        -1.496
+        """
 
     @abstractmethod
     def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
-        """Linear predictors that fit all observed values `y` together: moments, not a search."""
+        """Linear predictors that fit all observed values together: moments, not a search.
+
+        Parameters
+        ----------
+        y : tuple of numpy.ndarray
+            (rows,) the outcome and the further columns that the family reads (`extras`).
+
+        Returns
+        -------
+        tuple of float
+
+        Examples
+        --------
+        >>> [round(eta, 3) for eta in avem.Poisson().start((np.array([1.0, 3.0]),))]
+        [0.693]
+        """
 
     @abstractmethod
     def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
-        """(rows, columns) numbers of comparable size in which different states lie apart."""
+        """Numbers of comparable size in which different states lie apart.
+
+        Parameters
+        ----------
+        y : tuple of numpy.ndarray
+            (rows,) the outcome and the further columns that the family reads (`extras`).
+
+        Returns
+        -------
+        numpy.ndarray
+            (rows, columns)
+
+        Examples
+        --------
+        >>> avem.Poisson().features((np.array([1.0, 4.0]),))
+        array([[1.],
+               [2.]])
+        """
 
     @abstractmethod
     def mean(self, eta: Etas) -> np.ndarray:
-        """Expected outcome: orders the states and draws the fitted line."""
+        """Expected outcome: orders the states and draws the fitted line.
+
+        Parameters
+        ----------
+        eta : tuple of array
+            One array per linear predictor; they broadcast against each other.
+
+        Returns
+        -------
+        numpy.ndarray
+
+        Examples
+        --------
+        >>> avem.Poisson().mean((np.log([2.0, 5.0]),))
+        array([2., 5.])
+        """
 
     @abstractmethod
     def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
-        """Probability of an outcome of at most `y`, elementwise; of an angle, of -pi to `y`."""
+        """Probability of an outcome of at most `y`, elementwise; of an angle, of -pi to `y`.
+
+        Parameters
+        ----------
+        y : array
+            Values of the outcome.
+        eta : tuple of array
+            One array per linear predictor; they broadcast against each other.
+        extras : tuple of array
+            The further columns that the family reads.
+
+        Returns
+        -------
+        numpy.ndarray
+
+        Examples
+        --------
+        >>> avem.Poisson().cdf(np.array([0.0, 1.0]), (0.0,)).round(3)
+        array([0.368, 0.736])
+        """
 
     @abstractmethod
     def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
-        """Variance of the outcome; of an angle, 1 less the length of the mean unit vector."""
+        """Variance of the outcome; of an angle, 1 less the length of the mean unit vector.
+
+        Parameters
+        ----------
+        eta : tuple of array
+            One array per linear predictor; they broadcast against each other.
+        extras : tuple of array
+            The further columns that the family reads.
+
+        Returns
+        -------
+        numpy.ndarray
+
+        Examples
+        --------
+        >>> avem.Poisson().variance((np.log([2.0, 5.0]),))
+        array([2., 5.])
+        """
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
-        """One value per row."""
+        """One value per row.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+            The source of randomness.
+        eta : tuple of array
+            One array per linear predictor; they broadcast against each other.
+        extras : tuple of array
+            The further columns that the family reads.
+
+        Returns
+        -------
+        numpy.ndarray
+
+        Examples
+        --------
+        >>> avem.Poisson().draw(np.random.default_rng(0), (np.zeros(4),), ()).shape
+        (4,)
+        """
 
     # --- what follows -------------------------------------------------------------------------
 
     def below(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
-        """Probability of an outcome less than `y`: less than `cdf` where single values have one."""
+        """Probability of an outcome less than `y`: less than `cdf` where single values have one.
+
+        Parameters
+        ----------
+        y : array
+            Values of the outcome.
+        eta : tuple of array
+            One array per linear predictor; they broadcast against each other.
+        extras : tuple of array
+            The further columns that the family reads.
+
+        Returns
+        -------
+        numpy.ndarray
+
+        Examples
+        --------
+        >>> avem.Poisson().below(np.array([0.0, 1.0]), (0.0,)).round(3)
+        array([0.   , 0.368])
+        """
         return self.cdf(np.asarray(y) - 1.0 if self.discrete else y, eta, extras)
 
     def expected(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
-        """Expected outcome where the further columns are known."""
+        """Expected outcome where the further columns are known.
+
+        Parameters
+        ----------
+        eta : tuple of array
+            One array per linear predictor; they broadcast against each other.
+        extras : tuple of array
+            The further columns that the family reads.
+
+        Returns
+        -------
+        numpy.ndarray
+
+        Examples
+        --------
+        >>> avem.Binomial(trials="n").expected((np.zeros(2),), (np.array([4.0, 10.0]),))
+        array([2., 5.])
+        """
         return np.asarray(self.mean(eta))
 
     def natural(self, eta: Etas) -> dict[str, np.ndarray]:
-        """The parameters as people read them: names and values."""
+        """The parameters as people read them: names and values.
+
+        Parameters
+        ----------
+        eta : tuple of array
+            One array per linear predictor; they broadcast against each other.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+
+        Examples
+        --------
+        >>> {name: float(value) for name, value in avem.Gamma().natural((0.0, 0.0)).items()}
+        {'mean': 1.0, 'shape': 1.0}
+        """
         pairs = zip(self.parameters, eta, strict=True)
         return {parameter.name: parameter.link.to_natural(value) for parameter, value in pairs}
 
@@ -106,11 +282,43 @@ class Univariate(Family):
         return tuple(parameter.name for parameter in self.parameters[self.n_location :])
 
     def natural_location(self, outcome: str, eta: Etas) -> dict[str, np.ndarray]:
-        """What the outcome's own formula describes, as people read it: names and values."""
+        """What the outcome's own formula describes, as people read it: names and values.
+
+        Parameters
+        ----------
+        outcome : str
+            Its name.
+        eta : tuple of array
+            One array per linear predictor; they broadcast against each other.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+
+        Examples
+        --------
+        >>> avem.Poisson().natural_location("n_calls", (np.zeros(2),))
+        {'n_calls': array([1., 1.])}
+        """
         return {outcome: self.parameters[0].link.to_natural(eta[0])}
 
     def means(self, outcome: str) -> list[Mean]:
-        """What the columns of `mean_values` are."""
+        """What the columns of `mean_values` are.
+
+        Parameters
+        ----------
+        outcome : str
+            Its name.
+
+        Returns
+        -------
+        list of Mean
+
+        Examples
+        --------
+        >>> [mean.label for mean in avem.Categorical(("a", "b", "c")).means("kind")]
+        ['kind[a]', 'kind[b]', 'kind[c]']
+        """
         if self.levels is None:
             link = self.parameters[0].link.name
             return [Mean(outcome, outcome, link if link in ("log", "logit") else "")]
@@ -120,7 +328,23 @@ class Univariate(Family):
         return [Mean(outcome, f"{outcome}[{level}]", "logit") for level in shown]
 
     def mean_values(self, eta: Etas) -> np.ndarray:
-        """(rows, numbers) the mean; of levels, the probability of the second of two, or of all."""
+        """The mean of the outcome; of levels, the probability of the second of two, or of all.
+
+        Parameters
+        ----------
+        eta : tuple of array
+            One array per linear predictor; they broadcast against each other.
+
+        Returns
+        -------
+        numpy.ndarray
+            (rows, numbers)
+
+        Examples
+        --------
+        >>> avem.Categorical(("a", "b", "c")).mean_values((np.zeros(2), np.zeros(2))).shape
+        (2, 3)
+        """
         if len(self.levels or ()) > 2:
             return np.stack(list(self.natural(eta).values()), axis=1)
         return self.mean(eta)[:, None]

@@ -22,7 +22,13 @@ _FAR = 100.0
 
 @dataclass(frozen=True)
 class VonMises(Univariate):
-    """An angle in radians; the larger the concentration, the closer to the mean angle."""
+    """An angle in radians; the larger the concentration, the closer to the mean angle.
+
+    Examples
+    --------
+    >>> [p.name for p in avem.VonMises().parameters]
+    ['mean', 'concentration']
+    """
 
     name = "von_mises"
     wanted = "angles in radians, between -pi and pi"

@@ -16,7 +16,13 @@ from avem.families.von_mises import is_angle, mean_vector
 
 @dataclass(frozen=True)
 class WrappedCauchy(Univariate):
-    """An angle in radians; the concentration is the mean of cos(y - mean), from 0 to 1."""
+    """An angle in radians; the concentration is the mean of cos(y - mean), from 0 to 1.
+
+    Examples
+    --------
+    >>> [p.name for p in avem.WrappedCauchy().parameters]
+    ['mean', 'concentration']
+    """
 
     name = "wrapped_cauchy"
     wanted = "angles in radians, between -pi and pi"

@@ -17,7 +17,13 @@ from avem.families.univariate import Univariate
 
 @dataclass(frozen=True)
 class ZeroAugmentedGamma(Univariate):
-    """0 with probability `zero`, otherwise positive; mean and shape are those of the positives."""
+    """0 with probability `zero`, otherwise positive; mean and shape are those of the positives.
+
+    Examples
+    --------
+    >>> [p.name for p in avem.ZeroAugmentedGamma().parameters]
+    ['mean', 'shape', 'zero']
+    """
 
     name = "zero_augmented_gamma"
     wanted = "numbers of at least 0"

@@ -65,7 +65,13 @@ class _ZeroInflated(Univariate):
 
 @dataclass(frozen=True)
 class ZeroInflatedPoisson(_ZeroInflated):
-    """0 with probability `zero`, otherwise a Poisson count."""
+    """0 with probability `zero`, otherwise a Poisson count.
+
+    Examples
+    --------
+    >>> [p.name for p in avem.ZeroInflatedPoisson().parameters]
+    ['rate', 'zero']
+    """
 
     name = "zero_inflated_poisson"
     counts = Poisson()
@@ -85,7 +91,13 @@ class ZeroInflatedPoisson(_ZeroInflated):
 
 @dataclass(frozen=True)
 class ZeroInflatedNegativeBinomial(_ZeroInflated):
-    """0 with probability `zero`, otherwise a negative binomial count."""
+    """0 with probability `zero`, otherwise a negative binomial count.
+
+    Examples
+    --------
+    >>> [p.name for p in avem.ZeroInflatedNegativeBinomial().parameters]
+    ['mean', 'size', 'zero']
+    """
 
     name = "zero_inflated_negative_binomial"
     counts = NegativeBinomial()

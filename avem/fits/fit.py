@@ -62,9 +62,14 @@ class Fit(ABC, Generic[Model, Drawn]):
         (n, d) and (n, d, d): mean and covariance of q_i, subjects in the order of `subjects`.
     subjects : numpy.ndarray
         (n,) labels, in order of first appearance in the data.
-    bound, bound_history, n_iter, stop
-        What was maximised (`bound_name` says what it is), its history, the number of iterations,
-        and how they ended.
+    bound : float
+        What was maximised; `bound_name` says what it is.
+    bound_history : numpy.ndarray
+        Its value at each iteration.
+    n_iter : int
+        The number of iterations.
+    stop : Stop
+        How they ended.
     loglik_history : numpy.ndarray
         sum_i log p(D_i | anchor) at each iteration.
     info : FitInfo
@@ -630,6 +635,11 @@ class Fit(ABC, Generic[Model, Drawn]):
         Returns
         -------
         arviz.InferenceData
+
+        Examples
+        --------
+        >>> "posterior" in fit.to_arviz()
+        True
         """
         from avem.fits.io.arviz import to_arviz
 

@@ -51,6 +51,11 @@ class HMMFit(Fit[HMMModel, Simulation]):
     scale of the link, further parameters of the family (``variance``, ``shape``, ...),
     ``effect_covariance`` (d, d). With covariates or effects on the transitions,
     ``transition_coef`` (K, K, terms). With several formulas, names are prefixed: ``step.coef``.
+
+    Examples
+    --------
+    >>> fit.params["transition"].shape
+    (2, 2)
     """
 
     kind: ClassVar[str] = "hmm"
@@ -375,8 +380,12 @@ class HMMFit(Fit[HMMModel, Simulation]):
             the end of a sequence cuts are allowed for) and their number. ``"subject"``: expected
             at every subject's average covariates and effect. ``"length"``: the distribution, the
             decoded one (by Kaplan and Meier) beside the geometric one that the model implies.
-        level, errors, kind
+        level : float or None
             As in `stationary`.
+        errors : {"observed", "sandwich"}
+            As in `stationary`.
+        kind : str, optional
+            The former name of `errors`.
 
         Returns
         -------

@@ -19,59 +19,106 @@ from avem.inference.starts import start_gaps, starts_agreeing
 
 @dataclass(frozen=True)
 class FitInfo:
-    """How the fit went: for people, not for further computing."""
+    """How the fit went: for people, not for further computing.
+
+    None, in what has it as a default, means: not known, of a fit that an earlier avem has saved.
+
+    Attributes
+    ----------
+    method : str
+        The word of the method.
+    refined : bool
+        The adaptive tier went on from the method's solution.
+    lost : tuple of float
+        Share of the information on each effect that is lost by not seeing the states; AVEM only.
+    q_update, anchor : str
+        How each subject's q was found and where its anchor was; see `AVEM`.
+    unanchored : tuple of str
+        The effects that partial anchoring integrated.
+    n_nodes, n_draws : int or None
+        Nodes per effect, or draws; None where the method has none or chose them itself.
+    fresh_draws : bool
+        Every iteration drew anew; see `MonteCarlo`.
+    fixed : tuple of str
+        Parameters that were held.
+    plain : bool
+        The paper's iteration to the letter.
+    seed : int
+        Of the starting points and the search for modes.
+    n_rows, n_sequences : int
+        Of the data.
+    n_observed, n_missing : int
+        Observed and missing outcome cells.
+    start_gaps : tuple of float
+        How far below the best start's bound each one ended.
+    start_iterations : tuple of int
+        Iterations that each start took before they were compared.
+    starts_agreeing : int
+        Starts that found the best one's solution.
+    moved : int
+        Times a subject was moved to a better mode of its effect.
+    seconds : float
+        How long the fit took.
+    notes : tuple of str
+        What a reader should know, in sentences.
+    max_radius : float or None
+        Largest spectral radius that a subject's dynamics may have; state-space models only.
+    held_back : int
+        Subjects whose dynamics were kept within it.
+    refine : str or None
+        As it was asked for; `refined` says what was done.
+    tol : float or None
+        The tolerance.
+    max_iter, n_starts, batch_size : int or None
+        As they were asked for.
+    init : tuple of str
+        Parameters that were given values to start from.
+    likelihood : bool or None
+        The method maximises the marginal likelihood, not a bound.
+    options : dict or None
+        The method's own options.
+    refine_options : dict or None
+        Those of the adaptive tier, where it may go on from the method's solution.
+
+    Examples
+    --------
+    >>> fit.info.method, fit.info.refined, fit.info.at_maximum_likelihood
+    ('avem', False, False)
+    """
 
     method: str
     refined: bool
-    """The adaptive tier went on from the method's solution."""
     lost: tuple[float, ...]
-    """Share of the information on each effect that is lost by not seeing the states; AVEM only."""
     q_update: str
     anchor: str
     unanchored: tuple[str, ...]
-    """The effects that partial anchoring integrated."""
     n_nodes: int | None
     n_draws: int | None
     fresh_draws: bool
     fixed: tuple[str, ...]
-    """Parameters that were held."""
     plain: bool
     seed: int
     n_rows: int
     n_sequences: int
     n_observed: int
-    """Observed outcome cells."""
     n_missing: int
     start_gaps: tuple[float, ...]
-    """How far below the best start's bound each one ended."""
     start_iterations: tuple[int, ...]
-    """Iterations that each start took before they were compared."""
     starts_agreeing: int
-    """Starts that found the best one's solution."""
     moved: int
-    """Times a subject was moved to a better mode of its effect."""
     seconds: float
     notes: tuple[str, ...]
-    """What a reader should know, in sentences."""
     max_radius: float | None = None
-    """Largest spectral radius that a subject's dynamics may have; state-space models only."""
     held_back: int = 0
-    """Subjects whose dynamics were kept within it."""
     refine: str | None = None
-    """As it was asked for; `refined` says what was done."""
     tol: float | None = None
-    """None, here and below: not known, of a fit that an earlier avem has saved."""
     max_iter: int | None = None
     n_starts: int | None = None
     batch_size: int | None = None
     init: tuple[str, ...] = ()
-    """Parameters that were given values to start from."""
     likelihood: bool | None = None
-    """The method maximises the marginal likelihood, not a bound."""
     options: dict | None = None
-    """The method's own options."""
     refine_options: dict | None = None
-    """Those of the adaptive tier, where it may go on from the method's solution."""
 
     @property
     def at_maximum_likelihood(self) -> bool:

@@ -10,12 +10,18 @@ class LogLik(float):
 
     Attributes
     ----------
-    error
+    error : float
         How far it may be off: the difference to a coarser rule, or between two sets of draws.
-    by_subject
+    by_subject : numpy.ndarray
         (subjects,) the parts, in the order of the data's subjects.
-    n_laplace
+    n_laplace : int
         How many subjects' integrals are Laplace approximations, because importance weights failed.
+
+    Examples
+    --------
+    >>> loglik = fit.loglik()
+    >>> bool(np.isclose(loglik, loglik.by_subject.sum()))
+    True
     """
 
     error: float

@@ -40,6 +40,11 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
     ``transition_covariance``, ``loading_covariance``, ``coef_covariance``. The effects are
     deviations from the population's matrices: entries of the transition matrix column by column,
     then those of the loadings, then the outcomes' coefficients.
+
+    Examples
+    --------
+    >>> ssm_fit.params["loading_mean"].shape
+    (2, 1)
     """
 
     kind: ClassVar[str] = "ssm"

@@ -17,7 +17,18 @@ if TYPE_CHECKING:
 
 
 class Summary:
-    """Text that shows itself in a terminal and in a notebook."""
+    """Text that shows itself in a terminal and in a notebook.
+
+    Parameters
+    ----------
+    text : str
+        What to show.
+
+    Examples
+    --------
+    >>> avem.Summary("two states")
+    two states
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -23,18 +23,34 @@ LOG_SECONDS = 5.0
 
 
 class Iteration(NamedTuple):
-    """What a `callback` is told of an iteration."""
+    """What a `callback` is told of an iteration.
+
+    Attributes
+    ----------
+    number : int
+        Counted from 1 in each stage.
+    stage : str
+        The method's name, or ``"refine"``.
+    bound : float
+        What the method maximises, before the iteration's last step.
+    change : float
+        How far it is from convergence: what `tol` is compared with.
+    params : dict of str to numpy.ndarray
+        After it, as `fit.params` has them.
+
+    Examples
+    --------
+    >>> def enough(iteration: avem.Iteration) -> bool:  # as in model.fit(data, callback=enough)
+    ...     return iteration.stage == "refine" and iteration.change < 1e-3
+    >>> enough(avem.Iteration(1, "avem", -512.0, 0.1, {}))
+    False
+    """
 
     number: int
-    """Counted from 1 in each stage."""
     stage: str
-    """The method's name, or ``"refine"``."""
     bound: float
-    """What the method maximises, before the iteration's last step."""
     change: float
-    """How far it is from convergence: what `tol` is compared with."""
     params: Params
-    """After it, as `fit.params` has them."""
 
 
 Callback = Callable[[Iteration], Any]

@@ -6,7 +6,15 @@ from enum import Enum
 
 
 class Stop(Enum):
-    """Why the iteration ended; the value is a sentence for the reader."""
+    """Why the iteration ended; the value is a sentence for the reader.
+
+    Examples
+    --------
+    >>> fit.stop is avem.Stop.CONVERGED
+    True
+    >>> print(fit.stop)
+    CONVERGED: The iteration converged: a further step changes nothing that matters.
+    """
 
     CONVERGED = "The iteration converged: a further step changes nothing that matters."
     OUT_OF_STEPS = "The iteration limit was reached first; raise max_iter or loosen tol."

@@ -52,17 +52,35 @@ class HMMEstimator(TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    formula, n_states, family, transition, initial, effect_covariance, effects_by_state
-        As for `MixedHMM`.
-    subject, time, sequence
+    formula : str, Outcome or list of Outcome
+        As for `MixedHMM`, and so are the next six.
+    n_states : int
+        Number of states.
+    family : str or Family
+        Of the outcomes.
+    transition : str
+        Formula of the transitions.
+    initial : str
+        Formula of the first state, or ``"stationary"``.
+    effect_covariance : {"full", "block", "diagonal", "isotropic"}
+        The structure of Sigma.
+    effects_by_state : bool
+        Give every state its own effects.
+    subject, time, sequence : str, optional
         Columns of ``X``, as for `MixedHMM.fit`.
-    fit_options
+    fit_options : dict, optional
         Further options of `MixedHMM.fit`, such as ``{"n_starts": 2}``.
 
     Attributes
     ----------
     fit_ : HMMFit
         All that avem knows of the fit.
+
+    Examples
+    --------
+    >>> from avem.sklearn import HMMEstimator
+    >>> HMMEstimator("valence ~ 1 + (1 | person)").set_params(n_states=3).n_states
+    3
     """
 
     def __init__(
@@ -93,7 +111,31 @@ class HMMEstimator(TransformerMixin, BaseEstimator):
         self.fit_options = fit_options
 
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> HMMEstimator:
-        """Itself, fitted. `groups` are the subjects, where no column of ``X`` has them."""
+        """Itself, fitted.
+
+        Parameters
+        ----------
+        X : DataFrame
+            A row per subject and time, with the columns that the model names.
+        y : None
+            Not used.
+        groups : array, optional
+            (rows,) the subjects, where no column of `X` has them.
+
+        Returns
+        -------
+        HMMEstimator
+
+        Examples
+        --------
+        >>> from avem.sklearn import HMMEstimator
+        >>> options = {"n_starts": 1, "refine": None}
+        >>> estimator = HMMEstimator(
+        ...     "valence ~ 1 + (1 | person)", time="beep", sequence="day", fit_options=options
+        ... )
+        >>> estimator.fit(avem.load_affect()).fit_.stop.name
+        'CONVERGED'
+        """
         model = MixedHMM(
             self.formula,
             self.n_states,
@@ -107,24 +149,110 @@ class HMMEstimator(TransformerMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any, groups: Any = None) -> np.ndarray:
-        """(rows,) the most probable path of states, from 0; subjects of the fit are known."""
+        """The most probable path of states.
+
+        Parameters
+        ----------
+        X : DataFrame
+            A row per subject and time, with the columns that the model names.
+        groups : array, optional
+            (rows,) the subjects, where no column of `X` has them.
+
+        Returns
+        -------
+        numpy.ndarray of int
+            (rows,) states from 0; what the fit knows of its subjects is used.
+
+        Examples
+        --------
+        >>> set(estimator.predict(diary).tolist())
+        {0, 1}
+        """
         return np.asarray(_known(self).decode(_rows(self, X, groups)))
 
     def predict_proba(self, X: Any, groups: Any = None) -> np.ndarray:
-        """(rows, states) the probability of each state, given all rows of the sequence."""
+        """The probability of each state, given all rows of the sequence.
+
+        Parameters
+        ----------
+        X : DataFrame
+            A row per subject and time, with the columns that the model names.
+        groups : array, optional
+            (rows,) the subjects, where no column of `X` has them.
+
+        Returns
+        -------
+        numpy.ndarray
+            (rows, states)
+
+        Examples
+        --------
+        >>> estimator.predict_proba(diary).shape == (len(diary), 2)
+        True
+        """
         found = _known(self).state_probabilities(_rows(self, X, groups))
         return nw.from_native(found, eager_only=True, pass_through=False).to_numpy()
 
     def transform(self, X: Any) -> np.ndarray:
-        """The same: states as features for what follows in a pipeline."""
+        """The probability of each state: features for what follows in a pipeline.
+
+        Parameters
+        ----------
+        X : DataFrame
+            A row per subject and time, with the columns that the model names.
+
+        Returns
+        -------
+        numpy.ndarray
+            (rows, states)
+
+        Examples
+        --------
+        >>> estimator.transform(diary).shape == (len(diary), 2)
+        True
+        """
         return self.predict_proba(X)
 
     def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
-        """The log likelihood per row, every subject taken as new: higher is better."""
+        """The log likelihood per row, every subject taken as new: higher is better.
+
+        Parameters
+        ----------
+        X : DataFrame
+            A row per subject and time, with the columns that the model names.
+        y : None
+            Not used.
+        groups : array, optional
+            (rows,) the subjects, where no column of `X` has them.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> bool(np.isclose(estimator.score(diary), estimator.fit_.loglik() / len(diary)))
+        True
+        """
         return _score(_known(self), _rows(self, X, groups))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the columns that `transform` returns."""
+        """Names of the columns that `transform` returns.
+
+        Parameters
+        ----------
+        input_features : None
+            Not used.
+
+        Returns
+        -------
+        numpy.ndarray of str
+
+        Examples
+        --------
+        >>> list(estimator.get_feature_names_out())
+        ['state_0', 'state_1']
+        """
         return np.array([f"state_{k}" for k in range(_known(self).model.n_states)], dtype=object)
 
     def __sklearn_tags__(self) -> Any:
@@ -136,17 +264,31 @@ class SSMEstimator(TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    outcomes, n_latent, state, random, effect_covariance
-        As for `MixedSSM`.
-    subject, time, sequence
+    outcomes : str or list of str
+        As for `MixedSSM`, and so are the next four.
+    n_latent : int
+        Number of latent states.
+    state : str
+        Formula of covariates that move the states.
+    random : {"both", "transition", "loading", "none"} or list of str
+        What differs between subjects.
+    effect_covariance : {"full", "diagonal"} or dict
+        The covariance of the effects of each kind.
+    subject, time, sequence : str, optional
         Columns of ``X``, as for `MixedSSM.fit`.
-    fit_options
+    fit_options : dict, optional
         Further options of `MixedSSM.fit`, such as ``{"n_starts": 2}``.
 
     Attributes
     ----------
     fit_ : SSMFit
         All that avem knows of the fit.
+
+    Examples
+    --------
+    >>> from avem.sklearn import SSMEstimator
+    >>> SSMEstimator(["valence", "arousal"]).set_params(n_latent=2).n_latent
+    2
     """
 
     def __init__(
@@ -173,7 +315,32 @@ class SSMEstimator(TransformerMixin, BaseEstimator):
         self.fit_options = fit_options
 
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> SSMEstimator:
-        """Itself, fitted. `groups` are the subjects, where no column of ``X`` has them."""
+        """Itself, fitted.
+
+        Parameters
+        ----------
+        X : DataFrame
+            A row per subject and time, with the columns that the model names.
+        y : None
+            Not used.
+        groups : array, optional
+            (rows,) the subjects, where no column of `X` has them.
+
+        Returns
+        -------
+        SSMEstimator
+
+        Examples
+        --------
+        >>> from avem.sklearn import SSMEstimator
+        >>> options = {"n_starts": 1, "refine": None}
+        >>> columns = {"subject": "person", "time": "beep", "sequence": "day"}
+        >>> estimator = SSMEstimator(
+        ...     ["valence", "arousal"], random="transition", **columns, fit_options=options
+        ... )
+        >>> estimator.fit(avem.load_affect()).fit_.stop.name
+        'CONVERGED'
+        """
         model = MixedSSM(
             self.outcomes,
             self.n_latent,
@@ -185,18 +352,70 @@ class SSMEstimator(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any, groups: Any = None) -> np.ndarray:
-        """(rows, latent states) the smoothed states."""
+        """The smoothed states.
+
+        Parameters
+        ----------
+        X : DataFrame
+            A row per subject and time, with the columns that the model names.
+        groups : array, optional
+            (rows,) the subjects, where no column of `X` has them.
+
+        Returns
+        -------
+        numpy.ndarray
+            (rows, latent states)
+
+        Examples
+        --------
+        >>> ssm_estimator.transform(diary).shape == (len(diary), 1)
+        True
+        """
         fit = _known(self)
         found = fit.states(_rows(self, X, groups))
         names = [f"state_{k}" for k in range(fit.model.n_latent)]
         return nw.from_native(found, eager_only=True, pass_through=False).select(names).to_numpy()
 
     def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
-        """The log likelihood per row, every subject taken as new: higher is better."""
+        """The log likelihood per row, every subject taken as new: higher is better.
+
+        Parameters
+        ----------
+        X : DataFrame
+            A row per subject and time, with the columns that the model names.
+        y : None
+            Not used.
+        groups : array, optional
+            (rows,) the subjects, where no column of `X` has them.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> bool(np.isclose(ssm_estimator.score(diary), ssm_estimator.fit_.loglik() / len(diary)))
+        True
+        """
         return _score(_known(self), _rows(self, X, groups))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the columns that `transform` returns."""
+        """Names of the columns that `transform` returns.
+
+        Parameters
+        ----------
+        input_features : None
+            Not used.
+
+        Returns
+        -------
+        numpy.ndarray of str
+
+        Examples
+        --------
+        >>> list(ssm_estimator.get_feature_names_out())
+        ['state_0']
+        """
         return np.array([f"state_{k}" for k in range(_known(self).model.n_latent)], dtype=object)
 
     def __sklearn_tags__(self) -> Any:

@@ -16,14 +16,26 @@ from avem.models.hmm import HMMModel
 
 
 class Simulation(NamedTuple):
-    """Simulated data with the truth behind them."""
+    """Simulated data with the truth behind them.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        The data: outcomes beside subject, time and covariates; the caller's kind of frame.
+    states : numpy.ndarray of int
+        (rows,) the state behind each row, from 0.
+    effects : numpy.ndarray
+        (subjects, effects), subjects in order of first appearance.
+
+    Examples
+    --------
+    >>> fit.simulate(seed=1).effects.shape
+    (60, 1)
+    """
 
     frame: pd.DataFrame
-    """The data: outcomes beside subject, time and covariates; the caller's kind of frame."""
     states: np.ndarray
-    """(rows,) the state behind each row, from 0."""
     effects: np.ndarray
-    """(subjects, effects), subjects in order of first appearance."""
 
 
 def draw_effects(sigma: np.ndarray, n_subjects: int, rng: np.random.Generator) -> np.ndarray:

@@ -16,14 +16,26 @@ from avem.models.ssm_subjects import stable_effects, subject_matrices
 
 
 class SSMSimulation(NamedTuple):
-    """Simulated data with the truth behind them."""
+    """Simulated data with the truth behind them.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        The data: outcomes beside subject, time and covariates; the caller's kind of frame.
+    states : numpy.ndarray
+        (rows, n_latent) the state behind each row.
+    effects : numpy.ndarray
+        (subjects, effects), subjects in order of first appearance.
+
+    Examples
+    --------
+    >>> ssm_fit.simulate(seed=1).effects.shape
+    (60, 1)
+    """
 
     frame: pd.DataFrame
-    """The data: outcomes beside subject, time and covariates; the caller's kind of frame."""
     states: np.ndarray
-    """(rows, n_latent) the state behind each row."""
     effects: np.ndarray
-    """(subjects, effects), subjects in order of first appearance."""
 
 
 def simulate_ssm(

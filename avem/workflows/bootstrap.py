@@ -20,7 +20,7 @@ from avem.workflows.workers import run
 
 
 def bootstrap(
-    fit: Fit,
+    fit: Fit[Any, Any],
     n: int = 200,
     *,
     data: Any = None,
@@ -38,24 +38,33 @@ def bootstrap(
 
     Parameters
     ----------
-    fit
+    fit : HMMFit or SSMFit
         What to bootstrap.
-    n
+    n : int
         Number of replicates: 200 for standard errors, 1000 for intervals.
-    data
+    data : DataFrame or Panel, optional
         The data of the fit, when it was loaded from a file: a frame with the same columns, or a
         `Panel`.
-    path
+    path : str or path, optional
         A file to keep finished replicates in, as JSON lines. A call that was cut short goes on from
         there, and a later one may ask for more replicates.
-    jobs
+    jobs : int
         How many processes work side by side; the result is the same with any number of them. Each
         compiles for itself first. On one accelerator, leave it at 1. In a script, jobs > 1 needs
         the call to stand under ``if __name__ == "__main__":``.
-    seed
+    seed : int
         Of the replicates: each has a stream of random numbers of its own.
-    progress
+    progress : bool, optional
         Show progress; by default in a terminal, after two seconds.
+
+    Returns
+    -------
+    Bootstrap
+
+    Examples
+    --------
+    >>> avem.bootstrap(selection.fits[1], n=2)
+    Bootstrap('valence ~ 1', n_states=1, 2 replicates)
     """
     _check(fit, n, jobs, seed)
     recipe = Recipe.of(fit, _own_panel(fit, data), seed)

@@ -21,17 +21,32 @@ FAILED = "FAILED"
 
 @dataclass(frozen=True, eq=False)
 class Replicate:
-    """The refit to one simulated data set."""
+    """The refit to one simulated data set.
+
+    Attributes
+    ----------
+    number : int
+        From 0; it determines the data set.
+    stop : str
+        The name of a `Stop`, or ``"FAILED"``.
+    reason : str
+        Why it is left out of the summaries; empty where it is not.
+    bound : float
+        Of the refit.
+    params : dict of str to numpy.ndarray or None
+        As in `fit.params`; None where the fit failed.
+
+    Examples
+    --------
+    >>> boot.done[0].number, boot.done[0].ok
+    (0, True)
+    """
 
     number: int
-    """From 0; it determines the data set."""
     stop: str
-    """The name of a `Stop`, or ``"FAILED"``."""
     reason: str = ""
-    """Why it is left out of the summaries; empty where it is not."""
     bound: float = np.nan
     params: Params | None = None
-    """As in `fit.params`; None where the fit failed."""
 
     @property
     def ok(self) -> bool:
@@ -45,15 +60,22 @@ class Bootstrap:
 
     Attributes
     ----------
-    fit
+    fit : HMMFit or SSMFit
         The fit that was bootstrapped.
-    n
+    n : int
         How many replicates were asked for; an interrupted bootstrap has fewer.
-    done
+    done : tuple of Replicate
         The replicates, by number; `replicates` has them as a table.
+
+    Examples
+    --------
+    >>> boot.n, boot.n_ok, boot.n_failed
+    (2, 2, 0)
+    >>> boot.replicates["replicate"].tolist()
+    [0, 1]
     """
 
-    fit: Fit
+    fit: Fit[Any, Any]
     n: int
     done: tuple[Replicate, ...]
 
@@ -70,9 +92,24 @@ class Bootstrap:
     def table(self, level: float = 0.95) -> Any:
         """`fit.table()` with the replicates' spread: se, bias, and the percentile interval.
 
-        `se` is the replicates' standard deviation, `bias` their mean less the estimate. A hundred
-        replicates are enough for these, intervals want a thousand. Parameters that were held have
-        none, and `note` says so.
+        A hundred replicates are enough for ``se`` and ``bias``, intervals want a thousand.
+
+        Parameters
+        ----------
+        level : float
+            Probability of the intervals.
+
+        Returns
+        -------
+        DataFrame
+            Of the data's own kind: the columns of `fit.table()`, with ``se`` (the replicates'
+            standard deviation), ``bias`` (their mean less the estimate), ``lower``, ``upper`` and
+            ``note``. Parameters that were held have none of these numbers, and ``note`` says so.
+
+        Examples
+        --------
+        >>> list(boot.table().columns[-5:])
+        ['se', 'bias', 'lower', 'upper', 'note']
         """
         check_level(level)
         if self.n_ok < 2:
@@ -122,7 +159,17 @@ class Bootstrap:
         return pd.DataFrame(rows)
 
     def left_out(self) -> str:
-        """In a sentence, how many replicates are left out of the summaries and why; or nothing."""
+        """In a sentence, how many replicates are left out of the summaries and why; or nothing.
+
+        Returns
+        -------
+        str
+
+        Examples
+        --------
+        >>> boot.left_out()
+        ''
+        """
         if not self.n_failed:
             return ""
         reasons = Counter(replicate.reason for replicate in self.done if not replicate.ok)

@@ -27,16 +27,22 @@ class LRTest:
 
     Attributes
     ----------
-    statistic
+    statistic : float
         Twice the difference of the log likelihoods; 0 where the larger model gains nothing.
-    error
+    error : float
         How far `statistic` may be off, from the errors of the log likelihoods.
-    df
+    df : int
         How many more parameters the larger model has.
-    p_value
+    p_value : float
         The probability of such a statistic, or a larger one, if the smaller model is true.
-    reference
+    reference : str
         The distribution that the statistic is compared with, in words.
+
+    Examples
+    --------
+    >>> avem.LRTest(5.2, 0.01, 1, 0.0226, "a chi-squared distribution")
+    Likelihood ratio test: statistic 5.2 (error 0.01), 1 more parameter, p = 0.0226
+    Compared with a chi-squared distribution.
     """
 
     statistic: float
@@ -60,6 +66,27 @@ def likelihood_ratio_test(smaller: HMMFit, larger: HMMFit) -> LRTest:
     number of states. A variance of effects that is 0 in the smaller model lies on the boundary, and
     the reference is a mixture of chi-squared distributions (Self and Liang 1987, Stram and Lee
     1994).
+
+    Parameters
+    ----------
+    smaller : HMMFit
+        The fit of the special case.
+    larger : HMMFit
+        The fit of the model that includes it.
+
+    Returns
+    -------
+    LRTest
+
+    Examples
+    --------
+    >>> diary, columns = avem.load_affect(), {"time": "beep", "sequence": "day"}
+    >>> small, large = (
+    ...     avem.MixedHMM(formula, n_states=1).fit(diary, "person", **columns)
+    ...     for formula in ("valence ~ 1", "valence ~ stress")
+    ... )
+    >>> avem.likelihood_ratio_test(small, large).df
+    1
     """
     for fit in (smaller, larger):
         if not isinstance(fit, HMMFit):

@@ -19,17 +19,25 @@ class CrossValidation:
 
     Attributes
     ----------
-    table
+    table : pandas.DataFrame
         Per fold: fold, n_subjects, n_rows and n_values held out, loglik (their log predictive
         density), per_row, per_value, and stop (how the fit of the fold ended). A row with two
         observed outcomes has two values.
-    by_subject
+    by_subject : pandas.DataFrame
         Per subject, over all folds: n_rows and n_values held out and loglik. Two models
         cross-validated with the same folds and seed can be compared subject by subject.
-    by
-        "subjects" or "time".
-    folds
+    by : {"subjects", "time"}
+        What was held out.
+    folds : int
         How many there were to be; `table` has fewer after an interruption.
+
+    Examples
+    --------
+    >>> model = avem.MixedHMM("valence ~ 1", n_states=1)
+    >>> columns = {"subject": "person", "time": "beep", "sequence": "day"}
+    >>> scores = avem.cross_validate(model, avem.load_affect(), folds=2, **columns)
+    >>> bool(np.isclose(scores.loglik, scores.by_subject["loglik"].sum()))
+    True
     """
 
     table: pd.DataFrame

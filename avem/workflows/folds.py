@@ -42,19 +42,34 @@ def cross_validate(
 
     Parameters
     ----------
-    model, data, subject, time, sequence
+    model : MixedHMM or MixedSSM
+        What to fit to all folds but one.
+    data : DataFrame or Panel
         As for `fit`.
-    folds
+    folds : int
         How many parts the data are cut into; each is held out once.
-    by
+    by : {"subjects", "time"}
         ``"subjects"``: whole subjects are held out, and scored as new ones, their effects
         integrated: log p(all their values). ``"time"``: one stretch of every sequence is held out
         (its outcomes are missing for the fit), and scored given all the other values: log p(all) -
         log p(all but the stretch), at the parameters fitted without it.
-    seed
+    subject, time, sequence : str, optional
+        Column names, as for `fit`.
+    seed : int
         For dealing out the subjects, and for the fits.
     **fit_options
         Further options of `fit`.
+
+    Returns
+    -------
+    CrossValidation
+
+    Examples
+    --------
+    >>> model = avem.MixedHMM("valence ~ 1", n_states=1)
+    >>> columns = {"subject": "person", "time": "beep", "sequence": "day"}
+    >>> avem.cross_validate(model, avem.load_affect(), folds=2, **columns).table["fold"].tolist()
+    [1, 2]
     """
     panel = model._panel(data, subject, time, sequence)
     done = run_folds(model, panel, folds=folds, by=by, seed=seed, **fit_options)

@@ -40,22 +40,29 @@ class Selection(Generic[Fit]):
 
     Attributes
     ----------
-    table
+    table : pandas.DataFrame
         A row for each number of states: n_states (of a state-space model n_latent), n_params,
         loglik, error (of the log likelihood), aic, bic, icl of an HMM (lower is better),
         starts_agreeing, stop, seconds; with cross-validation held_out (mean log score of a held-out
         value; higher is better) and held_out_se; and problem: why there is no fit or no score,
         empty where all went well.
-    fits
+    fits : dict of int to HMMFit or SSMFit
         The fits by number of states.
-    criterion
-        What `best` goes by: "aic", "bic", "icl" or "held_out".
-    scores
+    criterion : {"aic", "bic", "icl", "held_out"}
+        What `best` goes by.
+    scores : dict of int to CrossValidation
         The cross-validations by number of states.
-    not_fitted
+    not_fitted : tuple of int
         Numbers of states that were not reached before an interruption.
-    size
-        What the number of states is called: "n_states", of a state-space model "n_latent".
+    size : {"n_states", "n_latent"}
+        What the number of states is called.
+
+    Examples
+    --------
+    >>> selection.table["n_states"].tolist()
+    [1, 2]
+    >>> selection.best.model.n_states
+    2
     """
 
     table: pd.DataFrame
@@ -83,7 +90,22 @@ class Selection(Generic[Fit]):
         return [name for name in CRITERIA if name in self.table and len(self._values(name))]
 
     def preferred(self, criterion: str) -> int:
-        """The number of states that is best by a criterion."""
+        """The number of states that is best by a criterion.
+
+        Parameters
+        ----------
+        criterion : {"aic", "bic", "icl", "held_out"}
+            One of `criteria`.
+
+        Returns
+        -------
+        int
+
+        Examples
+        --------
+        >>> selection.preferred("aic")
+        2
+        """
         if criterion not in self.criteria:
             raise ModelError(
                 f"There is no {criterion!r} in the table; choose one of "
@@ -111,7 +133,25 @@ class Selection(Generic[Fit]):
     ) -> Figure:
         """Every criterion against the number of states, the best one marked.
 
-        Held-out scores have bars of one standard error. With `criterion`, only that one.
+        Held-out scores have bars of one standard error.
+
+        Parameters
+        ----------
+        criterion : {"aic", "bic", "icl", "held_out"}, optional
+            Only this one.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw, of one criterion; by default in a new figure.
+        figsize : tuple of float, optional
+            Width and height in inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(selection.plot().axes) == len(selection.criteria)
+        True
         """
         chosen = self.criteria
         if criterion is not None:

@@ -64,24 +64,38 @@ def select(
 
     Parameters
     ----------
-    model
+    model : MixedHMM or MixedSSM
         The model; its own number of states does not matter.
-    data, subject, time, sequence
+    data : DataFrame or Panel
         As for `fit`.
-    states
+    states : iterable of int, optional
         Of a `MixedHMM`, the numbers of states to try (1 to 5).
-    latent
+    latent : iterable of int, optional
         Of a `MixedSSM`, the numbers of latent states to try (1 to 3, or to the number of outcomes
         where that is smaller).
-    criterion
-        What the best fit is chosen by: ``"bic"``, ``"aic"``, ``"icl"`` (of an HMM), or, with `cv`,
-        ``"held_out"``.
-    cv
+    criterion : {"bic", "aic", "icl", "held_out"}
+        What the best fit is chosen by; ``"icl"`` is for an HMM, ``"held_out"`` needs `cv`.
+    cv : int, str or dict, optional
         Cross-validate each number of states as well: a number of folds, ``"subjects"`` or
         ``"time"``, or a dict of options of `cross_validate`: ``{"by": "time", "folds": 4}``.
+    subject, time, sequence : str, optional
+        Column names, as for `fit`.
     **fit_options
         Further options of `fit`. The criteria are those of a maximum likelihood fit:
         ``refine="adaptive"`` unless something else is given here.
+
+    Returns
+    -------
+    Selection
+        ``table``, ``fits`` and ``best``.
+
+    Examples
+    --------
+    >>> model = avem.MixedHMM("valence ~ 1", n_states=1)
+    >>> diary = avem.load_affect()
+    >>> found = avem.select(model, diary, [1, 2], subject="person", time="beep", sequence="day")
+    >>> found.n_states
+    2
     """
     if not isinstance(model, Mixed):
         raise ModelError(

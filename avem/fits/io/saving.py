@@ -142,7 +142,24 @@ def _param(name: str) -> str:
 
 
 def load(path: str | os.PathLike[str]) -> HMMFit | SSMFit:
-    """The fit that `fit.save` wrote. It holds no data: pass them, or see `fit.with_data`."""
+    """The fit that `fit.save` wrote.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+
+    Returns
+    -------
+    HMMFit or SSMFit
+        It holds no data: pass them to its methods, or see `fit.with_data`.
+
+    Examples
+    --------
+    >>> fit.save(folder / "mood.avem")
+    >>> avem.load(folder / "mood.avem").subjects[0]
+    'p01'
+    """
     path = Path(path)
     try:
         _check_kind(path)

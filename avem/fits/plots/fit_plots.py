@@ -121,10 +121,12 @@ class FitPlots(ABC):
 
         Parameters
         ----------
-        groups, **options
+        groups : str or dict, optional
             As for `fit.contrast`.
         figsize : (float, float), optional
             Inches.
+        **options
+            Further options of `fit.contrast`.
 
         Returns
         -------
@@ -145,10 +147,14 @@ class FitPlots(ABC):
 
         Parameters
         ----------
-        statistic, n, **options
+        statistic : callable, dict, str or list of str, optional
+            As for `fit.check`.
+        n : int
             As for `fit.check`.
         figsize : (float, float), optional
             Inches.
+        **options
+            Further options of `fit.check`.
 
         Returns
         -------

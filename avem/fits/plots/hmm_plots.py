@@ -36,7 +36,18 @@ if TYPE_CHECKING:
 
 
 class Plots(FitPlots):
-    """The pictures of one fit: `fit.plot.states()`, `.effects()`, `.bound()`, ..."""
+    """The pictures of one fit: `fit.plot.states()`, `.effects()`, `.bound()`, ...
+
+    Parameters
+    ----------
+    fit : HMMFit
+        Of what; `fit.plot` makes this object.
+
+    Examples
+    --------
+    >>> isinstance(fit.plot, avem.Plots)
+    True
+    """
 
     _fit: HMMFit
 
@@ -127,9 +138,17 @@ class Plots(FitPlots):
 
         Parameters
         ----------
-        subjects, outcome, max_subjects
+        subjects : label or list of labels, optional
             As in `states`.
-        horizon, future, effects
+        horizon : int
+            How many steps ahead, as for `fit.predict`.
+        outcome : str, optional
+            As in `states`.
+        max_subjects : int
+            As in `states`.
+        future : DataFrame or dict, optional
+            Covariates of the steps to come, as for `fit.predict`.
+        effects : {"integrated", "fitted"}
             As for `fit.predict`.
         max_rows : int, optional
             How much of the past is drawn; by default three times the horizon.
@@ -170,7 +189,11 @@ class Plots(FitPlots):
             By default all, up to eight.
         lags : int
             Of the autocorrelations.
-        kind, effects, seed
+        kind : {"forecast", "ordinary"}
+            As for `fit.residuals`.
+        effects : {"drawn", "fitted"}
+            As for `fit.residuals`.
+        seed : int
             As for `fit.residuals`.
         figsize : (float, float), optional
             Inches.
@@ -291,7 +314,9 @@ class Plots(FitPlots):
 
         Parameters
         ----------
-        by, level
+        by : str or array, optional
+            As for `fit.occupancy`.
+        level : float
             As for `fit.occupancy`.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a figure of its own.
@@ -362,10 +387,14 @@ class Plots(FitPlots):
 
         Parameters
         ----------
-        name, on, **options
+        name : str
+            As for `fit.covariate`.
+        on : str, optional
             As for `fit.covariate`.
         figsize : (float, float), optional
             Inches.
+        **options
+            Further options of `fit.covariate`.
 
         Returns
         -------

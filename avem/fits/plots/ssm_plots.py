@@ -32,7 +32,18 @@ _FLAT = 3.0
 
 
 class SSMPlots(FitPlots):
-    """The pictures of one fit: `fit.plot.states()`, `.forecast()`, `.loadings()`, ..."""
+    """The pictures of one fit: `fit.plot.states()`, `.forecast()`, `.loadings()`, ...
+
+    Parameters
+    ----------
+    fit : SSMFit
+        Of what; `fit.plot` makes this object.
+
+    Examples
+    --------
+    >>> isinstance(ssm_fit.plot, avem.SSMPlots)
+    True
+    """
 
     _fit: SSMFit
 
@@ -124,9 +135,17 @@ class SSMPlots(FitPlots):
 
         Parameters
         ----------
-        subjects, outcome, max_subjects
+        subjects : label or list of labels, optional
             As in `states`.
-        horizon, future, effects
+        horizon : int
+            How many steps ahead, as for `fit.predict`.
+        outcome : str, optional
+            As in `states`.
+        max_subjects : int
+            As in `states`.
+        future : DataFrame or dict, optional
+            Covariates of the steps to come, as for `fit.predict`.
+        effects : {"integrated", "fitted"}
             As for `fit.predict`.
         max_rows : int, optional
             How much of the past is drawn; by default three times the horizon.
@@ -236,7 +255,7 @@ class SSMPlots(FitPlots):
             By default all, up to eight.
         lags : int
             Of the autocorrelations.
-        effects
+        effects : {"drawn", "fitted"}
             As for `fit.residuals`.
         figsize : (float, float), optional
             Inches.

@@ -30,16 +30,21 @@ class Check:
 
     Attributes
     ----------
-    table
+    table : pandas.DataFrame
         A row per statistic: its observed value; mean, sd and interval of the simulated ones; and
         ``p``, two-sided: the share of simulations that are as far out, on the observed one's side,
         times two.
-    simulated
+    simulated : numpy.ndarray
         (simulations, statistics) every value, columns in the order of the table's rows.
-    n
+    n : int
         How many simulations were asked for; an interrupted check has fewer.
-    effects
+    effects : {"new", "drawn", "fitted"}
         How the subjects' effects were drawn.
+
+    Examples
+    --------
+    >>> fit.check(["mean", "sd"], n=20).simulated.shape
+    (20, 2)
     """
 
     table: pd.DataFrame
@@ -53,7 +58,22 @@ class Check:
         return f"{words}, effects {self.effects}\n{self.table.to_string(index=False, na_rep='')}"
 
     def plot(self, *, figsize: Size | None = None) -> Figure:
-        """A panel per statistic: the simulated values, and the observed one as a line."""
+        """A panel per statistic: the simulated values, and the observed one as a line.
+
+        Parameters
+        ----------
+        figsize : tuple of float, optional
+            Width and height in inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(fit.check(["mean", "sd"], n=20).plot().axes)
+        2
+        """
         from avem.fits.plots.check import check_figure
 
         return check_figure(self, figsize)

@@ -24,16 +24,21 @@ class Diagnosis:
 
     Attributes
     ----------
-    subjects
+    subjects : pandas.DataFrame
         Per subject: log likelihood, bound, and the two parts of their difference. The anchoring
         gap is lost by running the local pass at one value of the effect; the Gaussian gap by
         taking the effect's posterior to be Gaussian. Neither is negative but for numerical error.
-    effects
+    effects : pandas.DataFrame
         Per effect: the share of information lost by not seeing the states, which q_i ignores; and
         of the effect's posterior variance, what lies between modes (the states have other names
         there), which counts as lost, too.
-    advice
+    advice : str
         What follows, in a sentence or two.
+
+    Examples
+    --------
+    >>> list(fit.diagnose().subjects.columns[:4])
+    ['person', 'loglik', 'bound', 'anchoring_gap']
     """
 
     subjects: pd.DataFrame

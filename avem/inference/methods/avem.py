@@ -26,16 +26,21 @@ class AVEM(Method):
 
     Parameters
     ----------
-    q_update
+    q_update : {"laplace", "quadrature"}
         How a subject's q is found where there is no closed form: ``"laplace"`` (mode and
         curvature) or ``"quadrature"`` (the best Gaussian, by Gauss-Hermite quadrature).
-    anchor
+    anchor : {"mean", "optimal", "fixed"}
         Where each subject's local pass is run: at the ``"mean"`` of its q, at the ``"optimal"``
         anchor of the paper's Lemma 2 (several passes per effect and iteration), or ``"fixed"`` at
         the start (0, or the effects of an earlier fit given as `init`).
-    batch_size
+    batch_size : int, optional
         Update the parameters after every so many subjects instead of after all, until they are
         near the solution: for many thousand subjects.
+
+    Examples
+    --------
+    >>> avem.AVEM(batch_size=1000)  # as in model.fit(data, method=avem.AVEM(batch_size=1000))
+    AVEM(q_update='laplace', anchor='mean', batch_size=1000)
     """
 
     q_update: str = "laplace"

@@ -96,6 +96,11 @@ class Method(ABC):
 
     A leaf with a `word` of its own can be asked for by it: ``method="adaptive"``. What an option
     may be is checked in `__post_init__`.
+
+    Examples
+    --------
+    >>> isinstance(avem.Adaptive(n_nodes=9), avem.Method)
+    True
     """
 
     word: ClassVar[str]
@@ -116,7 +121,20 @@ class Method(ABC):
     ) -> EStep:
         """What runs on a model with these effects, of which there is at least one.
 
-        `em` is the anchored iteration that made the start.
+        Parameters
+        ----------
+        em : EM
+            The anchored iteration that made the start.
+        effect_names : sequence of str
+            As in `fit.effects()`.
+        plain : bool
+            Whether the paper's iteration is wanted to the letter.
+        rng : numpy.random.Generator
+            For nodes that are drawn.
+
+        Returns
+        -------
+        EStep
         """
 
     @property
@@ -135,29 +153,108 @@ class Method(ABC):
         return 0
 
     def check(self, effect_names: Sequence[str], plain: bool) -> None:  # noqa: B027
-        """Raise ModelError unless it can be run on a model with these effects."""
+        """Raise ModelError unless it can be run on a model with these effects.
+
+        Parameters
+        ----------
+        effect_names : sequence of str
+            As in `fit.effects()`.
+        plain : bool
+            Whether the paper's iteration is wanted to the letter.
+
+        Examples
+        --------
+        >>> avem.AVEM(batch_size=100).check(["valence: Intercept"], plain=False)
+        """
 
     def tol(self, usual: float) -> float:
-        """The tolerance where none is asked for."""
+        """The tolerance where none is asked for.
+
+        Parameters
+        ----------
+        usual : float
+            That of the model.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> avem.Adaptive().tol(1e-6)
+        1e-06
+        """
         return usual
 
     def decided(self, em: EM, state: State, effect_names: Sequence[str]) -> Method:
-        """The method with all that was left to the fit decided, at an anchored start."""
+        """The method with all that was left to the fit decided, at an anchored start.
+
+        Parameters
+        ----------
+        em : EM
+            The anchored iteration that made the start.
+        state : State
+            The start.
+        effect_names : sequence of str
+            As in `fit.effects()`.
+
+        Returns
+        -------
+        Method
+        """
         return self
 
     def iterate(
         self, em: EM, state: State, rules: Rules, rng: np.random.Generator, watch: Watcher
     ) -> Run:
-        """From the start to the end; `em` runs this method's E-step."""
+        """From the start to the end.
+
+        Parameters
+        ----------
+        em : EM
+            The iteration, with this method's E-step.
+        state : State
+            The start.
+        rules : Rules
+            When to stop.
+        rng : numpy.random.Generator
+            For searches and draws.
+        watch : Watcher
+            Is told of every iteration.
+
+        Returns
+        -------
+        Run
+        """
         return iterate(em, state, rules, rng, watch)
 
     def options(self) -> dict[str, Any]:
-        """Its options by name, as a file can hold them: numbers, words, lists of them."""
+        """Its options by name, as a file can hold them: numbers, words, lists of them.
+
+        Returns
+        -------
+        dict of str to object
+
+        Examples
+        --------
+        >>> avem.Adaptive(n_nodes=9).options()
+        {'n_nodes': 9, 'n_draws': None}
+        """
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # pyright: ignore[reportArgumentType]
         return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
 
     def code(self) -> str:
-        """What to write for it: ``avem.Adaptive(n_nodes=9)``."""
+        """What to write for it in Python.
+
+        Returns
+        -------
+        str
+
+        Examples
+        --------
+        >>> avem.Adaptive(n_nodes=9).code()
+        'avem.Adaptive(n_nodes=9)'
+        """
         given = (
             f"{field.name}={getattr(self, field.name)!r}"
             for field in fields(self)  # pyright: ignore[reportArgumentType]

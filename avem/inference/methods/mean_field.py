@@ -19,7 +19,13 @@ from avem.inference.passes import Pass, Spread, spread_of
 
 @dataclass(frozen=True)
 class MeanField(Method):
-    """Blocked mean field: states and effects independent in the posterior."""
+    """Blocked mean field: states and effects independent in the posterior.
+
+    Examples
+    --------
+    >>> avem.MeanField()  # the same as method="mean_field"
+    MeanField()
+    """
 
     word = "mean_field"
 

@@ -48,13 +48,18 @@ class Partial(Method):
 
     Parameters
     ----------
-    unanchored
+    unanchored : str or sequence of str
         Names of the effects to integrate (as in `fit.effects()`); ``"auto"``: those whose posterior
         is much wider than q.
-    n_nodes
+    n_nodes : int
         Gauss-Hermite nodes per integrated effect.
-    q_update
+    q_update : {"laplace", "quadrature"}
         As in `AVEM`, for the anchored effects.
+
+    Examples
+    --------
+    >>> avem.Partial(unanchored="valence: Intercept").unanchored
+    ('valence: Intercept',)
     """
 
     unanchored: str | Sequence[str] = AUTO

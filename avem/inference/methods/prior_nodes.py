@@ -34,8 +34,13 @@ class Quadrature(Method):
 
     Parameters
     ----------
-    n_nodes
+    n_nodes : int
         Nodes per effect. Long sequences need many.
+
+    Examples
+    --------
+    >>> avem.Quadrature(n_nodes=21)
+    Quadrature(n_nodes=21)
     """
 
     n_nodes: int = PRIOR_NODES
@@ -65,10 +70,15 @@ class MonteCarlo(Method):
 
     Parameters
     ----------
-    n_draws
+    n_draws : int
         Draws for every subject. Long sequences need many.
-    fresh_draws
+    fresh_draws : bool
         Draw anew in every iteration.
+
+    Examples
+    --------
+    >>> avem.MonteCarlo(n_draws=500, fresh_draws=True)
+    MonteCarlo(n_draws=500, fresh_draws=True)
     """
 
     n_draws: int = PRIOR_DRAWS

@@ -45,9 +45,14 @@ class Structured(Method):
 
     Parameters
     ----------
-    n_nodes
+    n_nodes : int, optional
         Gauss-Hermite nodes per effect; by default 9 for one effect and 5 for two or three, and
         quasi-random draws for more.
+
+    Examples
+    --------
+    >>> avem.Structured(n_nodes=15)
+    Structured(n_nodes=15)
     """
 
     n_nodes: int | None = None

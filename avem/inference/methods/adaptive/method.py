@@ -68,10 +68,15 @@ class Adaptive(Method):
 
     Parameters
     ----------
-    n_nodes
+    n_nodes : int, optional
         Gauss-Hermite nodes per effect; by default 15, 7 or 5 for one, two or three effects.
-    n_draws
+    n_draws : int, optional
         Quasi-random draws, a power of 2, instead of nodes; 256 for more than three effects.
+
+    Examples
+    --------
+    >>> avem.Adaptive(n_nodes=9)  # as in model.fit(data, method=avem.Adaptive(n_nodes=9))
+    Adaptive(n_nodes=9, n_draws=None)
     """
 
     n_nodes: int | None = None

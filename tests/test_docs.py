@@ -136,9 +136,7 @@ def test_every_name_on_the_way_exists():
         assert names <= known, f"{title}: {names - known} are nowhere in avem"
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "CONTRIBUTING.md", DOCS / "one-fit.md", DOCS / "extending.md"], ids=name
-)
+@pytest.mark.parametrize("page", [ROOT / "CHANGELOG.md", *PAGES], ids=name)
 def test_files_and_folders_exist(page):
     """Named from the top of the repository, or from avem/."""
     for span in spans(page.read_text(encoding="utf-8")):

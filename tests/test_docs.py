@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import avem
+from tests.test_layers import LAYERS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -81,6 +82,75 @@ def test_every_public_name_is_in_the_reference():
     reference = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.rst"))
     described = set(re.findall(r"^\.\. auto\w+:: avem\.(\w+)(?:\(\))?$", reference, re.MULTILINE))
     assert set(avem.__all__) <= described
+
+
+# --- files and names that pages mention ---------------------------------------------------------
+
+SPAN = re.compile(r"`([^`\n]+)`")
+FILE = re.compile(r"[\w./-]+(?:\.(?:py|md|h|cc|js|css|csv|svg)|/)")
+NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+
+
+def spans(text):
+    """Code within sentences."""
+    return SPAN.findall(re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+
+
+def names_in(file):
+    """Classes, functions and, as `Class.name`, what a class has of its own."""
+    found = set()
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        found.add(getattr(node, "name", ""))
+        for member in node.body if isinstance(node, ast.ClassDef) else []:
+            target = getattr(member, "target", None)
+            found.add(f"{node.name}.{getattr(member, 'name', getattr(target, 'id', ''))}")
+    return found
+
+
+def stops():
+    """Title and text of every stop of the page that follows one fit."""
+    page = (DOCS / "one-fit.md").read_text(encoding="utf-8")
+    parts = re.split(r"^### (\d+\. .+)$", page, flags=re.MULTILINE)
+    return list(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_one_fit_has_at_most_fifteen_stops():
+    numbers = [int(title.partition(".")[0]) for title, _ in stops()]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) <= 15
+
+
+@pytest.mark.parametrize(("title", "text"), stops())
+def test_a_stop_names_a_file_and_what_is_in_it(title, text):
+    file, *names = spans(text.strip().splitlines()[0])
+    assert (ROOT / file).is_file(), f"{title}: there is no {file}"
+    missing = set(names) - names_in(ROOT / file)
+    assert names, title
+    assert not missing, f"{title}: {file} has no {missing}"
+
+
+def test_every_name_on_the_way_exists():
+    known = {name for file in (ROOT / "avem").rglob("*.py") for name in names_in(file)}
+    for title, text in stops():
+        names = {span for span in spans(text) if NAME.fullmatch(span) and not FILE.fullmatch(span)}
+        assert names <= known, f"{title}: {names - known} are nowhere in avem"
+
+
+@pytest.mark.parametrize("page", [ROOT / "CHANGELOG.md", *PAGES], ids=name)
+def test_files_and_folders_exist(page):
+    """Named from the top of the repository, or from avem/."""
+    for span in spans(page.read_text(encoding="utf-8")):
+        if FILE.fullmatch(span) and "/" in span:
+            places = [ROOT / span, ROOT / "avem" / span]
+            made_by_make = span.startswith(("docs-output", ".venv"))
+            assert made_by_make or any(place.exists() for place in places), f"no {span}"
+
+
+def test_the_picture_shows_every_layer():
+    picture = (DOCS / "images" / "layers.svg").read_text(encoding="utf-8")
+    layers = {layer for row in LAYERS for layer in row} - {"__main__", "sklearn", "mixed"}
+    words = set(re.findall(r"\w+", " ".join(re.findall(r">([^<>]+)</text>", picture))))
+    assert layers <= words
 
 
 def test_a_page_is_split_into_text_and_code():

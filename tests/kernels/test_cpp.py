@@ -17,8 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 # One program each: operation by operation, every single one would be compiled by itself.
-by_native = jax.jit(by_native, static_argnums=(0, 1))
-by_scan = jax.jit(by_scan, static_argnums=0)
+by_definition = jax.jit(kalman_moments.definition, static_argnums=0)
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +68,7 @@ def groups_seen(kernel, problem):
 def agree(kernel, problem, w, s):
     run = engine("kalman_moments", w.dtype, states=kernel.n_latent)
     arguments = kernel, problem, w, s, groups_seen(kernel, problem)
-    expected = kalman_moments.definition(*arguments)
+    expected = by_definition(*arguments)
     found = kalman_moments.Moments(*run(*arguments))
     for name in expected._fields:
         here = np.asarray(
@@ -113,7 +112,7 @@ def test_moments_at_several_nodes():
 
     found = kalman_moments.Moments(*jax.vmap(lambda h: run(kernel, at(h), w, s, seen))(loadings))
     for i, loading in enumerate(loadings):
-        expected = kalman_moments.definition(kernel, at(loading), w, s, seen)
+        expected = by_definition(kernel, at(loading), w, s, seen)
         for name in expected._fields:
             np.testing.assert_allclose(
                 getattr(found, name)[i], getattr(expected, name), rtol=1e-9, atol=1e-9, err_msg=name

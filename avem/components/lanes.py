@@ -30,7 +30,7 @@ def by_subject(values: Float[Array, "... lane"], chunk: Chunk) -> Float[Array, "
 
 
 def all_by_subject(parts: Sequence[Float[Array, "... lane"]], chunk: Chunk) -> list[Array]:
-    """The same for several arrays at once, which is faster."""
+    """`by_subject` of several arrays in one addition, which is faster."""
     n = chunk.valid.shape[-1]
     rows = by_subject(jnp.concatenate([part.reshape(-1, n) for part in parts]), chunk)
     ends = np.cumsum([part.size // n for part in parts])

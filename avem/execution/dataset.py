@@ -120,11 +120,11 @@ class Dataset:
         return PerShard(tuple(stays for stays, _ in pairs)), [travels for _, travels in pairs]
 
     def keep(self, function: Callable[..., Any], own: Sequence[PerShard], *shared: Any) -> PerShard:
-        """The same for a function all of whose result stays."""
+        """`run` of a function all of whose result stays."""
         return self.run(partial(_stays, function), own, *shared)[0]
 
     def map(self, function: Callable[..., Any], own: Sequence[PerShard], *shared: Any) -> list[Any]:
-        """The same for a function all of whose result travels: one result per shard."""
+        """`run` of a function all of whose result travels: one result per shard."""
         return self.run(partial(_travels, function), own, *shared)[1]
 
     def sum(self, function: Callable[..., Any], own: Sequence[PerShard], *shared: Any) -> Any:

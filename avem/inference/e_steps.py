@@ -91,7 +91,7 @@ class ESteps:
     """Keeps anchors (d, subjects) where the model allows them."""
 
     def on(self, shards: Sequence[int]) -> ESteps:
-        """The same on some of the shards."""
+        """E-steps on some of the shards."""
         return replace(self, data=self.data.on(shards))
 
     def problem(self, state: State) -> Setting:
@@ -108,7 +108,7 @@ class ESteps:
         return found
 
     def try_e_step(self, state: State, still: float = np.inf) -> Expectation:
-        """The same, whether or not the result is finite."""
+        """An E-step whose result may not be finite."""
         if self.anchor != "mean" or not self.kernel.n_effects:
             still = np.inf
         settle = still if self.method.anchored else np.inf

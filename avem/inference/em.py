@@ -42,7 +42,7 @@ class Step:
     bound: float
     """The method's objective at the state before it: for AVEM the ELBO after the q-update."""
     loglik: float
-    """sum_i log p(D_i | anchor) at the state before it."""
+    """sum_i log p(D_i | anchor) at the state before it, or of p(D_i) where effects are integrated."""
     sharpness: Theta
     """How much moves of the coefficients matter, where that may be little."""
     anchor_change: float
@@ -83,11 +83,11 @@ class EM:
         return self.e.method
 
     def by(self, method: EStep) -> EM:
-        """The same by another method."""
+        """The iteration by another method."""
         return replace(self, e=replace(self.e, method=method))
 
     def on(self, shards: Sequence[int]) -> EM:
-        """The same on some of the shards."""
+        """The iteration on some of the shards."""
         return replace(self, e=self.e.on(shards))
 
     def step(self, state: State, still: float = np.inf) -> Step:

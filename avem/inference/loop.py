@@ -38,9 +38,10 @@ class Run:
     last: Step
     """The iteration that led there."""
     bounds: np.ndarray
-    """The anchored ELBO at each iteration."""
+    """The method's objective at each iteration."""
     logliks: np.ndarray
-    """sum_i log p(D_i | anchor) at each iteration: what the paper's scripts monitor."""
+    """sum_i log p(D_i | anchor) at each iteration, which the paper's scripts monitor; of p(D_i) where
+    effects are integrated."""
     stop: Stop
     moved: int
     """How many times a subject was moved to a better mode of its effect."""

@@ -39,7 +39,7 @@ class Spread(NamedTuple):
     covariance: Array
 
     def shifted(self, shift: Array) -> Spread:
-        """The same when `shift` moves from the effects into the coefficients."""
+        """Itself: a shift from the effects into the coefficients leaves their covariance."""
         return self
 
     def stepped(self, towards: Spread, stride: np.ndarray) -> Spread:

@@ -225,7 +225,7 @@ class HMMKernel:
     def expected_complete(
         self, theta: Theta, f: Array, posterior: hmm.Posterior, chunk: Chunk
     ) -> Float[Array, " subject"]:
-        """E over p(U | D, f0) of log p(D, U | f; theta): the function that AVEM maximises.
+        """E over p(U | D, f0) of log p(D, U | f; theta): what an M-step maximises.
 
         ``posterior`` is a `path_posterior`. Closed forms and Newton steps agree with this.
         """

@@ -93,7 +93,7 @@ class Kernel(Protocol):
     def effect_terms(
         self, theta: Theta, mean: Array, cov: Array | None, local: Any, quadratic: Any, chunk: Chunk
     ) -> EffectTerms:
-        """The same with derivatives in f."""
+        """E_q Q(f) with its gradient (d, subject) and curvature (d, d, subject) in f."""
         ...
 
     def twins(self, theta: dict[str, np.ndarray], matches: Sequence[Any]) -> list[Move]:

@@ -347,7 +347,7 @@ class SSMKernel:
     def effect_terms(
         self, theta: Theta, mean, cov, local, quadratic: Quadratic, chunk: Chunk
     ) -> EffectTerms:
-        """The same with derivatives in f."""
+        """E_q Q(f) with its gradient (d, subject) and curvature (d, d, subject) in f."""
         return quadratic.terms(mean, cov)
 
     def twins(self, theta, matches) -> list[Move]:
@@ -384,7 +384,7 @@ class SSMKernel:
     def expected_complete(
         self, theta: Theta, f: Array, posterior: kalman.Smoothed, chunk: Chunk
     ) -> Float[Array, " subject"]:
-        """E over p(U | D, f0) of log p(D, U | f; theta): the function that AVEM maximises."""
+        """E over p(U | D, f0) of log p(D, U | f; theta): what an M-step maximises."""
         problem = self.system(theta, f, chunk)
         return by_subject(kalman.expected_log_density(problem, posterior), chunk)
 

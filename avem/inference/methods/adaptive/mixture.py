@@ -34,7 +34,7 @@ class Centres(NamedTuple):
     """(d, d) the effects' covariance for which they were found."""
 
     def under(self, sigma: np.ndarray) -> Centres:
-        """The same with another covariance of the effects; exact where likelihoods are Gaussian.
+        """The centres under another covariance of the effects; exact where likelihoods are Gaussian.
 
         Nodes that stood much wider apart than a posterior is wide, because the prior has become
         narrow, would find a likelihood that is not there.
@@ -70,11 +70,11 @@ class Centres(NamedTuple):
         return cls(np.zeros((1, mean.shape[1])), mean[None], covariance[None], prior)
 
     def shifted(self, shift: Array) -> Centres:
-        """The same when `shift` moves from the effects into the coefficients."""
+        """The centres when `shift` moves from the effects into the coefficients."""
         return self._replace(mean=self.mean - shift[:, None])
 
     def stepped(self, towards: Centres, stride: np.ndarray) -> Centres:
-        """The same: nodes stay where they are while a q_i takes its steps."""
+        """Themselves: nodes stay where they are while a q_i takes its steps."""
         return self
 
 

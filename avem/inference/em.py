@@ -42,7 +42,7 @@ class Step:
     bound: float
     """The method's objective at the state before it: for AVEM the ELBO after the q-update."""
     loglik: float
-    """sum_i log p(D_i | anchor) at the state before it, or of p(D_i) where effects are integrated."""
+    """sum_i log p(D_i | anchor) before it; of p(D_i) where effects are integrated."""
     sharpness: Theta
     """How much moves of the coefficients matter, where that may be little."""
     anchor_change: float

@@ -40,8 +40,8 @@ class Run:
     bounds: np.ndarray
     """The method's objective at each iteration."""
     logliks: np.ndarray
-    """sum_i log p(D_i | anchor) at each iteration, which the paper's scripts monitor; of p(D_i) where
-    effects are integrated."""
+    """sum_i log p(D_i | anchor), which the paper's scripts monitor; of p(D_i) where effects are
+    integrated."""
     stop: Stop
     moved: int
     """How many times a subject was moved to a better mode of its effect."""

@@ -34,7 +34,7 @@ class Centres(NamedTuple):
     """(d, d) the effects' covariance for which they were found."""
 
     def under(self, sigma: np.ndarray) -> Centres:
-        """The centres under another covariance of the effects; exact where likelihoods are Gaussian.
+        """The centres under another effect covariance; exact where likelihoods are Gaussian.
 
         Nodes that stood much wider apart than a posterior is wide, because the prior has become
         narrow, would find a likelihood that is not there.

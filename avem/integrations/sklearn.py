@@ -104,7 +104,7 @@ class HMMEstimator(TransformerMixin, BaseEstimator):
         self.family = family
         self.transition = transition
         self.initial = initial
-        self.effect_covariance = effect_covariance
+        self.effect_covariance: Any = effect_covariance
         self.effects_by_state = effects_by_state
         self.subject = subject
         self.time = time
@@ -309,7 +309,7 @@ class SSMEstimator(TransformerMixin, BaseEstimator):
         self.n_latent = n_latent
         self.state = state
         self.random = random
-        self.effect_covariance = effect_covariance
+        self.effect_covariance: Any = effect_covariance
         self.subject = subject
         self.time = time
         self.sequence = sequence

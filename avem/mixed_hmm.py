@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from avem.inference.fit import Fitted
 from avem.inference.fit_hmm import HMMTask
 from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.base import Method
+from avem.inference.methods.names import MethodWord
 from avem.inference.options import Options
 from avem.inference.progress import Callback
 from avem.inference.tuning import HMM_TOL
@@ -77,7 +78,7 @@ class MixedHMM(Mixed):
         *,
         transition: str | Transitions = "~ 1",
         initial: str = "~ 1",
-        effect_covariance: str = "full",
+        effect_covariance: Literal["full", "block", "diagonal", "isotropic"] = "full",
         effects_by_state: bool = False,
     ) -> None:
         if isinstance(formula, str):
@@ -130,7 +131,7 @@ class MixedHMM(Mixed):
             spec.n_states,
             transition=spec.transition.text if spec.kind is None else spec.kind,
             initial="stationary" if spec.initial is None else spec.initial.text,
-            effect_covariance=spec.effect_covariance,
+            effect_covariance=cast(Any, spec.effect_covariance),
         )
         made._learned = None if learned is None else learned.in_user_units()
         return made
@@ -226,8 +227,8 @@ class MixedHMM(Mixed):
         time: str | None = None,
         sequence: str | None = None,
         *,
-        method: str | Method = "avem",
-        refine: str | Adaptive | None = "auto",
+        method: MethodWord | str | Method = "avem",
+        refine: Literal["auto", "adaptive"] | Adaptive | None = "auto",
         init: Mapping[str, Any] | HMMFit | None = None,
         fixed: Mapping[str, Any] | None = None,
         n_starts: int = 8,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from avem.inference.fit import Fitted
 from avem.inference.fit_ssm import SSMTask
 from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.base import Method
+from avem.inference.methods.names import MethodWord
 from avem.inference.options import Options
 from avem.inference.progress import Callback
 from avem.inference.tuning import SSM_TOL
@@ -78,8 +79,8 @@ class MixedSSM(Mixed):
         *,
         subject: str | None = None,
         state: str = "~ 0",
-        random: str | Sequence[str] = "both",
-        effect_covariance: str | Mapping[str, str] = "full",
+        random: Literal["both", "transition", "loading", "none"] | Sequence[str] = "both",
+        effect_covariance: Literal["full", "diagonal"] | Mapping[str, str] = "full",
     ) -> None:
         formula = _outcome_formula(outcomes)
         _check_latent(n_latent, len(formula.outcomes))
@@ -214,8 +215,8 @@ class MixedSSM(Mixed):
         time: str | None = None,
         sequence: str | None = None,
         *,
-        method: str | Method = "avem",
-        refine: str | Adaptive | None = "auto",
+        method: MethodWord | str | Method = "avem",
+        refine: Literal["auto", "adaptive"] | Adaptive | None = "auto",
         init: Mapping[str, Any] | SSMFit | None = None,
         fixed: Mapping[str, Any] | None = None,
         n_starts: int = 4,

@@ -6,12 +6,14 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import avem
 import avem.sklearn
 from avem._moved import MOVED
+from avem.inference.methods.names import METHODS, MethodWord
 
 ROOT = Path(__file__).parents[1]
 SECTION = re.compile(r"^(\w[\w ]*)\n-+$", re.MULTILINE)
@@ -140,6 +142,10 @@ def test_what_public_functions_return_is_public():
             ours = getattr(inspect.getmodule(function), word, None)
             if getattr(ours, "__module__", "").startswith("avem."):
                 assert word in known | engine, f"{name} gives a {word}"
+
+
+def test_words_of_methods_are_typed():
+    assert set(get_args(MethodWord)) == set(METHODS)
 
 
 @pytest.mark.parametrize("former", MOVED)

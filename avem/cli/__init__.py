@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
@@ -212,7 +212,7 @@ def fit(
         states,
         transition=transition,
         initial=initial,
-        effect_covariance=effect_covariance,
+        effect_covariance=cast(Any, effect_covariance),  # the model checks words
     )
     data = read_for(model, file, subject, time, sequence, missing_code or ())
     fitted = model.fit(
@@ -221,7 +221,7 @@ def fit(
         time,
         sequence,
         method=method_with(method, {"q_update": q_update}),
-        refine=None if refine == "never" else refine,
+        refine=None if refine == "never" else cast(Any, refine),
         n_starts=starts,
         max_iter=max_iter,
         seed=seed,
@@ -291,7 +291,7 @@ def select(
         model,
         data,
         **numbers,
-        criterion=criterion,
+        criterion=cast(Any, criterion),
         cv=None if folds is None else {"folds": folds, "by": by, "seed": seed},
         subject=subject,
         time=time,

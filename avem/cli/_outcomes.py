@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from avem.errors import ModelError
 
@@ -121,7 +121,8 @@ def _family(word: str, options: dict[str, str], defaults: Defaults) -> Any:
             f"parameter is written with a tilde: '{unknown[0]} ~ x'."
         )
     if word == "gaussian":
-        return Gaussian(options.get("covariance", defaults.covariance or "diagonal"))
+        covariance = options.get("covariance", defaults.covariance or "diagonal")
+        return Gaussian(cast(Any, covariance))  # the family checks the word
     if word == "binomial":
         trials = options.get("trials", defaults.trials)
         if trials is None:

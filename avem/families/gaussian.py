@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -32,7 +33,7 @@ class Gaussian(Family):
     Gaussian(covariance='full')
     """
 
-    covariance: str = "diagonal"
+    covariance: Literal["diagonal", "spherical", "full"] = "diagonal"
 
     name = "gaussian"
     other_names = ("normal",)

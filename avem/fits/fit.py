@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -34,7 +34,7 @@ from avem.fits.questions.diagnosis import Diagnosis, diagnose
 from avem.fits.questions.whiteness import whiteness
 from avem.fits.tables import Summary, compose, tidy
 from avem.fits.uncertainty import Estimates, standard_errors
-from avem.fits.words import POSTERIORS, check_word, errors_word
+from avem.fits.words import POSTERIORS, Errors, Posterior, check_word, errors_word
 from avem.inference.after.curvature import Curvature
 from avem.inference.after.marginal import Marginal, anchoring, marginal, uncertainty
 from avem.inference.e_steps import ESteps
@@ -206,7 +206,7 @@ class Fit(ABC, Generic[Model, Drawn]):
     def _table(self) -> pd.DataFrame:
         return tidy(self.model.parameter_rows(self.params))
 
-    def effects(self, level: float = 0.95, posterior: str = "fit") -> Any:
+    def effects(self, level: float = 0.95, posterior: Posterior = "fit") -> Any:
         """Per subject and effect: mean, sd and interval of its deviation from the population.
 
         Parameters
@@ -341,7 +341,7 @@ class Fit(ABC, Generic[Model, Drawn]):
 
     def standard_errors(
         self,
-        errors: str = "observed",
+        errors: Errors = "observed",
         level: float = 0.95,
         n_draws: int | None = None,
         *,
@@ -442,7 +442,11 @@ class Fit(ABC, Generic[Model, Drawn]):
     # --- does the model hold? --------------------------------------------------------------------
 
     def whiteness(
-        self, lags: int = 5, data: Any = None, effects: str = "drawn", seed: int = 0
+        self,
+        lags: int = 5,
+        data: Any = None,
+        effects: Literal["drawn", "fitted"] = "drawn",
+        seed: int = 0,
     ) -> Any:
         """Per outcome, tests of the one-step residuals, pooled over sequences.
 
@@ -484,7 +488,7 @@ class Fit(ABC, Generic[Model, Drawn]):
         statistic: Any = None,
         n: int = 200,
         *,
-        effects: str = "new",
+        effects: Literal["new", "drawn", "fitted"] = "new",
         level: float = 0.95,
         seed: int = 0,
         progress: bool | None = None,
@@ -531,7 +535,13 @@ class Fit(ABC, Generic[Model, Drawn]):
 
     # --- simulation, pictures, files -------------------------------------------------------------
 
-    def simulate(self, data: Any = None, *, effects: str = "new", seed: int | None = None) -> Drawn:
+    def simulate(
+        self,
+        data: Any = None,
+        *,
+        effects: Literal["new", "fitted"] = "new",
+        seed: int | None = None,
+    ) -> Drawn:
         """A data set drawn from the fit. A fit with `max_radius` draws no subject beyond it.
 
         Parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from avem.fits.questions.dwell import dwell_table, stationary_table
 from avem.fits.questions.hmm_residuals import residual_values, residuals
 from avem.fits.questions.occupancy import occupancy_table
 from avem.fits.sections import Section, frames
-from avem.fits.words import errors_word
+from avem.fits.words import Errors, Posterior, errors_word
 from avem.inference.after.hmm_states import path_entropy, state_probabilities, viterbi
 from avem.inference.after.marginal import PosteriorNodes, posterior_nodes
 from avem.inference.e_steps import ESteps
@@ -63,9 +63,10 @@ class HMMFit(Fit[HMMModel, Simulation]):
 
     @property
     def plot(self) -> Plots:
-        """Pictures: `fit.plot.states()`, `effects`, `emissions`, `transitions`, `occupancy`,
-        `stationary`, `dwell`, `covariate`, `contrast`, `forecast`, `residuals`, `check`, `bound`,
-        `gap`.
+        """Pictures of the fit, such as `fit.plot.states()`.
+
+        Others: `effects`, `emissions`, `transitions`, `occupancy`, `stationary`, `dwell`,
+        `covariate`, `contrast`, `forecast`, `residuals`, `check`, `bound`, `gap`.
         """
         return Plots(self)
 
@@ -191,9 +192,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
         *,
         horizon: int = 10,
         future: Any = None,
-        of: str = "outcomes",
+        of: Literal["outcomes", "states"] = "outcomes",
         level: float = 0.95,
-        effects: str = "integrated",
+        effects: Literal["integrated", "fitted"] = "integrated",
         n_draws: int = 1000,
         seed: int = 0,
     ) -> Any:
@@ -237,7 +238,12 @@ class HMMFit(Fit[HMMModel, Simulation]):
         chosen = (horizon, data, future, of, level, effects, n_draws, seed)
         return prediction.predict(self, *chosen)
 
-    def predictions(self, data: Any = None, level: float = 0.95, effects: str = "fitted") -> Any:
+    def predictions(
+        self,
+        data: Any = None,
+        level: float = 0.95,
+        effects: Literal["fitted", "integrated"] = "fitted",
+    ) -> Any:
         """Each outcome of each row, given the rows before it in its sequence.
 
         Parameters
@@ -265,10 +271,10 @@ class HMMFit(Fit[HMMModel, Simulation]):
     def residuals(
         self,
         data: Any = None,
-        kind: str = "forecast",
+        kind: Literal["forecast", "ordinary"] = "forecast",
         *,
-        discrete: str = "randomised",
-        effects: str = "fitted",
+        discrete: Literal["randomised", "mid"] = "randomised",
+        effects: Literal["fitted", "drawn"] = "fitted",
         seed: int = 0,
     ) -> Any:
         """Normal pseudo-residuals: standard normal if the model holds.
@@ -332,7 +338,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         self,
         by: str | None = None,
         level: float | None = 0.95,
-        errors: str = "observed",
+        errors: Errors = "observed",
         *,
         kind: str | None = None,
     ) -> Any:
@@ -367,7 +373,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         self,
         by: str | None = None,
         level: float | None = 0.95,
-        errors: str = "observed",
+        errors: Errors = "observed",
         *,
         kind: str | None = None,
     ) -> Any:
@@ -408,7 +414,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         at: Mapping[str, Any] | None = None,
         points: int = 25,
         level: float | None = 0.95,
-        errors: str = "observed",
+        errors: Errors = "observed",
         kind: str | None = None,
     ) -> Any:
         """What a covariate does, over its range or levels, at effect 0.
@@ -455,8 +461,8 @@ class HMMFit(Fit[HMMModel, Simulation]):
         subjects: Any = None,
         states: Any = None,
         level: float = 0.95,
-        posterior: str = "fit",
-        errors: str = "observed",
+        posterior: Posterior = "fit",
+        errors: Errors = "observed",
         kind: str | None = None,
     ) -> Any:
         """Differences between groups of subjects, between subjects, or between states.

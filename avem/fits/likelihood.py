@@ -29,6 +29,7 @@ class LogLik(float):
     n_laplace: int
 
     def __new__(cls, by_subject: np.ndarray, error: np.ndarray, n_laplace: int = 0) -> LogLik:
+        """From the subjects' parts and the error of each."""
         self = super().__new__(cls, float(np.sum(by_subject)))
         self.error = float(np.sqrt(np.sum(np.square(error))))
         self.by_subject = np.asarray(by_subject, float)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from avem.fits.questions.diagnosis import HARD_TO_SEE
 from avem.fits.questions.ssm_residuals import residual_values, residuals
 from avem.fits.sections import Section
 from avem.fits.ssm_tables import ssm_head, ssm_sections
+from avem.fits.words import Posterior
 from avem.inference.e_steps import ESteps
 from avem.inference.fit_ssm import make_ssm_e_steps
 from avem.models.encoded import Encoded
@@ -52,8 +53,9 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
 
     @property
     def plot(self) -> SSMPlots:
-        """Pictures: `fit.plot.states()`, `forecast`, `loadings`, `effects`, `residuals`,
-        `contrast`, `check`, `bound`, `gap`.
+        """Pictures of the fit, such as `fit.plot.states()`.
+
+        Others: `forecast`, `loadings`, `effects`, `residuals`, `contrast`, `check`, `bound`, `gap`.
         """
         return SSMPlots(self)
 
@@ -72,9 +74,9 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
     def states(
         self,
         data: Any = None,
-        kind: str = "smoothed",
+        kind: Literal["smoothed", "filtered", "predicted"] = "smoothed",
         level: float = 0.95,
-        effects: str = "fitted",
+        effects: Literal["fitted", "integrated"] = "fitted",
     ) -> Any:
         """The latent states at each row.
 
@@ -104,7 +106,12 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
         """
         return prediction.states(self, data, kind, level, effects)
 
-    def predictions(self, data: Any = None, level: float = 0.95, effects: str = "fitted") -> Any:
+    def predictions(
+        self,
+        data: Any = None,
+        level: float = 0.95,
+        effects: Literal["fitted", "integrated"] = "fitted",
+    ) -> Any:
         """Each outcome of each row, given the rows before it in its sequence.
 
         Parameters
@@ -135,9 +142,9 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
         *,
         horizon: int = 10,
         future: Any = None,
-        of: str = "outcomes",
+        of: Literal["outcomes", "states"] = "outcomes",
         level: float = 0.95,
-        effects: str = "integrated",
+        effects: Literal["integrated", "fitted"] = "integrated",
     ) -> Any:
         """What follows each sequence.
 
@@ -175,7 +182,11 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
         return prediction.predict(self, horizon, data, future, of, level, effects)
 
     def residuals(
-        self, data: Any = None, effects: str = "fitted", joint: bool = False, seed: int = 0
+        self,
+        data: Any = None,
+        effects: Literal["fitted", "drawn"] = "fitted",
+        joint: bool = False,
+        seed: int = 0,
     ) -> Any:
         """One-step residuals over their standard deviations: standard normal if the model holds.
 
@@ -210,7 +221,7 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
         *,
         subjects: Any = None,
         level: float = 0.95,
-        posterior: str = "fit",
+        posterior: Posterior = "fit",
     ) -> Any:
         """Differences of effects between groups of subjects, or between subjects.
 

@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from avem.errors import AvemWarning, ModelError
 
+Posterior = Literal["fit", "adaptive"]
+Errors = Literal["observed", "sandwich"]
 EFFECTS = ("fitted", "integrated", "drawn", "new")
 POSTERIORS = ("fit", "adaptive")
 ERRORS = ("observed", "sandwich")

@@ -8,7 +8,7 @@ each of its rows; ``set_output(transform="pandas")`` works as elsewhere.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import narwhals as nw
 import numpy as np
@@ -44,6 +44,7 @@ else:
             """Says what to install, as soon as an estimator is made."""
 
             def __new__(cls, *args: Any, **options: Any) -> Any:
+                """Refuse, and say what to install."""
                 raise AvemError(f"{cls.__name__} needs scikit-learn: pip install 'avem[sklearn]'.")
 
 
@@ -91,7 +92,7 @@ class HMMEstimator(TransformerMixin, BaseEstimator):
         *,
         transition: str = "~ 1",
         initial: str = "~ 1",
-        effect_covariance: str = "full",
+        effect_covariance: Literal["full", "block", "diagonal", "isotropic"] = "full",
         effects_by_state: bool = False,
         subject: str | None = None,
         time: str | None = None,
@@ -103,7 +104,7 @@ class HMMEstimator(TransformerMixin, BaseEstimator):
         self.family = family
         self.transition = transition
         self.initial = initial
-        self.effect_covariance = effect_covariance
+        self.effect_covariance: Any = effect_covariance
         self.effects_by_state = effects_by_state
         self.subject = subject
         self.time = time
@@ -297,8 +298,8 @@ class SSMEstimator(TransformerMixin, BaseEstimator):
         n_latent: int = 1,
         *,
         state: str = "~ 0",
-        random: str | Sequence[str] = "both",
-        effect_covariance: str | Mapping[str, str] = "full",
+        random: Literal["both", "transition", "loading", "none"] | Sequence[str] = "both",
+        effect_covariance: Literal["full", "diagonal"] | Mapping[str, str] = "full",
         subject: str | None = None,
         time: str | None = None,
         sequence: str | None = None,
@@ -308,7 +309,7 @@ class SSMEstimator(TransformerMixin, BaseEstimator):
         self.n_latent = n_latent
         self.state = state
         self.random = random
-        self.effect_covariance = effect_covariance
+        self.effect_covariance: Any = effect_covariance
         self.subject = subject
         self.time = time
         self.sequence = sequence

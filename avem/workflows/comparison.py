@@ -1,4 +1,4 @@
-"""Two nested models on the same data: is the larger one better than chance would have it?"""
+"""Two nested models on the same data: whether the larger one is better than by chance."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,7 @@ def cross_validate(
     data: Any,
     *,
     folds: int = 5,
-    by: str = "subjects",
+    by: Literal["subjects", "time"] = "subjects",
     subject: str | None = None,
     time: str | None = None,
     sequence: str | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
     from avem.fits.ssm_fit import SSMFit
 
+Criterion = Literal["aic", "bic", "icl", "held_out"]
 CRITERIA = ("aic", "bic", "icl", "held_out")
 NAMES = {"aic": "AIC", "bic": "BIC", "icl": "ICL", "held_out": "held-out score"}
 _ROUNDING = 0.05
@@ -89,7 +90,7 @@ class Selection(Generic[Fit]):
         """The criteria that have a value for some number of states."""
         return [name for name in CRITERIA if name in self.table and len(self._values(name))]
 
-    def preferred(self, criterion: str) -> int:
+    def preferred(self, criterion: Criterion | str) -> int:
         """The number of states that is best by a criterion.
 
         Parameters
@@ -126,7 +127,7 @@ class Selection(Generic[Fit]):
 
     def plot(
         self,
-        criterion: str | None = None,
+        criterion: Criterion | None = None,
         *,
         ax: Axes | None = None,
         figsize: Size | None = None,

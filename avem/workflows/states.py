@@ -16,7 +16,7 @@ from avem.inference.stop import Stop
 from avem.mixed import Mixed
 from avem.workflows.cross_validation import CrossValidation
 from avem.workflows.folds import run_folds
-from avem.workflows.selection import CRITERIA, NAMES, Fit, Selection
+from avem.workflows.selection import CRITERIA, NAMES, Criterion, Fit, Selection
 
 Made = TypeVar("Made", covariant=True)
 
@@ -42,7 +42,9 @@ class Fits(Protocol[Made]):
     """A model, by what its `fit` returns: `MixedHMM` or `MixedSSM`."""
 
     @property
-    def fit(self) -> Callable[..., Made]: ...
+    def fit(self) -> Callable[..., Made]:
+        """Gives a fit."""
+        ...
 
 
 def select(
@@ -51,7 +53,7 @@ def select(
     states: Iterable[int] | None = None,
     *,
     latent: Iterable[int] | None = None,
-    criterion: str = "bic",
+    criterion: Criterion = "bic",
     cv: int | str | Mapping[str, Any] | None = None,
     subject: str | None = None,
     time: str | None = None,

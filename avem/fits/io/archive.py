@@ -11,7 +11,7 @@ import math
 import zipfile
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -103,6 +103,8 @@ def _has_type(value: Any, hint: Any) -> bool:
         return isinstance(value, str | int | float)
     if get_origin(hint) is tuple:
         return isinstance(value, list) and all(_has_type(x, get_args(hint)[0]) for x in value)
+    if get_origin(hint) is Literal:  # which words there are, the class checks itself
+        return isinstance(value, tuple({type(word) for word in get_args(hint)}))
     if hint in (int, float):  # a bool is an int to Python, and an int is a float to JSON
         return isinstance(value, int | hint) and not isinstance(value, bool)
     return isinstance(value, hint)

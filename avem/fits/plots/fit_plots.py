@@ -1,13 +1,13 @@
-"""Pictures of a fit of any kind. Each is a matplotlib Figure: a notebook shows it, and
-`.savefig(path)` writes it.
+"""Pictures of a fit of any kind.
 
-Nothing here touches pyplot, so no window opens and no figure stays in memory.
+Each is a matplotlib Figure: a notebook shows it, and `.savefig(path)` writes it. Nothing
+here touches pyplot, so no window opens and no figure stays in memory.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class FitPlots(ABC):
         outcome: str | None = None,
         lags: int = 10,
         *,
-        effects: str = "drawn",
+        effects: Literal["drawn", "fitted"] = "drawn",
         figsize: Size | None = None,
     ) -> Figure:
         """One-step residuals: quantiles against normal ones, and autocorrelations."""

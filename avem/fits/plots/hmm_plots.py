@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -127,7 +127,7 @@ class Plots(FitPlots):
         max_subjects: int = 3,
         *,
         future: Any = None,
-        effects: str = "integrated",
+        effects: Literal["integrated", "fitted"] = "integrated",
         max_rows: int | None = None,
         figsize: Size | None = None,
     ) -> Figure:
@@ -172,8 +172,8 @@ class Plots(FitPlots):
         outcome: str | None = None,
         lags: int = 10,
         *,
-        kind: str = "forecast",
-        effects: str = "drawn",
+        kind: Literal["forecast", "ordinary"] = "forecast",
+        effects: Literal["drawn", "fitted"] = "drawn",
         seed: int = 0,
         figsize: Size | None = None,
     ) -> Figure:

@@ -127,7 +127,7 @@ class SSMPlots(FitPlots):
         max_subjects: int = 3,
         *,
         future: Any = None,
-        effects: str = "integrated",
+        effects: Literal["integrated", "fitted"] = "integrated",
         max_rows: int | None = None,
         figsize: Size | None = None,
     ) -> Figure:
@@ -242,7 +242,7 @@ class SSMPlots(FitPlots):
         outcome: str | None = None,
         lags: int = 10,
         *,
-        effects: str = "drawn",
+        effects: Literal["drawn", "fitted"] = "drawn",
         figsize: Size | None = None,
     ) -> Figure:
         """One-step residuals: quantiles against normal ones, and autocorrelations.

@@ -44,8 +44,9 @@ def whiteness_table(
     lags: int,
     apart: np.ndarray | None = None,
 ) -> pd.DataFrame:
-    """A row per outcome, from residuals (rows, outcomes), and `apart` with those of a row freed of
-    each other, if there are such.
+    """A row per outcome, from residuals (rows, outcomes).
+
+    `apart` has those that are freed of the other outcomes' of the same row, if there are such.
     """
     rows = []
     for j, name in enumerate(outcomes):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -43,8 +44,8 @@ class AVEM(Method):
     AVEM(q_update='laplace', anchor='mean', batch_size=1000)
     """
 
-    q_update: str = "laplace"
-    anchor: str = "mean"
+    q_update: Literal["laplace", "quadrature"] = "laplace"
+    anchor: Literal["mean", "optimal", "fixed"] = "mean"
     batch_size: int | None = None
 
     word = "avem"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from avem.components.param_info import check_count
 from avem.errors import AvemWarning, ModelError
@@ -26,6 +26,10 @@ _OWN: tuple[type[Method], ...] = (
     MonteCarlo,
     Adaptive,
 )
+MethodWord = Literal[
+    "avem", "partial", "mean_field", "structured", "quadrature", "monte_carlo", "adaptive"
+]
+"""The words of avem's own methods, for editors and type checkers; others may be added."""
 METHODS = tuple(method.word for method in _OWN)
 _OPTIONS = {
     "unanchored": (Partial,),

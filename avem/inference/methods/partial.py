@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -64,7 +65,7 @@ class Partial(Method):
 
     unanchored: str | Sequence[str] = AUTO
     n_nodes: int = PRIOR_NODES
-    q_update: str = "laplace"
+    q_update: Literal["laplace", "quadrature"] = "laplace"
 
     word = "partial"
     anchors_first = True

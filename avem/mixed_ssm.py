@@ -20,8 +20,8 @@ from avem.data.formula import Formula
 from avem.data.grouping import blank_frame, group_of, read_panel, subject_column
 from avem.errors import ModelError
 from avem.fits.making import fit_task, start_from
+from avem.fits.notes import ssm_alarms, ssm_remarks
 from avem.fits.ssm_fit import SSMFit
-from avem.fits.ssm_notes import ssm_alarms, ssm_remarks
 from avem.inference.fit import Fitted
 from avem.inference.fit_ssm import SSMTask
 from avem.inference.methods.adaptive.method import Adaptive

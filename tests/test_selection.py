@@ -14,9 +14,8 @@ from avem.data import Panel
 from avem.data.folds import subject_folds, time_folds, with_hidden
 from avem.inference.progress_of_fits import Rounds
 from avem.models.hmm import HMMModel
-from avem.workflows.comparison import tail
+from avem.workflows.comparison import nesting_doubts, reference, tail
 from avem.workflows.cross_validation import CrossValidation
-from avem.workflows.nesting import nesting_doubts, reference
 
 # 8 subjects at most and 32 times or fewer: all panels below share one compiled shape.
 CHAIN = {"initial": [0.5, 0.5], "transition": [[0.9, 0.1], [0.15, 0.85]]}
@@ -205,7 +204,7 @@ def test_interruptions_keep_what_there_is(frame, monkeypatch, selection, capsys)
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Rounds, "tell", tell_and_interrupt)
-    monkeypatch.setattr("avem.inference.progress_of_fits.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("avem.inference.display.QUIET_SECONDS", 0.0)
     found = avem.select(PLAIN, frame, [1, 2], progress=True, **QUICK)
     assert found.table["n_states"].tolist() == [1]
     assert capsys.readouterr().err.startswith("1 state: BIC ")

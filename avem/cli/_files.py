@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,69 +15,50 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from avem.fits.fit import Fit
-    from avem.fits.hmm_fit import HMMFit
 
 NOT_CONVERGED = 3
-PLOTS = ("states", "effects", "bound", "emissions")
-FILES = ("fit.avem", "summary.txt", "parameters.csv", "effects.csv", "states.csv", "report.html")
 
 
 # --- what a fit leaves behind ------------------------------------------------------------------
 
 
 def finish(
-    fitted: HMMFit, data: pd.DataFrame, out: Path, plots: bool, standard_errors: bool = False
+    fitted: Fit,
+    data: pd.DataFrame,
+    out: Path,
+    plots: Iterable[str],
+    more_tables: Callable[[], dict[str, Any]] = dict,
+    thorough: bool = False,
+    **options: Mapping[str, Any],
 ) -> None:
-    """Write all files, print the summary, and end with the fit's exit code."""
-    from avem.fits.report import write_report
+    """Write all files, print the summary, and end with the fit's exit code.
 
-    written = start_folder(fitted, out)
-    table = fitted.standard_errors() if standard_errors else fitted.table()
-    states = with_keys(fitted, data, fitted.decode(), fitted.state_probabilities())
-    tables = {"parameters": table, "effects": fitted.effects(), "states": states}
-    written += write_tables(tables, out)
-    write_report(fitted, out / "report.html", thorough=standard_errors)
-    written.append("report.html")
-    shown = [name for name in PLOTS if name != "effects" or fitted.model.n_effects]
-    written += write_plots(fitted, shown if plots else [], out)
-    say_written(fitted, written, out)
+    `more_tables` are written beside those of every fit; `options` are those of single plots.
+    """
+    from avem import Stop
+    from avem.data import files
 
-
-def start_folder(fitted: Any, out: Path) -> list[str]:
-    """The folder with the fit itself, so that nothing that follows can lose it, and its summary."""
     out.mkdir(parents=True, exist_ok=True)
-    fitted.save(out / "fit.avem")
+    fitted.save(out / "fit.avem")  # first, so that nothing that follows can lose it
     text = str(fitted.summary())
     typer.echo(text)
     (out / "summary.txt").write_text(text + "\n", encoding="utf-8")
-    return ["fit.avem", "summary.txt"]
-
-
-def write_tables(tables: Mapping[str, Any], out: Path) -> list[str]:
-    """Tables as .csv files; their names."""
-    from avem.data.files import write_table
-
+    tables = {
+        "parameters": fitted.standard_errors() if thorough else fitted.table(),
+        "effects": fitted.effects(),
+        "states": with_keys(fitted, data, *fitted._states_by_row(None)),
+        **more_tables(),
+    }
     for name, table in tables.items():
-        write_table(table, out / f"{name}.csv")
-    return [f"{name}.csv" for name in tables]
-
-
-def write_plots(
-    fitted: Any, names: Iterable[str], out: Path, **options: Mapping[str, Any]
-) -> list[str]:
-    """Pictures of a fit as .png files, some of them with options; their names."""
-    written = []
-    for name in names:
+        files.write_table(table, out / f"{name}.csv")
+    fitted.report(out / "report.html", thorough=thorough)
+    there = {"effects": fitted.model.n_effects, "forecast": "forecast" in tables}
+    drawn = [name for name in plots if there.get(name, True)]
+    for name in drawn:
         figure = getattr(fitted.plot, name)(**options.get(name, {}))
         figure.savefig(out / f"{name}.png", dpi=150)
-        written.append(f"{name}.png")
-    return written
-
-
-def say_written(fitted: Any, written: Iterable[str], out: Path) -> None:
-    """The last words, and the fit's exit code."""
-    from avem import Stop
-
+    written = ["fit.avem", "summary.txt", *(f"{name}.csv" for name in tables), "report.html"]
+    written += [f"{name}.png" for name in drawn]
     typer.echo("\nWritten:\n" + "\n".join(f"  {out / name}" for name in written))
     if fitted.stop is not Stop.CONVERGED:
         raise typer.Exit(NOT_CONVERGED)
@@ -91,9 +72,7 @@ def with_keys(fitted: Any, data: pd.DataFrame, *found: Any) -> pd.DataFrame:
     return pd.concat([data[[name for name in names if name is not None]], *found], axis=1)
 
 
-def check_folder(
-    out: Path, force: bool, files: Iterable[str] = FILES, plots: Iterable[str] = PLOTS
-) -> None:
+def check_folder(out: Path, force: bool, files: Iterable[str], plots: Iterable[str]) -> None:
     """Say before any work is done why the results cannot go there."""
     refuse_existing([out / name for name in (*files, *(f"{p}.png" for p in plots))], force)
     there = next(path for path in (out, *out.absolute().parents) if path.exists())
@@ -112,9 +91,12 @@ def refuse_existing(paths: Iterable[Path], force: bool) -> None:
 # --- tables in and out -------------------------------------------------------------------------
 
 
-def states_of(fitted: Fit, data: pd.DataFrame) -> pd.DataFrame:
-    """The states behind every row: decoded, with their probabilities, or smoothed, with bands."""
-    return with_keys(fitted, data, *fitted._states_by_row(data))
+def write_table(table: Any, out: Path) -> None:
+    """Write the table, and say where it is."""
+    from avem.data import files
+
+    files.write_table(table, out)
+    typer.echo(f"{out}")
 
 
 def drawn_with_states(drawn: Any, name: str) -> pd.DataFrame:

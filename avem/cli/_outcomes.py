@@ -142,3 +142,13 @@ def read_states(text: str, option: str = "--states") -> list[int]:
     if re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", text):
         return [int(part) for part in text.split(",")]
     raise ModelError(f"{option} {text!r}: numbers are wanted, such as 1-5 or 2,3,5.")
+
+
+def read_names(text: str) -> str | list[str]:
+    """Outcomes as they were typed: a formula, or names with commas between them."""
+    return text if "~" in text else names_in(text)
+
+
+def names_in(text: str) -> list[str]:
+    """Names with commas between them."""
+    return [name.strip() for name in text.split(",") if name.strip()]

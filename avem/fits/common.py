@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from avem.components.param_info import check_level
-from avem.components.scaling import Scaling
+from avem.components.param_info import Params, check_level
 from avem.data import Panel
 from avem.errors import DataError
 from avem.fits.words import check_word
@@ -22,12 +20,7 @@ if TYPE_CHECKING:
 
 
 def effects_table(
-    subject: str | None,
-    subjects: np.ndarray,
-    names: Sequence[str],
-    mean: np.ndarray,
-    cov: np.ndarray,
-    level: float,
+    fit: Fit, subjects: np.ndarray, mean: np.ndarray, cov: np.ndarray, level: float
 ) -> pd.DataFrame:
     """A row per subject and effect, from means (n, d) and covariances (n, d, d)."""
     check_level(level)
@@ -37,8 +30,8 @@ def effects_table(
     half = ndtri(0.5 + level / 2) * sd
     return pd.DataFrame(
         {
-            subject: np.repeat(subjects, d),
-            "effect": np.tile(np.array(names, dtype=object), n),
+            fit.columns["subject"]: np.repeat(subjects, d),
+            "effect": np.tile(np.array(fit.model.effect_names, dtype=object), n),
             "mean": centre,
             "sd": sd,
             "lower": centre - half,
@@ -141,14 +134,8 @@ def posterior_for(fit: Fit, data: Any) -> tuple[np.ndarray, np.ndarray]:
     return mean, cov
 
 
-def known_or_inferred(fit: Fit, data: Any, known: np.ndarray, fitted: np.ndarray) -> np.ndarray:
-    """(d, panel subjects) effects: the fitted ones where known (not -1), inferred elsewhere."""
-    if (known >= 0).all() or not fit.model.n_effects:
-        return fitted
-    return np.where(known < 0, inferred_effects(fit, data)[0], fitted)
-
-
-def jacobian(scaling: Scaling, panel: Panel, y: np.ndarray) -> np.ndarray:
-    """(subjects,) from log densities on the scale of the fit to those of the user's units."""
-    of_row = scaling.log_jacobian(~np.isnan(y))
-    return np.bincount(panel.row_subject, of_row, minlength=panel.n_subjects)
+def effect_sd(model: Any, theta: Params) -> np.ndarray:
+    """(d,) standard deviation of each effect between subjects, in the user's units."""
+    none = np.zeros((model.n_effects, 1))
+    _, cov = model.effects_out(none, theta["effect_covariance"][:, :, None])
+    return np.sqrt(np.diagonal(cov[0]))

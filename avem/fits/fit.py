@@ -15,11 +15,10 @@ import pandas as pd
 from avem.components.param_info import check_level, check_seed
 from avem.data import Panel
 from avem.fits.common import (
+    effect_sd,
     effects_table,
     effects_to_draw_with,
     inferred_effects,
-    jacobian,
-    known_or_inferred,
     marginal_of_new,
     own_panel,
     panel_for,
@@ -33,7 +32,7 @@ from avem.fits.questions.check import Check, run_check
 from avem.fits.questions.diagnosis import Diagnosis, diagnose
 from avem.fits.questions.whiteness import whiteness
 from avem.fits.tables import Summary, compose, tidy
-from avem.fits.uncertainty import Estimates, standard_errors
+from avem.fits.uncertainty import standard_errors
 from avem.fits.words import POSTERIORS, Errors, Posterior, check_word, errors_word
 from avem.inference.after.curvature import Curvature
 from avem.inference.after.marginal import Marginal, anchoring, marginal, uncertainty
@@ -231,7 +230,7 @@ class Fit(ABC, Generic[Model, Drawn]):
         return self._own_kind(self._effects(level, posterior))
 
     def _effects(self, level: float = 0.95, posterior: str = "fit") -> pd.DataFrame:
-        return self._effects_table(self.subjects, *self._posterior(posterior), level)
+        return effects_table(self, self.subjects, *self._posterior(posterior), level)
 
     def _posterior(self, posterior: str) -> tuple[np.ndarray, np.ndarray]:
         """Means (n, d) and covariances (n, d, d) of the effects."""
@@ -239,12 +238,6 @@ class Fit(ABC, Generic[Model, Drawn]):
         if posterior == "adaptive":
             return self.model.effects_out(self._marginal.mean, self._marginal.cov)
         return self.effects_mean, self.effects_cov
-
-    def _effects_table(
-        self, subjects: np.ndarray, mean: np.ndarray, cov: np.ndarray, level: float
-    ) -> pd.DataFrame:
-        names = self.model.effect_names
-        return effects_table(self.columns["subject"], subjects, names, mean, cov, level)
 
     # --- how likely, how certain -----------------------------------------------------------------
 
@@ -382,18 +375,8 @@ class Fit(ABC, Generic[Model, Drawn]):
         self, errors: str = "observed", level: float = 0.95, n_draws: int | None = None
     ) -> pd.DataFrame:
         check_level(level)
-        model, table = self.model, self._table()
-        estimates = Estimates(
-            table=table,
-            rows=lambda theta: self.values_of(model.params_out(theta)),
-            theta=self.theta,
-            info=model.param_info(),
-            constant=self.model.constant_rows(),
-            fixed=self.info.fixed,
-            n_units=len(self.subjects) if model.n_effects else None,
-        )
         curvature = self._curvature if n_draws is None else self._curvature_from(n_draws)
-        return standard_errors(estimates, curvature, errors, level)
+        return standard_errors(self, curvature, errors, level)
 
     def diagnose(self) -> Diagnosis:
         """Whether one anchor per subject is enough here.
@@ -408,11 +391,8 @@ class Fit(ABC, Generic[Model, Drawn]):
         >>> fit.diagnose().effects["effect"].tolist()
         ['valence: Intercept']
         """
-        data, theta = self._own_data, self.theta
-        found = anchoring(self._e_steps(data), theta, self._effects_in())
-        none = np.zeros((self.model.n_effects, 1))
-        _, cov = self.model.effects_out(none, theta["effect_covariance"][:, :, None])
-        return diagnose(self, found, np.sqrt(np.diagonal(cov[0])), self.hard)
+        found = anchoring(self._e_steps(self._own_data), self.theta, self._effects_in())
+        return diagnose(self, found, effect_sd(self.model, self.theta), self.hard)
 
     def infer_effects(self, data: Any, level: float = 0.95) -> Any:
         """Effects of the subjects of new data, from those rows alone.
@@ -436,7 +416,7 @@ class Fit(ABC, Generic[Model, Drawn]):
         """
         encoded = self._encode(data)
         mean, cov = self.model.effects_out(*inferred_effects(self, encoded))
-        table = self._effects_table(encoded.panel.subjects, mean, cov, level)
+        table = effects_table(self, encoded.panel.subjects, mean, cov, level)
         return encoded.panel.source.table(table)
 
     # --- does the model hold? --------------------------------------------------------------------
@@ -523,15 +503,7 @@ class Fit(ABC, Generic[Model, Drawn]):
         >>> fit.check("mean", n=20).table["statistic"].tolist()
         ['mean']
         """
-        return run_check(
-            self,
-            statistic=statistic,
-            n=n,
-            effects=effects,
-            level=level,
-            seed=seed,
-            progress=progress,
-        )
+        return run_check(self, statistic, n, effects, level, seed, progress)
 
     # --- simulation, pictures, files -------------------------------------------------------------
 
@@ -718,10 +690,13 @@ class Fit(ABC, Generic[Model, Drawn]):
         return uncertainty(self._marginal, free, n_draws)
 
     def _jacobian(self, data: Any) -> np.ndarray:
-        return jacobian(self.model.scaling, data.panel, data.y)
+        of_row = self.model.scaling.log_jacobian(~np.isnan(data.y))
+        return np.bincount(data.panel.row_subject, of_row, minlength=data.panel.n_subjects)
 
     def _effects_for(self, data: Any) -> np.ndarray:
         """(d, panel subjects) on the scale of the fit: fitted where known, inferred elsewhere."""
         known = positions(self, data.panel)
         fitted = self.model.effects_in(self.effects_mean[known])
-        return known_or_inferred(self, data, known, fitted)
+        if (known >= 0).all() or not self.model.n_effects:
+            return fitted
+        return np.where(known < 0, inferred_effects(self, data)[0], fitted)

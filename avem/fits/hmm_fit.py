@@ -21,8 +21,8 @@ from avem.fits.questions.contrast import effect_contrast, state_contrast
 from avem.fits.questions.covariate import covariate_table
 from avem.fits.questions.diagnosis import HARD_TO_TELL
 from avem.fits.questions.dwell import dwell_table, stationary_table
-from avem.fits.questions.hmm_residuals import residual_values, residuals
 from avem.fits.questions.occupancy import occupancy_table
+from avem.fits.questions.residuals import hmm_residuals
 from avem.fits.sections import Section, frames
 from avem.fits.words import Errors, Posterior, errors_word
 from avem.inference.after.hmm_states import path_entropy, state_probabilities, viterbi
@@ -304,7 +304,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
         >>> bool(abs(fit.residuals()["valence"].mean()) < 0.1)
         True
         """
-        return residuals(self, data, kind, discrete, effects, seed)
+        encoded = self._encode(data)
+        found = hmm_residuals(self, encoded, kind, discrete, effects, seed)
+        return encoded.panel.frame_like(dict(zip(self.model.outcomes, found.T, strict=True)))
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -542,7 +544,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         return simulate(self.model, self.params, panel, rng, effects)
 
     def _residual_values(self, data: Encoded, effects: str, seed: int) -> list[np.ndarray]:
-        return [residual_values(self, data, "forecast", "randomised", effects, seed)]
+        return [hmm_residuals(self, data, "forecast", "randomised", effects, seed)]
 
     def _states_by_row(self, data: Any) -> list[Any]:
         return [self.decode(data), self.state_probabilities(data)]

@@ -19,6 +19,7 @@ from avem.inference.fit import Fitted, Task, fit
 from avem.inference.options import Options
 from avem.inference.progress import Callback, Watch
 from avem.inference.stages import Guess
+from avem.inference.stop import Stop
 
 AFit = TypeVar("AFit", bound=Fit)
 
@@ -73,7 +74,8 @@ def fit_task(
     """The fit, in the user's units: what `MixedHMM.fit` and `MixedSSM.fit` do alike.
 
     `tol` is the usual one of this kind of models; `tell` has what makes the outcome doubtful, which
-    goes into a warning, and what else a reader should know; `more` goes into the fit's info.
+    goes into a warning with how it ended, and what else a reader should know; `more` goes into the
+    fit's info.
     """
     model, panel, observed = task.model, task.data.panel, ~np.isnan(task.data.y)
     rules = options.rules(tol)
@@ -81,6 +83,7 @@ def fit_task(
     with Watch(progress, options.max_iter, jacobian, callback, model.params_out) as watch:
         fitted = fit(task, start.guess, options, rules, watch)
     (doubts, notes), run = tell(fitted), fitted.run
+    doubts = doubts if run.stop is Stop.CONVERGED else [run.stop.value, *doubts]
     effects_mean, effects_cov = model.effects_out(fitted.effects_mean, fitted.effects_cov)
     if doubts:
         warnings.warn(" ".join(doubts), AvemWarning, stacklevel=3)

@@ -3,40 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from avem.data import Panel
-from avem.fits.questions.diagnosis import HARD_TO_TELL
+from avem.fits.common import effect_sd
+from avem.fits.questions.diagnosis import HARD_TO_SEE, HARD_TO_TELL
 from avem.inference.after.diagnose import anchoring_fails, fails_above
 from avem.inference.fit import Fitted
 from avem.inference.loop import Run
 from avem.inference.starts import starts_agreeing
-from avem.inference.stop import Stop
 from avem.models.encoded import Encoded
 from avem.models.hmm import HMMModel
+from avem.models.ssm import BLOCKS, SSMModel, effects_of
+from avem.models.ssm_subjects import spectral_radius, subject_matrices
 
 _NOTHING, _NOTHING_ON_A_LINK = 1e-7, 1e-3
 """An effect variance below this share of the outcome's own, or on the scale of a link, is none."""
+_NOTHING_OF_AN_ENTRY = 1e-5
+"""The same of an entry of a state-space model's matrices, as a share of its scale."""
+_SINGULAR = 1e-6
+"""Least eigenvalue of a correlation matrix, as a share of the largest, that is more than 0."""
 
 
 def alarms(model: HMMModel, fitted: Fitted) -> list[str]:
-    """What makes the result doubtful: goes into a warning."""
-    found = []
-    if fitted.run.stop is not Stop.CONVERGED:
-        found.append(fitted.run.stop.value)
+    """What makes the result doubtful beside how it ended: goes into a warning."""
     collapsed = np.argwhere(fitted.collapsed)
-    if len(collapsed):
-        names = _column_names(model)
-        where = "; ".join(f"state {k}, {names[j]}" for k, j in collapsed[:5])
-        found.append(
-            f"The variance of {where} fell onto (nearly) a single value and was held at its floor, "
-            "a millionth of the outcome's variance. Use fewer states, or look for repeated values, "
-            "missing codes and outliers."
-        )
-    return found
+    if not len(collapsed):
+        return []
+    names = _column_names(model)
+    where = "; ".join(f"state {k}, {names[j]}" for k, j in collapsed[:5])
+    return [
+        f"The variance of {where} fell onto (nearly) a single value and was held at its floor, "
+        "a millionth of the outcome's variance. Use fewer states, or look for repeated values, "
+        "missing codes and outliers."
+    ]
 
 
 def _column_names(model: HMMModel) -> dict[int, str]:
@@ -63,16 +67,16 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
     none = variances < np.where(_in_own_unit(model), _NOTHING, _NOTHING_ON_A_LINK) * scale
     # A collapsed state can force the effects to 0; then there is more to say, and it was said.
     if "effect_covariance" not in fixed and none.any() and not fitted.collapsed.any():
-        named = zip(model.effect_names, none, strict=True)
-        names = [name for name, is_none in named if is_none]
-        found.append(
-            f"The variance of {', '.join(names)} between subjects went to (nearly) 0: they hardly "
-            "differ in it."
-        )
-    sd = np.sqrt(np.diagonal(model.params_out(fitted.theta)["effect_covariance"]))
-    found += anchoring_remarks(model.effect_names, fitted, sd, HARD_TO_TELL)
-    panel, past = data.panel, data.n_without_past
-    return found + general_remarks(fitted.quality, fitted.starts, panel, past)
+        found.append(_alike(list(compress(model.effect_names, none))))
+    found += _anchoring(model, fitted, HARD_TO_TELL)
+    return found + general_remarks(fitted.quality, fitted.starts, data.panel, data.n_without_past)
+
+
+def _alike(effects: Sequence[str]) -> str:
+    return (
+        f"The variance of {', '.join(effects)} between subjects went to (nearly) 0: they hardly "
+        "differ in it."
+    )
 
 
 def general_remarks(
@@ -121,17 +125,93 @@ def step_words(step: Any) -> str:
     return "day" if days == 1 else f"{days:.0f} days"
 
 
-def anchoring_remarks(names: Sequence[str], fitted: Fitted, sd: np.ndarray, why: str) -> list[str]:
+def _anchoring(model: HMMModel | SSMModel, fitted: Fitted, why: str) -> list[str]:
     """Where anchoring does not hold: what was done about it, or could be."""
     if not anchoring_fails(fitted.lost):
         return []
-    limit, pairs = fails_above(len(fitted.lost)), zip(names, fitted.lost, strict=True)
+    limit, pairs = fails_above(len(fitted.lost)), zip(model.effect_names, fitted.lost, strict=True)
     named = ", ".join(f"{name} ({lost:.0%})" for name, lost in pairs if lost > limit)
     words = f"{why}, and anchoring does not see the information lost by it: {named}."
     if fitted.refined:
         return [words + " So the fit was refined to maximum likelihood."]
-    figures = ", ".join(f"{s:.3g}" for s in sd)
+    figures = ", ".join(f"{s:.3g}" for s in effect_sd(model, fitted.theta))
     return [
         words + f" The standard deviations between subjects ({figures}) are likely too small: "
         "use refine='adaptive'."
+    ]
+
+
+# --- of state-space models ----------------------------------------------------------------------
+
+
+def ssm_alarms(model: SSMModel, fitted: Fitted) -> list[str]:
+    """What makes the result doubtful beside how it ended: goes into a warning."""
+    if not fitted.collapsed.any():
+        return []
+    names = ", ".join(map(repr, compress(model.outcomes, fitted.collapsed)))
+    return [
+        f"The noise of {names} went to 0 and was held at its floor, a millionth of the "
+        "outcome's variance: the states follow it exactly. Use fewer latent states, or look "
+        "for outcomes that are copies or sums of others."
+    ]
+
+
+def ssm_remarks(
+    model: SSMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str], limit: float | None
+) -> list[str]:
+    """What a reader should know: goes into the summary."""
+    sigma = fitted.theta["effect_covariance"]
+    found = _variances(model, data, sigma, fixed)
+    found += _anchoring(model, fitted, HARD_TO_SEE)
+    if fitted.held_back:
+        found.append(
+            f"The dynamics of {fitted.held_back:,} of {data.layout.n_subjects:,} subjects were "
+            f"kept at a spectral radius of max_radius={limit:g}."
+        )
+    if data.n_runaway:
+        found.append(
+            f"{data.n_runaway:,} rows at the ends of sequences are left out: states that have "
+            "grown to a thousand times their usual size there say nothing new."
+        )
+    found += _growing(model, fitted)
+    # The starts are short runs: where they stop apart, they may still have been on one way.
+    return found + general_remarks(fitted.quality, (), data.panel, data.n_without_past)
+
+
+def _variances(
+    model: SSMModel, data: Encoded, sigma: np.ndarray, fixed: frozenset[str]
+) -> list[str]:
+    found, singular = [], []
+    none = np.diagonal(sigma) < _NOTHING_OF_AN_ENTRY * model.effect_scale(data.spread)
+    for kind in BLOCKS:
+        at = effects_of(model, kind)
+        if not len(at) or f"{kind}_covariance" in fixed:
+            continue
+        gone = [model.effect_names[e] for e in at if none[e]]
+        if gone:
+            found.append(_alike(gone))
+            continue
+        own = sigma[np.ix_(at, at)]
+        unit = 1.0 / np.sqrt(np.diagonal(own))
+        values = np.linalg.eigvalsh(own * np.outer(unit, unit))
+        if values[0] < _SINGULAR * values[-1]:
+            singular.append(f"{kind}_covariance")
+    if singular:
+        found.append(
+            f"{' and '.join(singular)} went to the edge of what is possible: some effects are "
+            "combinations of others. More subjects, or effect_covariance='diagonal', may help."
+        )
+    return found
+
+
+def _growing(model: SSMModel, fitted: Fitted) -> list[str]:
+    effects = fitted.effects_mean.T
+    own = subject_matrices(model, fitted.theta, effects).transition
+    n_growing = int((spectral_radius(own) > 1.0).sum())
+    if not n_growing:
+        return []
+    return [
+        f"The states of {n_growing:,} of {len(effects):,} subjects grow without bound under their "
+        "own transitions (spectral radius above 1): do not extrapolate them. "
+        "fit(..., max_radius=0.99) keeps every subject's dynamics stable."
     ]

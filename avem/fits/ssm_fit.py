@@ -16,7 +16,7 @@ from avem.fits.plots.ssm_plots import SSMPlots
 from avem.fits.predict import ssm as prediction
 from avem.fits.questions.contrast import effect_contrast
 from avem.fits.questions.diagnosis import HARD_TO_SEE
-from avem.fits.questions.ssm_residuals import residual_values, residuals
+from avem.fits.questions.residuals import ssm_residuals
 from avem.fits.sections import Section
 from avem.fits.ssm_tables import ssm_head, ssm_sections
 from avem.fits.words import Posterior
@@ -213,7 +213,9 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
         >>> list(ssm_fit.residuals().columns)
         ['valence', 'arousal']
         """
-        return residuals(self, data, effects, joint, seed)
+        encoded = self._encode(data)
+        found = ssm_residuals(self, encoded, effects, joint, seed)
+        return encoded.panel.frame_like(dict(zip(self.model.outcomes, found.T, strict=True)))
 
     def contrast(
         self,
@@ -288,7 +290,7 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
         return simulate_ssm(self.model, self.params, panel, rng, effects, self.info.max_radius)
 
     def _residual_values(self, data: Encoded, effects: str, seed: int) -> list[np.ndarray]:
-        return [residual_values(self, data, effects, joint, seed) for joint in (False, True)]
+        return [ssm_residuals(self, data, effects, joint, seed) for joint in (False, True)]
 
     def _states_by_row(self, data: Any) -> list[Any]:
         return [self.states(data)]

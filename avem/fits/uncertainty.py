@@ -1,16 +1,23 @@
-"""Standard errors and intervals of all parameters, from the curvature of the log likelihood."""
+"""Standard errors and intervals: of all parameters, and of what follows from them.
+
+From the curvature of the log likelihood, by the delta method.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import expit, logit, ndtri, stdtrit
 
-from avem.components.param_info import ParamInfo, Params
+from avem.components.param_info import ParamInfo, Params, check_level
+from avem.fits.words import ERRORS, check_word
 from avem.inference.after.curvature import Curvature
+
+if TYPE_CHECKING:
+    from avem.fits.fit import Fit
 
 _STEP = 1e-5
 _FLAT = 1e-7
@@ -25,34 +32,24 @@ _SADDLE_WORDS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Estimates:
-    """The estimates of a fit, one in a row, and how they follow from theta."""
-
-    table: pd.DataFrame
-    """`fit.table()`."""
-    rows: Callable[[Params], np.ndarray]
-    """The column "estimate" for any theta."""
-    theta: Params
-    info: Mapping[str, ParamInfo]
-    constant: np.ndarray
-    """(rows,) what is what it is by definition."""
-    fixed: tuple[str, ...]
-    n_units: int | None
-    """Subjects, where they are all there is to judge by: with effects."""
-
-
-def standard_errors(at: Estimates, curvature: Curvature, errors: str, level: float) -> pd.DataFrame:
+def standard_errors(fit: Fit, curvature: Curvature, errors: str, level: float) -> pd.DataFrame:
     """The table of parameters with standard errors, intervals, and notes where there are none."""
-    table = at.table
-    estimate = table["estimate"].to_numpy(float)
-    se, note = delta(at.rows, at.theta, curvature, errors)
-    held = table["parameter"].isin(at.fixed).to_numpy()
+    model, table = fit.model, fit._table()
+    se, note = parameter_delta(fit, fit.values_of, curvature, errors)
+    constant, held = model.constant_rows(), table["parameter"].isin(fit.info.fixed).to_numpy()
     note[held] = "held"
-    note[at.constant & ~held] = _CONSTANT
-    se = np.where((note != "") | at.constant, np.nan, se)
-    lower, upper = intervals(estimate, quantile(at.n_units, level) * se, _scales(at))
+    note[constant & ~held] = _CONSTANT
+    se = np.where((note != "") | constant, np.nan, se)
+    estimate, scales = table["estimate"].to_numpy(float), _scales(table, model.param_info())
+    lower, upper = intervals(estimate, quantile(fit, level) * se, scales)
     return table.assign(se=se, lower=lower, upper=upper, note=note)
+
+
+def parameter_delta(
+    fit: Fit, rows: Callable[[Params], np.ndarray], curvature: Curvature, errors: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """`delta` of numbers that follow from a fit's parameters as the user knows them."""
+    return delta(lambda theta: rows(fit.model.params_out(theta)), fit.theta, curvature, errors)
 
 
 def delta(
@@ -124,18 +121,17 @@ def intervals(
     return out[0], out[1]
 
 
-def quantile(n_units: int | None, level: float) -> float:
+def quantile(fit: Fit, level: float) -> float:
     """How many standard errors to go: with effects, the n subjects are all there is to judge by."""
-    if n_units is not None:
-        return float(stdtrit(n_units - 1, 0.5 + level / 2))
+    if fit.model.n_effects:
+        return float(stdtrit(len(fit.subjects) - 1, 0.5 + level / 2))
     return float(ndtri(0.5 + level / 2))
 
 
-def _scales(at: Estimates) -> np.ndarray:
+def _scales(table: pd.DataFrame, info: Mapping[str, ParamInfo]) -> np.ndarray:
     """ "log", "logit" or "" for every row."""
-    info = at.info
     own: list[str] = []
-    for name, rows in at.table.groupby("parameter", sort=False):
+    for name, rows in table.groupby("parameter", sort=False):
         kind, link = info[str(name)].kind, info[str(name)].link
         if kind == "covariance":
             own += _of_covariance(len(rows), info[str(name)].shape)
@@ -150,3 +146,65 @@ def _of_covariance(n_rows: int, shape: tuple[int, ...]) -> list[str]:
     size = shape[-1]
     triangle = ["log" if j == i else "" for i in range(size) for j in range(i + 1)]
     return triangle * (n_rows // max(len(triangle), 1))
+
+
+# --- numbers that follow from the parameters ------------------------------------------------------
+
+
+Rows = Callable[[Params], np.ndarray]
+"""(rows,) from a model's parameters as the user knows them."""
+
+
+def check_band(level: float | None, errors: str) -> None:
+    """Raise unless these can say what intervals are wanted; a level of None means none."""
+    check_word("errors", errors, ERRORS)
+    if level is not None:
+        check_level(level)
+
+
+def with_intervals(
+    fit: Fit,
+    table: pd.DataFrame,
+    rows: Rows,
+    scales: Any,
+    level: float | None,
+    errors: str = "observed",
+    more: np.ndarray | float = 0.0,
+) -> pd.DataFrame:
+    """`table` with columns estimate, se, lower, upper and note; with a level of None, estimate.
+
+    ``rows`` gives the estimates, ``scales`` ("log", "logit" or "", for each row or for all) says
+    where its interval is made, and ``more`` is a variance beside that of the parameters. Where
+    there is no interval, the note says why.
+    """
+    check_band(level, errors)
+    table = table.assign(estimate=rows(fit.params))
+    if level is None:
+        return table
+    estimate = table["estimate"].to_numpy(float)
+    se, note = parameter_delta(fit, rows, fit._curvature, errors)
+    se = np.sqrt(se**2 + more)
+    scales = np.broadcast_to(np.asarray(scales, dtype=object), estimate.shape)
+    lower, upper = intervals(estimate, quantile(fit, level) * se, scales)
+    known = np.isfinite(se) & ~np.isnan(lower) & ~np.isnan(upper)
+    note[~known & (note == "")] = BOUNDARY
+    if fit.info.fixed:
+        note[note == BOUNDARY] = f"held, or {BOUNDARY}"
+    ends = (np.where(note == "", end, np.nan) for end in (se, lower, upper))
+    return table.assign(**dict(zip(("se", "lower", "upper"), ends, strict=True)), note=note)
+
+
+def effect_variance(
+    numbers: Callable[[np.ndarray], np.ndarray], mean: np.ndarray, cov: np.ndarray
+) -> np.ndarray:
+    """(subjects, numbers) variance of what follows from effects N(mean, cov) of each subject.
+
+    ``numbers`` takes effects (subjects, d); the delta method again.
+    """
+    slopes = [
+        (numbers(mean + _STEP * unit) - numbers(mean - _STEP * unit)) / (2 * _STEP)
+        for unit in np.eye(mean.shape[1])
+    ]
+    if not slopes:
+        return np.zeros_like(numbers(mean))
+    return np.einsum("dik,ide,eik->ik", np.stack(slopes), cov, np.stack(slopes))

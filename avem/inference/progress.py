@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
-from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
 from avem.components.param_info import Params
 from avem.errors import ModelError
-
-QUIET_SECONDS = 2.0
-LOG_SECONDS = 5.0
-"""Between lines where there is no terminal to draw on."""
+from avem.inference.display import Interruptible
 
 
 class Iteration(NamedTuple):
@@ -57,14 +48,13 @@ Callback = Callable[[Iteration], Any]
 """Called after every iteration; ends the fit by returning True."""
 
 
-class Watch:
+class Watch(Interruptible):
     """Watches a fit from the outside; call it after each iteration.
 
-    Shows nothing for two seconds, then the iteration, the bound and the rate, on stderr; `show`
-    None means only where a person is looking (a terminal or a notebook). The first Ctrl-C lets the
-    iteration at hand finish and ends the fit with what it has, so no compiled work is torn apart;
-    the second one raises KeyboardInterrupt at once. A `callback` is told of the iterations after
-    the starts, with what `params_out` makes of theta.
+    Shows nothing for two seconds, then the iteration, the bound and the rate, on stderr. The first
+    Ctrl-C lets the iteration at hand finish and ends the fit with what it has, so no compiled work
+    is torn apart. A `callback` is told of the iterations after the starts, with what `params_out`
+    makes of theta.
     """
 
     def __init__(
@@ -77,42 +67,20 @@ class Watch:
     ) -> None:
         if callback is not None and not callable(callback):
             raise ModelError(f"callback is {callback!r}; a function of one argument is wanted.")
-        self._show = somebody_looks() if show is None else show
-        self._max_iter = max_iter
+        super().__init__(
+            show,
+            max_iter,
+            TextColumn("{task.fields[stage]}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("bound {task.fields[bound]:.3f}  change {task.fields[change]:.1e}"),
+            TextColumn("{task.fields[rate]:.1f} it/s"),
+            TimeElapsedColumn(),
+        )
         self._offset = offset  # from the bound of standardised data to that of the user's
-        self._began = time.perf_counter()
         self._stage, self._at_start, self._told = "starts", True, 0
         self._callback, self._params_out = callback, params_out
-        self._bar: Progress | None = None
-        self._logged = -float("inf")
-        self._previous: Any = None
-        self.interrupted = False
-
-    def __enter__(self) -> Watch:
-        in_main_thread = threading.current_thread() is threading.main_thread()
-        # Only there may signals be handled; and where Ctrl-C is ignored, it stays so.
-        if in_main_thread and callable(signal.getsignal(signal.SIGINT)):
-            self._previous = signal.signal(signal.SIGINT, self._interrupt)
-        return self
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        self.interrupted = True
-        self._restore()
-
-    def _restore(self) -> None:
-        if self._previous is not None:
-            signal.signal(signal.SIGINT, self._previous)
-            self._previous = None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._restore()
-        if self._bar is not None:
-            self._bar.stop()
+        self._first_drawn, self._n_drawn = 0.0, 0
 
     def stage(self, name: str, at_start: bool = False) -> None:
         """Name what is going on now; `at_start`: on the way to where the fit begins."""
@@ -120,52 +88,20 @@ class Watch:
 
     def __call__(self, iteration: int, bound: float, change: float, theta: Params) -> bool:
         """One more iteration is done; whether the user has asked to stop."""
+        bound = bound + self._offset
         if self._callback is not None and not self._at_start:
             self._told += 1  # a stage may be several runs, each of which counts from 1
-            bound_of_user, params = bound + self._offset, self._params_out(theta)
-            told = Iteration(self._told, self._stage, bound_of_user, change, params)
+            params = self._params_out(theta)
+            told = Iteration(self._told, self._stage, bound, change, params)
             self.interrupted |= bool(self._callback(told))
-        if self._show and time.perf_counter() - self._began >= QUIET_SECONDS:
-            draw = self._draw if somebody_looks() else self._log
-            draw(iteration, bound + self._offset, change)
+        if self.is_due():
+            line = f"{self._stage}: iteration {iteration}, bound {bound:.3f}, change {change:.1e}"
+            numbers = {"bound": bound, "change": change, "rate": self._rate()}
+            self.update(iteration, line, stage=self._stage, **numbers)
         return self.interrupted
 
-    def _log(self, iteration: int, bound: float, change: float) -> None:
-        if time.perf_counter() - self._logged >= LOG_SECONDS:
-            self._logged = time.perf_counter()
-            line = f"{self._stage}: iteration {iteration}, bound {bound:.3f}, change {change:.1e}"
-            print(line, file=sys.stderr, flush=True)
-
-    def _draw(self, iteration: int, bound: float, change: float) -> None:
-        if self._bar is None:
-            self._bar = Progress(
-                TextColumn("{task.fields[stage]}"),
-                BarColumn(bar_width=20),
-                MofNCompleteColumn(),
-                TextColumn("bound {task.fields[bound]:.3f}  change {task.fields[change]:.1e}"),
-                TextColumn("{task.fields[rate]:.1f} it/s"),
-                TimeElapsedColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            fields = {"stage": self._stage, "bound": bound, "change": change, "rate": 0.0}
-            self._task = self._bar.add_task("fit", total=self._max_iter, **fields)
-            self._bar.start()
-            self._shown_from = (time.perf_counter(), 0)
-        began, count = self._shown_from
-        self._shown_from = (began, count + 1)
-        rate = count / max(time.perf_counter() - began, 1e-9)
-        self._bar.update(
-            self._task,
-            completed=iteration,
-            stage=self._stage,
-            bound=bound,
-            change=change,
-            rate=rate,
-        )
-
-
-def somebody_looks() -> bool:
-    """Whether there is a terminal, or a notebook that can draw a line anew."""
-    console = Console(stderr=True)
-    return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+    def _rate(self) -> float:
+        """Iterations per second since the first that was shown."""
+        now, n = time.perf_counter(), self._n_drawn
+        self._first_drawn, self._n_drawn = self._first_drawn or now, n + 1
+        return n / max(now - self._first_drawn, 1e-9)

@@ -150,8 +150,8 @@ def test_an_interrupted_check_keeps_what_was_done(fit):
 
 
 def test_progress_is_shown_on_long_runs(fit, monkeypatch, capsys):
-    monkeypatch.setattr("avem.inference.progress_of_replicates.QUIET_SECONDS", 0.0)
-    monkeypatch.setattr("avem.inference.progress_of_replicates.LOG_SECONDS", 0.0)
+    monkeypatch.setattr("avem.inference.display.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("avem.inference.display.LOG_SECONDS", 0.0)
     fit.check("mean", n=3, progress=True)
     assert "check: 3/3" in capsys.readouterr().err
 

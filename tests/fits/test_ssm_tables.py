@@ -11,7 +11,6 @@ from avem.data import Panel
 from avem.data.ahead import times_ahead
 from avem.errors import DataError, ModelError
 from avem.fits.predict.ssm import predict, predictions, states
-from avem.fits.questions.ssm_residuals import residuals
 from avem.inference.after.ssm_states import moments
 from avem.inference.e_steps import state_at
 from avem.inference.fit_ssm import make_ssm_em
@@ -43,7 +42,7 @@ def test_states_are_in_the_callers_row_order(made):
 
 def test_predictions_belong_to_the_residuals(made):
     fit, frame = made
-    found, left = predictions(fit), residuals(fit)
+    found, left = predictions(fit), fit.residuals()
     want = (frame["y2"] - found["y2"]) / found["y2_sd"]
     np.testing.assert_allclose(left["y2"], want, atol=1e-10)
     assert (left["y2"].isna() == frame["y2"].isna()).all()
@@ -218,4 +217,4 @@ def test_heavy_tails_are_found():
     with pytest.raises(ModelError, match="from 1 to 29"):
         fit.whiteness(lags=30)
     with pytest.raises(ModelError, match="drawn"):
-        residuals(fit, effects="new")
+        fit.residuals(effects="new")

@@ -10,7 +10,7 @@ from scipy.stats import norm, t
 
 import avem
 from avem.errors import DataError, ModelError
-from avem.fits.questions.stays import find_runs, mean_stay
+from avem.fits.questions.dwell import find_runs, mean_stay
 from avem.inference.after.curvature import Curvature
 from tests.brute import enumerate_paths
 from tests.fits.kinds import CHAIN, KINDS, fit_from, fit_of

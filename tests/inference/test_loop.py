@@ -127,7 +127,7 @@ def test_progress_is_shown_on_request_and_only_on_long_fits(capsys, monkeypatch)
     with Watch(True, 10) as watch:
         watch(1, -1234.5, 0.1, {})
     assert capsys.readouterr().err == ""  # not two seconds yet
-    monkeypatch.setattr("avem.inference.progress.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("avem.inference.display.QUIET_SECONDS", 0.0)
     with Watch(True, 10) as watch:
         watch.stage("start 2/8")
         watch(3, -1234.5, 0.1, {})

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from avem.components.emission import Emission
-from avem.errors import AvemError, ModelError
+from avem.components.param_info import check_count
+from avem.errors import AvemError
 from avem.fits.sections import emission_names
 from avem.models.hmm import HMMModel, by_spec
 from avem.models.ssm import BLOCKS, SSMModel, effects_of
@@ -29,8 +30,7 @@ def to_arviz(fit: Fit, n_draws: int = 500, seed: int = 0) -> Any:
     data, are in ``observed_data``, rows in the order of the data. Levels are numbered 0, 1, ...;
     the attribute ``levels`` names them.
     """
-    if isinstance(n_draws, bool) or not isinstance(n_draws, int | np.integer) or n_draws < 1:
-        raise ModelError(f"n_draws is {n_draws!r}; a whole number of at least 1 is wanted.")
+    check_count("n_draws", n_draws)
     try:
         import arviz
     except ImportError:

@@ -23,20 +23,6 @@ _SEPARATE = 400
 """Up to how many subjects have a dot of their own."""
 
 
-def lines(colors: dict[str, str]) -> list[Any]:
-    """Handles of a legend."""
-    from matplotlib.lines import Line2D
-
-    return [Line2D([], [], color=color, lw=1.8, label=name) for name, color in colors.items()]
-
-
-def dot(name: str, color: str = DARK, marker: str = "o") -> Any:
-    """A handle of a legend."""
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], color=color, marker=marker, ls="", ms=5, label=name)
-
-
 # --- over time ----------------------------------------------------------------------------------
 
 

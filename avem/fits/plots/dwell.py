@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from avem.fits.plots.figures import DARK, GREY, Size, panels, state_colors, whole_ticks
+from avem.fits.plots.figures import (
+    DARK,
+    GREY,
+    Size,
+    legend,
+    line,
+    panels,
+    state_colors,
+    whole_ticks,
+)
 from avem.fits.predict.at import at_words
 from avem.fits.questions.dwell import dwell_table, stationary_table
 
@@ -36,7 +45,9 @@ def dwell_figure(fit: HMMFit, level: float | None, figsize: Size | None) -> Figu
         ax.set_title(words, fontsize="medium", color=color)
         ax.set_xlabel("rows in the state")
     axes[0].set_ylabel("share of stays that are longer")
-    _legend(figure)
+    decoded = line("decoded (ends of sequences allowed for)", GREY)
+    implied = line("implied by the transitions", DARK, None, marker="o", markersize=3.5)
+    legend(figure, [decoded, implied], 2, fontsize="small")
     return figure
 
 
@@ -61,16 +72,6 @@ def _draw_lengths(ax: Axes, table: Any, color: str) -> None:
     ax.set_ylim(0, 1.03)
     ax.set_xlim(0, None)
     whole_ticks(ax)
-
-
-def _legend(figure: Figure) -> None:
-    from matplotlib.lines import Line2D
-
-    handles = [
-        Line2D([], [], color=GREY, lw=1.8, label="decoded (ends of sequences allowed for)"),
-        Line2D([], [], color=DARK, marker="o", ms=3.5, label="implied by the transitions"),
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize="small")
 
 
 def stationary_figure(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ Size = tuple[float, float]
 
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DARK, GREY = "#222222", "#8a8a8a"
+LABELLED = 60
+"""Up to how many subjects, or pairs of them, are named."""
 
 
 def state_colors(n_states: int) -> list[str]:
@@ -80,16 +83,44 @@ def one_of(name: str, names: list[str], what: str) -> str:
     return name
 
 
-def state_legend(figure: Figure, colors: list[str], with_mean: bool) -> None:
+def line(label: str, color: str, lw: float | None = 1.8, **style: Any) -> Any:
+    """A handle of a legend: a line; of a width of None, as matplotlib has it."""
     from matplotlib.lines import Line2D
 
-    handles = [
-        Line2D([], [], color=color, marker="o", ls="", label=f"state {k}")
-        for k, color in enumerate(colors)
-    ]
-    if with_mean:
-        handles.append(Line2D([], [], color=DARK, lw=1.4, label="state's mean for the subject"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7))
+    return Line2D([], [], color=color, label=label, linewidth=lw, **style)
+
+
+def dot(label: str, color: str = DARK, marker: str = "o", size: float | None = 5) -> Any:
+    """A handle of a legend: a dot."""
+    return line(label, color, None, marker=marker, linestyle="", markersize=size)
+
+
+def state_dots(colors: list[str]) -> list[Any]:
+    """Handles of a legend: the states."""
+    return [dot(f"state {k}", color, size=None) for k, color in enumerate(colors)]
+
+
+def legend(figure: Figure, handles: list[Any], most: int, **options: Any) -> None:
+    """Beneath all panels, at most so many beside each other."""
+    columns = min(len(handles), most)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, **options)
+
+
+def state_legend(figure: Figure, colors: list[str], with_mean: bool = False) -> None:
+    """The states, and the line of their means."""
+    mean = [line("state's mean for the subject", DARK, lw=1.4)] if with_mean else []
+    legend(figure, [*state_dots(colors), *mean], 7)
+
+
+def name_places(ax: Axes, place: np.ndarray, names: Iterable[str], many: str) -> None:
+    """Names at the places (n,) of the y axis; of more than `LABELLED`, how many they are."""
+    n = len(place)
+    if n <= LABELLED:
+        ax.set_yticks(place, list(names), fontsize="small")
+    else:
+        ax.set_yticks([])
+        ax.set_ylabel(f"{n:,} {many}, sorted")
+    ax.set_ylim(-0.7, n - 0.3)
 
 
 def whole_ticks(ax: Axes) -> None:

@@ -14,11 +14,9 @@ import numpy as np
 from avem.data.frames import to_pandas
 from avem.errors import ModelError
 from avem.fits.plots.bound import bound_figure
-from avem.fits.plots.contrast import contrast_figure
-from avem.fits.plots.effects import effects_figure
 from avem.fits.plots.figures import Size, first_outcomes, one_of
-from avem.fits.plots.gap import gap_figure
 from avem.fits.plots.residuals import residuals_figure
+from avem.fits.plots.subjects import contrast_figure, effects_figure, gap_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

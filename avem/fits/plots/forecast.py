@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,13 +11,16 @@ from avem.fits.plots.figures import (
     GREY,
     Size,
     first_outcomes,
+    legend,
+    line,
     new_figure,
     plain,
     state_colors,
+    state_dots,
     whole_ticks,
 )
 from avem.fits.plots.states import label_levels
-from avem.fits.plots.timeline import choose_subjects, make_stretches
+from avem.fits.plots.timeline import choose_subjects, last_rows
 from avem.fits.predict import hmm as later
 from avem.fits.predict.at import Place, places
 from avem.fits.predict.mixture import Drawn, Mixture
@@ -31,17 +34,6 @@ if TYPE_CHECKING:
 
 LEVELS = (0.5, 0.8, 0.95)
 _FAN = "#6a6a6a"
-
-
-class _End(NamedTuple):
-    """The last rows of one sequence."""
-
-    label: object
-    rows: np.ndarray
-    before: np.ndarray
-    """Steps from the last row: ..., -1, 0."""
-    at: np.ndarray
-    """Its rows among those ahead."""
 
 
 def ahead_figure(
@@ -59,16 +51,10 @@ def ahead_figure(
     encoded = fit._encode(None)
     panel, model = encoded.panel, fit.model
     shown = choose_subjects(panel, subjects, max_subjects)
-    stretches, _, _ = make_stretches(panel, shown, panel.n_rows)
-    lanes = np.array([panel.row_lane[along.rows[-1]] for along in stretches])
+    ends = last_rows(panel, shown, horizon, max_rows)
+    lanes = np.array([end.lane for end in ends])
     _, found = later.predictive(fit, encoded, horizon, future, effects, lanes=lanes)
-    kept = max(20, 3 * horizon) if max_rows is None else max(1, max_rows)
-    ends = []
     of_lane = np.repeat(np.sort(lanes), horizon)
-    for along, lane in zip(stretches, lanes, strict=True):
-        rows = along.rows[panel.row_lane[along.rows] == lane][-kept:]
-        before = np.arange(1 - len(rows), 1)
-        ends.append(_End(along.label, rows, before, np.flatnonzero(of_lane == lane)))
     every = places(model)
     y = encoded.in_user_units(model.scaling)[0][:, [place.column for place in every]]
     state = np.asarray(fit.decode())
@@ -83,16 +69,17 @@ def ahead_figure(
     for column, end in zip(grid.T, ends, strict=True):
         column[0].set_title(plain(end.label), fontsize="medium", fontweight="bold")
         column[-1].set_xlabel("steps from the last row")
+        ahead = np.flatnonzero(of_lane == end.lane)
         for ax, j in zip(column, outcomes, strict=False):
             family = every[j].piece.family
             numbers = family.levels is None and not family.angular
             if numbers:
                 ax.plot(end.before, y[end.rows, j], color=GREY, lw=0.6, zorder=2)
             _draw_past(ax, end.before, y[end.rows, j], state[end.rows], colors)
-            _draw_fan(ax, every[j], *mixtures[every[j].name], end.at)
+            _draw_fan(ax, every[j], *mixtures[every[j].name], ahead)
             label_levels(ax, family.levels)
         _draw_chances(column[-1], end.before, past[end.rows], colors)
-        _draw_chances(column[-1], np.arange(1, horizon + 1), found.chance[end.at], colors)
+        _draw_chances(column[-1], np.arange(1, horizon + 1), found.chance[ahead], colors)
         for ax in column:
             ax.axvline(0.5, color=DARK, lw=0.9, zorder=5)
             ax.margins(x=0.01)
@@ -150,17 +137,11 @@ def _draw_chances(ax: Axes, x: np.ndarray, chance: np.ndarray, colors: list[str]
 
 
 def _legend(figure: Figure, colors: list[str], columns: int) -> None:
-    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[Any] = [
-        Line2D([], [], color=color, marker="o", ls="", label=f"state {k}")
-        for k, color in enumerate(colors)
-    ]
-    handles.append(Line2D([], [], color=DARK, lw=1.4, label="expected"))
     shades = (0.22 * 3, 0.22 * 2, 0.22)
-    handles += [
+    patches = [
         Patch(color=_FAN, alpha=shade, lw=0, label=f"{level:.0%}")
         for level, shade in zip(LEVELS, shades, strict=True)
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), columns))
+    legend(figure, [*state_dots(colors), line("expected", DARK, lw=1.4), *patches], columns)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from avem.fits.plots.covariate import covariate_figure
-from avem.fits.plots.curves import draw_curve, find_curves
+from avem.fits.plots.covariate import covariate_figure, draw_curve, find_curves
 from avem.fits.plots.dwell import dwell_figure, stationary_figure
 from avem.fits.plots.emissions import Emissions
 from avem.fits.plots.figures import (

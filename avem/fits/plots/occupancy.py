@@ -8,8 +8,15 @@ import numpy as np
 import pandas as pd
 
 from avem.data.frames import numbers
-from avem.fits.plots.effects import LABELLED
-from avem.fits.plots.figures import Size, panels, plain, state_colors, state_legend, write_dates
+from avem.fits.plots.figures import (
+    LABELLED,
+    Size,
+    panels,
+    plain,
+    state_colors,
+    state_legend,
+    write_dates,
+)
 from avem.fits.questions.occupancy import means_subjects, occupancy_table
 
 if TYPE_CHECKING:
@@ -33,7 +40,7 @@ def occupancy_figure(
         panel.set(ylim=(0, 1), ylabel="share of rows")
         panel.set_title(f"Share of each state, {level:.0%} intervals", fontsize="medium")
     if ax is None:
-        state_legend(figure, state_colors(n), False)
+        state_legend(figure, state_colors(n))
     return figure
 
 

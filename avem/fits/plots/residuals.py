@@ -11,7 +11,7 @@ from scipy.stats import norm
 from avem.data import Panel
 from avem.errors import DataError
 from avem.fits.plots import drawing
-from avem.fits.plots.figures import DARK, Size, new_figure, state_colors
+from avem.fits.plots.figures import DARK, Size, dot, legend, line, new_figure, state_colors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,11 +51,8 @@ def residuals_figure(
         row[0].set_ylabel(label)
     figure.suptitle(title)
     if colors:
-        handles = [
-            *(drawing.dot(f"state {k}", color, "s") for k, color in enumerate(colors)),
-            *drawing.lines({"standard normal": DARK}),
-        ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))
+        dots = [dot(f"state {k}", color, "s") for k, color in enumerate(colors)]
+        legend(figure, [*dots, line("standard normal", DARK)], 5)
     return figure
 
 

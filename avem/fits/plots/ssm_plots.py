@@ -11,14 +11,17 @@ from avem.fits.plots import drawing
 from avem.fits.plots.figures import (
     DARK,
     Size,
+    dot,
     first_outcomes,
+    legend,
+    line,
     new_figure,
     plain,
     state_colors,
     write_dates,
 )
 from avem.fits.plots.fit_plots import MOST_OUTCOMES, FitPlots
-from avem.fits.plots.timeline import choose_subjects, make_stretches, share_time
+from avem.fits.plots.timeline import choose_subjects, last_rows, make_stretches, share_time
 from avem.fits.predict.ssm import predict
 from avem.inference.after.ssm_states import StateMoments, moments
 
@@ -111,12 +114,9 @@ class SSMPlots(FitPlots):
         if any(along.n_rows > max_rows for along in stretches):
             title += f", first {max_rows:,} rows of each"
         figure.suptitle(title + self._of_outcomes(outcomes))
-        handles = [
-            *drawing.lines({f"state {k}": color for k, color in enumerate(colors)}),
-            *drawing.lines({"expected outcome": drawing.EXPECTED}),
-            drawing.dot("outcome"),
-        ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 6))
+        states = [line(f"state {k}", color) for k, color in enumerate(colors)]
+        expected = line("expected outcome", drawing.EXPECTED)
+        legend(figure, [*states, expected, dot("outcome")], 6)
         return figure
 
     def forecast(
@@ -168,18 +168,14 @@ class SSMPlots(FitPlots):
         mean, sd = (np.asarray(table[name]).reshape(shape) for name in ("mean", "sd"))
         outcomes = self._outcomes(outcome, MOST_OUTCOMES)
         shown = choose_subjects(panel, subjects, max_subjects)
-        stretches, _, _ = make_stretches(panel, shown, panel.n_rows)
-        kept = max(20, 3 * horizon) if max_rows is None else max(1, max_rows)
+        ends = last_rows(panel, shown, horizon, max_rows)
         width = max(6.4, 4.2 * len(shown))
         figure = new_figure(figsize or (width, 1.3 + 2.1 * len(outcomes)))
-        share = self._share_height(y[:, outcomes], [along.rows for along in stretches])
+        share = self._share_height(y[:, outcomes], [end.of_subject for end in ends])
         grid = figure.subplots(len(outcomes), len(shown), squeeze=False, sharey=share, sharex="all")
-        for column, along in zip(grid.T, stretches, strict=True):
-            lane = panel.row_lane[along.rows[-1]]
-            rows = along.rows[panel.row_lane[along.rows] == lane][-kept:]
-            steps = np.arange(1, horizon + 1)
-            before = np.arange(1 - len(rows), 1)
-            column[0].set_title(plain(along.label), fontsize="medium", fontweight="bold")
+        steps = np.arange(1, horizon + 1)
+        for column, (label, lane, rows, before, _) in zip(grid.T, ends, strict=True):
+            column[0].set_title(plain(label), fontsize="medium", fontweight="bold")
             column[-1].set_xlabel("steps from the last row")
             for ax, j in zip(column, outcomes, strict=True):
                 half = np.sqrt(np.maximum(found.level_cov[rows, j, j], 0.0))
@@ -188,9 +184,9 @@ class SSMPlots(FitPlots):
         self._label_rows(grid, [model.outcomes[j] for j in outcomes])
         title = f"Forecasts for {len(shown):,} of {panel.n_subjects:,} subjects, 95% bands"
         figure.suptitle(title + self._of_outcomes(outcomes))
-        colors = {"expected outcome": drawing.EXPECTED, "forecast of a new outcome": drawing.AHEAD}
-        handles = [*drawing.lines(colors), drawing.dot("outcome")]
-        figure.legend(handles=handles, loc="outside lower center", ncols=3)
+        expected = line("expected outcome", drawing.EXPECTED)
+        ahead = line("forecast of a new outcome", drawing.AHEAD)
+        legend(figure, [expected, ahead, dot("outcome")], 3)
         return figure
 
     def loadings(self, *, figsize: Size | None = None) -> Figure:
@@ -230,11 +226,10 @@ class SSMPlots(FitPlots):
             ax.set_title(f"state {k}", fontsize="medium")
             ax.set_xlabel("loading, in sd of the outcome" if apart else "loading")
         axes[0].set_yticks(range(p), [plain(name) for name in model.outcomes])
-        handles = [drawing.dot("population", DARK, "D")]
+        handles = [dot("population", DARK, "D")]
         if sd.any():
-            handles += drawing.lines({"95% of subjects": DARK})
-            handles.append(drawing.dot("a subject", drawing.SIGNAL))
-        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+            handles += [line("95% of subjects", DARK), dot("a subject", drawing.SIGNAL)]
+        legend(figure, handles, 3)
         return figure
 
     def residuals(

@@ -74,7 +74,35 @@ def make_stretches(
         found.append(Stretch(panel.subjects[i], rows, x, _edges(x, starts), starts, len(order)))
     if time is not None:
         return found, str(panel.time), are_dates
-    return found, "row" if panel.sequence is None else "row, sequences side by side", False
+    return found, row_words(panel), False
+
+
+def row_words(panel: Panel) -> str:
+    """What an axis shows where the time column does not do for it."""
+    return "row" if panel.sequence is None else "row, sequences side by side"
+
+
+class End(NamedTuple):
+    """The last rows of one subject's last sequence."""
+
+    label: object
+    lane: int
+    rows: np.ndarray
+    before: np.ndarray
+    """Steps from the last row: ..., -1, 0."""
+    of_subject: np.ndarray
+    """All rows of the subject."""
+
+
+def last_rows(panel: Panel, shown: np.ndarray, horizon: int, max_rows: int | None) -> list[End]:
+    """What a forecast follows; by default three times as many rows as there are steps ahead."""
+    kept = max(20, 3 * horizon) if max_rows is None else max(1, max_rows)
+    found = []
+    for along in make_stretches(panel, shown, panel.n_rows)[0]:
+        lane = int(panel.row_lane[along.rows[-1]])
+        rows = along.rows[panel.row_lane[along.rows] == lane][-kept:]
+        found.append(End(along.label, lane, rows, np.arange(1 - len(rows), 1), along.rows))
+    return found
 
 
 def share_time(stretches: list[Stretch]) -> bool:

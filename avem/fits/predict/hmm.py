@@ -15,7 +15,8 @@ from avem.errors import ModelError
 from avem.fits.predict.at import Place, places, user_theta
 from avem.fits.predict.mixture import Mixture, mixtures, need_distributions
 from avem.fits.predict.paths import Simulated, must_simulate
-from avem.fits.predict.posterior import check_effects, in_user_units, nodes_for
+from avem.fits.predict.posterior import EFFECTS, in_user_units, nodes_for
+from avem.fits.words import check_word
 from avem.inference.after.hmm_states import states_given
 from avem.models.encoded import Encoded
 from avem.models.hmm import HMMModel
@@ -23,8 +24,6 @@ from avem.models.hmm_paths import check_draws
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
-
-OF = ("outcomes", "states")
 
 
 def predict(
@@ -70,8 +69,7 @@ def predict(
     check_level(level)
     check_count("n_draws", n_draws)
     check_seed(seed)
-    if of not in OF:
-        raise ModelError(f"of is {of!r}; choose one of 'outcomes', 'states'.")
+    check_word("of", of, ("outcomes", "states"))
     model, encoded = fit.model, fit._encode(data)
     ahead, at = predictive(fit, encoded, horizon, future, effects, of, None, n_draws, seed)
     if of == "states":
@@ -102,7 +100,7 @@ def predictive(
         keys: Any = ahead.keys.loc[some].reset_index(drop=True)
         ahead = ahead._replace(rows=ahead.rows[some], keys=keys)
     if must_simulate(model, horizon, of):
-        check_effects(effects)
+        check_word("effects", effects, EFFECTS)
         check_draws(model)
         return ahead, Simulated(fit, encoded, ahead, horizon, effects, n_draws, seed)
     at = Predictive.make(fit, model.encode(ahead.panel), encoded, effects, ahead.rows)

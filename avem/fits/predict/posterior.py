@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from avem.effects.draws import roots
-from avem.errors import ModelError
 from avem.fits.common import marginal_of_new, positions
+from avem.fits.words import check_word
 from avem.inference.after.marginal import PosteriorNodes, posterior_nodes
 from avem.inference.methods.adaptive.method import MOST_BY_QUADRATURE
 from avem.models.encoded import Encoded
@@ -22,13 +22,6 @@ _PER_EFFECT = {1: 15, 2: 7, 3: 5}
 """Nodes that stand for a Gaussian posterior."""
 
 
-def check_effects(effects: str, choices: tuple[str, ...] = EFFECTS) -> None:
-    """Raise unless it is one of the choices."""
-    if effects not in choices:
-        words = ", ".join(map(repr, choices))
-        raise ModelError(f"effects is {effects!r}; choose one of {words}.")
-
-
 def nodes_for(fit: HMMFit, data: Encoded, effects: str = "integrated") -> PosteriorNodes:
     """The posterior of the effects of the data's subjects, on the scale of the fit.
 
@@ -36,7 +29,7 @@ def nodes_for(fit: HMMFit, data: Encoded, effects: str = "integrated") -> Poster
     fit keeps, where it has lost its rows); of others, given these rows. ``"fitted"``: one node,
     where `decode` has each subject.
     """
-    check_effects(effects)
+    check_word("effects", effects, EFFECTS)
     n = data.panel.n_subjects
     if not fit.model.n_effects or effects == "fitted":
         return PosteriorNodes(fit._effects_for(data)[None], np.ones((1, n)))
@@ -48,7 +41,7 @@ def nodes_for(fit: HMMFit, data: Encoded, effects: str = "integrated") -> Poster
         of_fit = _gaussian(fit) if fit.panel is None else fit._nodes
         found = PosteriorNodes(of_fit.at[..., known], of_fit.share[:, known])
     if (known < 0).any():
-        new = _from_these_rows(fit, data)
+        new = posterior_nodes(marginal_of_new(fit, data))
         found = new if found is None else _combined(found, new, known)
     assert found is not None
     return found
@@ -66,10 +59,6 @@ def in_user_units(fit: HMMFit, nodes: PosteriorNodes) -> np.ndarray:
     d, n = nodes.at.shape[1:]
     no_cov = np.zeros((d, d, n))
     return np.stack([fit.model.effects_out(at, no_cov)[0] for at in nodes.at], axis=1)
-
-
-def _from_these_rows(fit: HMMFit, data: Encoded) -> PosteriorNodes:
-    return posterior_nodes(marginal_of_new(fit, data))
 
 
 def _gaussian(fit: HMMFit) -> PosteriorNodes:

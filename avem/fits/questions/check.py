@@ -80,14 +80,7 @@ class Check:
 
 
 def run_check(
-    fit: Fit,
-    *,
-    statistic: Any,
-    n: int,
-    effects: str,
-    level: float,
-    seed: int,
-    progress: bool | None,
+    fit: Fit, statistic: Any, n: int, effects: str, level: float, seed: int, progress: bool | None
 ) -> Check:
     """The check of a fit against `n` data sets drawn from it; Ctrl-C ends it with what was done."""
     effects = effects_word(effects, EFFECTS)

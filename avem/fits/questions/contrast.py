@@ -13,8 +13,8 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 from avem.components.param_info import check_level
 from avem.data.frames import column, examples
 from avem.errors import DataError, ModelError
-from avem.fits.derived import with_intervals
 from avem.fits.plots.timeline import choose_subjects
+from avem.fits.uncertainty import with_intervals
 from avem.models.hmm import CHAIN_PARAMS
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pandas as pd
 from avem.components.param_info import Params, check_count
 from avem.data.frames import column, numbers
 from avem.errors import ModelError
-from avem.fits.derived import check_band, with_intervals
 from avem.fits.predict.at import describe_means, means_at, moves_at
+from avem.fits.uncertainty import check_band, with_intervals
 from avem.numerics.markov import long_run
 
 if TYPE_CHECKING:

@@ -17,24 +17,9 @@ from avem.errors import ModelError
 Statistic = Callable[[Any], Any]
 
 
-def _mean(y: np.ndarray, panel: Panel) -> float:
-    return float(np.mean(y[~np.isnan(y)]))
-
-
-def _sd(y: np.ndarray, panel: Panel) -> float:
-    return float(np.std(y[~np.isnan(y)]))
-
-
-def _min(y: np.ndarray, panel: Panel) -> float:
-    return float(np.min(y[~np.isnan(y)]))
-
-
-def _max(y: np.ndarray, panel: Panel) -> float:
-    return float(np.max(y[~np.isnan(y)]))
-
-
-def _zeros(y: np.ndarray, panel: Panel) -> float:
-    return float(np.mean(y[~np.isnan(y)] == 0))
+def _of_seen(number: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray, Panel], float]:
+    """A statistic of the values that are there, whoever's they are."""
+    return lambda y, panel: float(number(y[~np.isnan(y)]))
 
 
 def _subject_means(y: np.ndarray, panel: Panel) -> np.ndarray:
@@ -65,13 +50,13 @@ def _same(y: np.ndarray, panel: Panel) -> float:
 
 
 BUILT_IN: dict[str, Callable[[np.ndarray, Panel], float]] = {
-    "mean": _mean,
-    "sd": _sd,
+    "mean": _of_seen(np.mean),
+    "sd": _of_seen(np.std),
     "between": _between,
     "autocorrelation": _autocorrelation,
-    "min": _min,
-    "max": _max,
-    "zeros": _zeros,
+    "min": _of_seen(np.min),
+    "max": _of_seen(np.max),
+    "zeros": _of_seen(lambda seen: np.mean(seen == 0)),
     "same": _same,
 }
 """Of one outcome. "between" is the sd of the subjects' means, "autocorrelation" that at lag 1 of
@@ -155,13 +140,9 @@ class Statistics:
     def _built_in(self, word: str, name: str, values: np.ndarray, levels) -> dict:
         if levels is not None and tuple(levels) != (0, 1):
             if word == "share":
-                shares = [
-                    float(np.mean(values[~np.isnan(values)] == j)) for j in range(len(levels))
-                ]
-                return {
-                    (f"share of {level}", name): share
-                    for level, share in zip(levels, shares, strict=True)
-                }
+                seen = values[~np.isnan(values)]
+                shares = {level: float(np.mean(seen == j)) for j, level in enumerate(levels)}
+                return {(f"share of {level}", name): share for level, share in shares.items()}
             return {(word, name): _same(values, self.panel)} if word == "same" else {}
         if word == "share":
             return {}

@@ -9,7 +9,7 @@ import numpy as np
 from avem.data import Panel
 from avem.fits.fit import Fit
 from avem.fits.notes import step_words
-from avem.fits.plots.gap import gap_figure
+from avem.fits.plots.subjects import gap_figure
 from avem.fits.questions.diagnosis import Diagnosis
 from avem.fits.report.html import code, count, figure_html, number, side_by_side, table
 from avem.inference.stop import Stop

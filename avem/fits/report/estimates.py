@@ -13,24 +13,17 @@ _TALL = 20
 """Rows from which a table gets a box of limited height."""
 
 
-def state_heads(names: list[str]) -> list[Html]:
-    """Names of states beside their colours."""
-    return [
-        Html(f'<span class="swatch" style="background:var(--s{k})"></span>{name}')
-        for k, name in enumerate(names)
-    ]
-
-
 def section_table(section: Section) -> str:
     """A table of estimates, states in their colours."""
     frame, rows = section.frame, []
     for label, values in zip(frame.index, frame.to_numpy(), strict=True):
         name = ": ".join(map(str, label)) if isinstance(label, tuple) else str(label)
-        rows.append([_head(name), *("" if pd.isna(value) else number(value) for value in values)])
-    return table(section.title, ["", *(_head(str(name)) for name in frame.columns)], rows)
+        rows.append([head(name), *("" if pd.isna(value) else number(value) for value in values)])
+    return table(section.title, ["", *(head(str(name)) for name in frame.columns)], rows)
 
 
-def _head(name: str) -> str:
+def head(name: str) -> str:
+    """A name as the head of a row or column: of a state, beside its colour."""
     kind, _, number_of = name.partition(" ")
     is_state = kind == "state" and number_of.isdecimal()
     if not is_state:

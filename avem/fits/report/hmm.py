@@ -18,7 +18,7 @@ from avem.fits.predict.at import (
     places,
     row_means,
 )
-from avem.fits.report.estimates import section_table, state_heads
+from avem.fits.report.estimates import head, section_table
 from avem.fits.report.frame import PageSection
 from avem.fits.report.hmm_words import model_code, model_words, reading
 from avem.fits.report.html import figure_html, number, side_by_side, table
@@ -50,9 +50,6 @@ class HMMParts(Parts):
 
     def code(self) -> str:
         return model_code(self.fit.model.spec)
-
-    def options(self) -> list[str]:
-        return []
 
     def caveats(self) -> list[str]:
         custom = any(spec.family.cannot_save for spec in self.fit.model.spec.outcomes)
@@ -125,7 +122,7 @@ def _states(fit: HMMFit) -> str:
         [f"Mean dwell time (rows){at_words(structure.moves)}", *dwell],
         [f"Initial probability{at_words(structure.start)}", *map(number, average_start(fit))],
     ]
-    heads = state_heads([f"state {k}" for k in range(len(matrix))])
+    heads = [head(f"state {k}") for k in range(len(matrix))]
     parts = [table("Each state", ["", *heads], rows)]
     parts += [section_table(section) for section in move_frames(fit)]
     if "initial_coef" in fit.params:  # without a formula, the table above has all there is

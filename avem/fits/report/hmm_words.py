@@ -9,7 +9,8 @@ from avem.components.emission import Emission
 from avem.components.lines import Line
 from avem.components.outcome import Outcome
 from avem.data.formula import Formula
-from avem.fits.report.html import code, count, words
+from avem.fits.report.html import code, count, listed, words
+from avem.fits.report.sentences import call_code, explained, no_effects
 from avem.models.hmm import HMMModel, Specification, by_spec
 
 if TYPE_CHECKING:
@@ -21,13 +22,6 @@ _STRUCTURES = {
     "diagonal": "each with its own variance, not correlated",
     "isotropic": "all with the same variance, not correlated",
 }
-
-LIKELIHOOD_WORDS = """<p><strong>The log likelihood</strong> measures how well the parameters
-explain the data, whatever the states and effects were; it is comparable only between fits to the
-same values.</p>"""
-BOUND_WORDS = """<p><strong>The bound</strong> measures how well the parameters explain the data;
-each iteration is meant to raise it. It stands in for the log likelihood, and is comparable only
-between fits to the same values.</p>"""
 
 
 # --- in words -----------------------------------------------------------------------------------
@@ -61,9 +55,7 @@ def _emission(pieces: list[Emission]) -> str:
     parts += [family.noise_words] if family.noise_words else []
     if not parts:
         parts = [f"its own {words(family.own_params)}"]
-    *first, last = parts
-    listed = f"{', '.join(first)} and {last}" if first else last
-    return f"{given} {kind}; each state has {listed}."
+    return f"{given} {kind}; each state has {listed(parts)}."
 
 
 def _own(what: str, line: Line, without: str) -> str:
@@ -102,7 +94,7 @@ def _dependence(lines: Iterable[Line]) -> str:
 
 def _effects(model: HMMModel, subject: str) -> str:
     if not model.n_effects:
-        return f"There are no effects: all subjects of {code(subject)} are alike."
+        return no_effects(subject)
     effects = model.structure.effects
     alike = ", the same in all states" if all(e.state is None for e in effects) else ""
     return (
@@ -126,14 +118,7 @@ def reading(fit: HMMFit) -> str:
         f"between them {move}. The numbers of the states are only names.</p>"
     )
     alike = ", in every state alike" if all(effect.state is None for effect in effects) else ""
-    effect = (
-        "<p><strong>An effect</strong> is how far one subject lies from the average "
-        f"subject{alike}. It is estimated from the subject's own rows and drawn towards 0, the "
-        "more so the fewer they are. The interval says where it lies with a probability of 95%, "
-        "given the parameters.</p>"
-    )
-    level = BOUND_WORDS if fit.bound_name == "bound" else LIKELIHOOD_WORDS
-    return "\n".join([state, *([effect] if effects else []), level])
+    return explained(fit, state, f"one subject lies from the average subject{alike}")
 
 
 # --- in code ------------------------------------------------------------------------------------
@@ -141,8 +126,8 @@ def reading(fit: HMMFit) -> str:
 
 def model_code(spec: Specification) -> str:
     """Python that makes the model again, beginning with ``avem.MixedHMM(``."""
-    if len(spec.outcomes) == 1 and not _needs_outcome(spec.outcomes[0]):
-        (only,) = spec.outcomes
+    only, *others = spec.outcomes
+    if not (others or only.parameters or only.family.code_formulas):
         arguments = [repr(only.formula.text), f"n_states={spec.n_states}"]
         arguments.append(f"family={only.family.code()}")
         arguments += ["effects_by_state=True"] if only.effects_by_state else []
@@ -158,15 +143,11 @@ def model_code(spec: Specification) -> str:
     elif not _is_constant(spec.initial):
         arguments.append(f"initial={spec.initial.text!r}")
     arguments.append(f"effect_covariance={spec.effect_covariance!r}")
-    return "avem.MixedHMM(\n" + "".join(f"    {part},\n" for part in arguments) + ")"
+    return call_code("avem.MixedHMM", arguments)
 
 
 def _is_constant(formula: Formula) -> bool:
     return formula.fixed == "1" and not formula.groups
-
-
-def _needs_outcome(item: Outcome) -> bool:
-    return bool(item.parameters or item.family.code_formulas)
 
 
 def _outcome_code(item: Outcome) -> str:

@@ -79,7 +79,12 @@ def code(text: object) -> str:
 
 def words(names: Iterable[object], link: str = "and") -> str:
     """Names in a sentence: a, b and c."""
-    *first, last = map(code, names)
+    return listed(map(code, names), link)
+
+
+def listed(parts: Iterable[str], link: str = "and") -> str:
+    """Parts of a sentence: a, b and c."""
+    *first, last = parts
     return f"{', '.join(first)} {link} {last}" if first else last
 
 

@@ -49,17 +49,13 @@ class Parts(ABC):
     def code(self) -> str:
         """Python that makes the model."""
 
-    @abstractmethod
-    def options(self) -> list[str]:
-        """Arguments of `fit` that only this kind of model has, as Python."""
-
-    @abstractmethod
     def caveats(self) -> list[str]:
         """What the code of the model cannot say."""
+        return []
 
-    @abstractmethod
     def facts(self) -> list[tuple[str, str]]:
         """(value, name) of further numbers at a glance."""
+        return []
 
     @abstractmethod
     def outcomes(self, y: np.ndarray) -> list[OutcomeFacts]:
@@ -73,9 +69,9 @@ class Parts(ABC):
     def estimates(self) -> Iterator[PageSection]:
         """Sections about the estimates."""
 
-    @abstractmethod
     def spread(self) -> str:
         """How much subjects differ, where no other section says it."""
+        return ""
 
     @abstractmethod
     def static_states(self) -> str:

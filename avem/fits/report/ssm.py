@@ -39,16 +39,6 @@ class SSMParts(Parts):
     def code(self) -> str:
         return ssm_model_code(self.fit.model.spec)
 
-    def options(self) -> list[str]:
-        limit = self.fit.info.max_radius
-        return [] if limit is None else [f"max_radius={limit!r}"]
-
-    def caveats(self) -> list[str]:
-        return []
-
-    def facts(self) -> list[tuple[str, str]]:
-        return []
-
     def outcomes(self, y: np.ndarray) -> list[OutcomeFacts]:
         names = self.fit.model.outcomes
         return [OutcomeFacts(name, "Gaussian", y[:, j], None) for j, name in enumerate(names)]
@@ -62,9 +52,6 @@ class SSMParts(Parts):
 
     def estimates(self) -> Iterator[PageSection]:
         yield PageSection("matrices", "Dynamics and loadings", _matrices(self.fit))
-
-    def spread(self) -> str:
-        return ""
 
     def static_states(self) -> str:
         caption = (

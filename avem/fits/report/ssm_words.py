@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from avem.fits.report.hmm_words import BOUND_WORDS, LIKELIHOOD_WORDS
-from avem.fits.report.html import code, count, words
+from avem.fits.report.html import code, count, listed, words
+from avem.fits.report.sentences import call_code, explained, no_effects
 from avem.models.ssm import BLOCKS, RANDOM, SSMModel, SSMSpecification
 
 if TYPE_CHECKING:
@@ -47,16 +47,14 @@ def ssm_model_words(model: SSMModel, subject: str) -> list[str]:
 
 def _effects(model: SSMModel, subject: str) -> str:
     if not model.n_effects:
-        return f"There are no effects: all subjects of {code(subject)} are alike."
+        return no_effects(subject)
     structures: dict[str, str] = dict(zip(BLOCKS, model.spec.effect_covariance, strict=True))
     parts = [
         f"{_KINDS[kind]} ({'correlated' if structures[kind] == 'full' else 'not correlated'})"
         for kind in dict.fromkeys(model.effect_kinds)
     ]
-    *first, last = parts
-    listed = f"{', '.join(first)} and {last}" if first else last
     return (
-        f"Each subject (column {code(subject)}) has {listed} of its own: "
+        f"Each subject (column {code(subject)}) has {listed(parts)} of its own: "
         f"{count(model.n_effects, 'effect')}, which over subjects are Gaussian around 0. Effects "
         "are deviations from the population's matrices."
     )
@@ -70,14 +68,7 @@ def ssm_reading(fit: SSMFit) -> str:
         "pushed by a random amount with standard deviation 1. Bands hold it with a probability of "
         "95%, given the parameters and the subject's effects.</p>"
     )
-    effect = (
-        "<p><strong>An effect</strong> is how far one entry of a subject's matrices lies from the "
-        "population's. It is estimated from the subject's own rows and drawn towards 0, the more "
-        "so the fewer they are. The interval says where it lies with a probability of 95%, given "
-        "the parameters.</p>"
-    )
-    level = BOUND_WORDS if fit.bound_name == "bound" else LIKELIHOOD_WORDS
-    return "\n".join([state, *([effect] if fit.model.n_effects else []), level])
+    return explained(fit, state, "one entry of a subject's matrices lies from the population's")
 
 
 def ssm_model_code(spec: SSMSpecification) -> str:
@@ -90,4 +81,4 @@ def ssm_model_code(spec: SSMSpecification) -> str:
     if any(structure != "full" for structure in spec.effect_covariance):
         by_kind = dict(zip(BLOCKS, spec.effect_covariance, strict=True))
         arguments.append(f"effect_covariance={by_kind!r}")
-    return "avem.MixedSSM(\n" + "".join(f"    {part},\n" for part in arguments) + ")"
+    return call_code("avem.MixedSSM", arguments)

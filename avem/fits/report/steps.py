@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 from rich.console import Console
 from rich.status import Status
 
-from avem.inference.progress import somebody_looks
+from avem.inference.display import say, somebody_looks
 
 
 class ReportProgress:
@@ -33,4 +31,4 @@ class ReportProgress:
         if self._status is not None:
             self._status.update(f"report: {words}")
         elif self._show:
-            print(f"report: {words}", file=sys.stderr, flush=True)
+            say(f"report: {words}")

@@ -11,7 +11,7 @@ import pandas as pd
 from avem.data import Panel
 from avem.errors import ModelError
 from avem.fits.fit import Fit
-from avem.fits.plots.timeline import choose_subjects, in_order, read_as_time, times
+from avem.fits.plots.timeline import choose_subjects, in_order, read_as_time, row_words, times
 from avem.fits.report.pack import Packed, pack, pack_roughly, pack_times
 
 BUDGET = 8_000_000
@@ -57,17 +57,13 @@ def make_timelines(fit: Fit, wanted: Any = None) -> Timelines:
         "counts": [len(order) for order in orders],
         "rows": [len(order) for order in whole],
         "axis": "row" if not on_time else "date" if are_dates else "time",
-        "axisLabel": str(panel.time) if on_time else _row_words(panel),
+        "axisLabel": str(panel.time) if on_time else row_words(panel),
         "time": _packed_times(panel, time, are_dates, rows),
         **_sequences(panel, rows),
         **_packed_columns(columns, rows),
     }
     n_cut = sum(len(all_rows) > each for all_rows in whole)
     return Timelines(data, len(shown), panel.n_subjects, n_cut)
-
-
-def _row_words(panel: Panel) -> str:
-    return "row" if panel.sequence is None else "row, sequences side by side"
 
 
 def _chosen(panel: Panel, wanted: Any, most_rows: int) -> np.ndarray:

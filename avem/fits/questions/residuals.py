@@ -1,49 +1,46 @@
-"""Pseudo-residuals of a fitted HMM: where each value stands in its predictive distribution."""
+"""Residuals of a fit: where each value stands in what the rows before it say of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri
 
 from avem.components.param_info import check_seed
 from avem.effects.draws import draw_effects
-from avem.errors import ModelError
+from avem.fits.common import posterior_for
 from avem.fits.predict.at import places, user_theta
 from avem.fits.predict.mixture import mixtures, need_distributions
-from avem.fits.predict.posterior import check_effects, in_user_units, node_moments, nodes_for
+from avem.fits.predict.posterior import in_user_units, node_moments, nodes_for
+from avem.fits.words import check_word
 from avem.inference.after.hmm_states import states_given
+from avem.inference.after.ssm_states import residuals as one_step_residuals
 from avem.models.encoded import Encoded
 from avem.models.memory import refuse_memory
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
+    from avem.fits.ssm_fit import SSMFit
 
 KINDS = {"forecast": "before", "ordinary": "others"}
 DISCRETE = ("randomised", "mid")
 EFFECTS = ("fitted", "drawn")
+"""A draw from the posterior and the data are together distributed as the true effects and the data
+are, so that residuals at drawn effects are independent and standard normal if the model holds."""
 _SMALLEST = 1e-300
 
 
-def residuals(
-    fit: HMMFit,
-    data: Any = None,
-    kind: str = "forecast",
-    discrete: str = "randomised",
-    effects: str = "fitted",
-    seed: int = 0,
-) -> Any:
-    """Rows x outcomes: normal pseudo-residuals, NaN where missing, in the data's own row order.
+def hmm_residuals(
+    fit: HMMFit, encoded: Encoded, kind: str, discrete: str, effects: str, seed: int
+) -> np.ndarray:
+    """(rows, outcomes) normal pseudo-residuals, NaN where missing.
 
     Each is the quantile of a standard normal that the value is of its predictive distribution, the
     mixture over the states: 0 in its middle, beyond 2 or -2 where it surprises.
 
     Parameters
     ----------
-    data
-        By default the rows of the fit. Subjects of the fit keep their fitted effects, others get
-        theirs from these rows.
     kind
         ``"forecast"``: given the rows before it in its sequence. If the model holds, these are
         independent over time. ``"ordinary"``: given all other rows of the sequence, before and
@@ -61,20 +58,9 @@ def residuals(
         standard normal if the model holds: a draw from the posterior and the data are together
         distributed as the true effects and the data are.
     """
-    encoded = fit._encode(data)
-    values = residual_values(fit, encoded, kind, discrete, effects, seed)
-    return encoded.panel.frame_like(dict(zip(fit.model.outcomes, values.T, strict=True)))
-
-
-def residual_values(
-    fit: HMMFit, encoded: Encoded, kind: str, discrete: str, effects: str, seed: int
-) -> np.ndarray:
-    """(rows, outcomes) the same as numbers."""
-    for what, value, choices in (("kind", kind, tuple(KINDS)), ("discrete", discrete, DISCRETE)):
-        if value not in choices:
-            words = ", ".join(map(repr, choices))
-            raise ModelError(f"{what} is {value!r}; choose one of {words}.")
-    check_effects(effects, EFFECTS)
+    check_word("kind", kind, tuple(KINDS))
+    check_word("discrete", discrete, DISCRETE)
+    check_word("effects", effects, EFFECTS)
     check_seed(seed)
     model, panel = fit.model, encoded.panel
     need_distributions(model, "Residuals")
@@ -102,3 +88,16 @@ def residual_values(
         passed = np.clip(low + share * (high - low), _SMALLEST, 1.0 - np.finfo(float).epsneg)
         out[rows, j] = np.where(there, ndtri(passed), np.nan)
     return out
+
+
+def ssm_residuals(
+    fit: SSMFit, encoded: Encoded, effects: str, joint: bool, seed: int
+) -> np.ndarray:
+    """(rows, outcomes) one-step residuals over their standard deviations, NaN where missing."""
+    check_word("effects", effects, EFFECTS)
+    if effects == "fitted":
+        f = fit._effects_for(encoded)
+    else:
+        check_seed(seed)
+        f = draw_effects(*posterior_for(fit, encoded), np.random.default_rng(seed))
+    return one_step_residuals(fit.model, encoded, fit.theta, f, joint)

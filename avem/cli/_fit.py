@@ -1,0 +1,251 @@
+"""The commands that fit a model: `avem fit`, `avem fit-ssm` and `avem demo`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from avem.cli._files import check_folder, finish, read_for, read_like, with_keys
+from avem.cli._options import (
+    DataFile,
+    Force,
+    Future,
+    MissingCodes,
+    NoCache,
+    NoPlots,
+    OutFolder,
+    Seed,
+    SequenceColumn,
+    SubjectColumn,
+    TimeColumn,
+)
+from avem.cli._outcomes import Defaults, names_in, read_names, read_outcomes
+from avem.cli._process import set_up_jax
+from avem.errors import DataError, ModelError
+
+_FILES = ("fit.avem", "summary.txt", "parameters.csv", "effects.csv", "states.csv", "report.html")
+_PLOTS = ("states", "effects", "bound", "emissions")
+_SSM_TABLES = ("parameters", "effects", "states", "residuals", "whiteness", "forecast")
+_SSM_FILES = ("fit.avem", "summary.txt", "report.html", *(f"{name}.csv" for name in _SSM_TABLES))
+_SSM_PLOTS = ("states", "loadings", "effects", "residuals", "forecast", "bound")
+
+
+def fit(
+    file: DataFile,
+    states: Annotated[int, Option(help="Number of states.")],
+    out: OutFolder,
+    formula: Annotated[
+        str | None,
+        Argument(metavar="FORMULA", help="Such as 'y1 + y2 ~ x + (1 + x | person)'."),
+    ] = None,
+    named_formula: Annotated[str | None, Option("--formula", help="FORMULA, as an option.")] = None,
+    family: Annotated[
+        str, Option(help="Of the outcomes: gaussian, bernoulli, poisson, gamma, ...")
+    ] = "gaussian",
+    outcome: Annotated[
+        list[str] | None,
+        Option(
+            metavar="OUTCOME",
+            help="Instead of FORMULA, for outcomes of several families; repeatable. Such as "
+            "'gamma: step ~ x + (1 | id)', or with a formula for a parameter of the family, "
+            "'gamma(shape ~ x): step ~ 1'.",
+        ),
+    ] = None,
+    transition: Annotated[
+        str, Option(help="Formula of the transitions: '~ x + (1 | person)'.")
+    ] = "~ 1",
+    initial: Annotated[str, Option(help="Formula of the first state, or: stationary.")] = "~ 1",
+    time: TimeColumn = None,
+    sequence: SequenceColumn = None,
+    subject: SubjectColumn = None,
+    covariance: Annotated[
+        str | None,
+        Option(
+            help="Of gaussian outcomes within a state: spherical, diagonal or full.",
+            show_default="diagonal",
+        ),
+    ] = None,
+    trials: Annotated[
+        str | None,
+        Option(
+            metavar="COLUMN", help="Of binomial outcomes: column with their number, or the number."
+        ),
+    ] = None,
+    effect_covariance: Annotated[
+        str, Option(help="Effects between subjects: full, block, diagonal or isotropic.")
+    ] = "full",
+    effects_by_state: Annotated[
+        bool, Option("--effects-by-state", help="Every state has effects of its own.")
+    ] = False,
+    method: Annotated[
+        str,
+        Option(
+            help="avem, adaptive (maximum likelihood), partial, mean_field, structured, quadrature "
+            "or monte_carlo."
+        ),
+    ] = "avem",
+    refine: Annotated[
+        str,
+        Option(
+            help="Go on from AVEM's solution to maximum likelihood: auto (where anchoring does not "
+            "hold), adaptive (always) or never."
+        ),
+    ] = "auto",
+    q_update: Annotated[
+        str, Option(help="Effects without a closed form: laplace or quadrature.")
+    ] = "laplace",
+    standard_errors: Annotated[
+        bool,
+        Option("--standard-errors", help="Also in parameters.csv: errors and intervals."),
+    ] = False,
+    starts: Annotated[int, Option(help="Starting points to try.")] = 8,
+    seed: Seed = 0,
+    max_iter: Annotated[int, Option(help="Most iterations.")] = 500,
+    plain: Annotated[bool, Option("--plain", help="The paper's iteration to the letter.")] = False,
+    no_plots: NoPlots = False,
+    missing_code: MissingCodes = None,
+    force: Force = False,
+    no_cache: NoCache = False,
+) -> None:
+    """Fit a model to a table and write everything about it into a folder."""
+    if formula is not None and named_formula is not None:
+        raise ModelError("The formula is there twice: as FORMULA and as --formula.")
+    check_folder(out, force, _FILES, _PLOTS)
+    set_up_jax(no_cache)
+    import avem
+    from avem.inference.methods.names import method_with
+
+    defaults = Defaults(family, covariance, trials, effects_by_state)
+    model = avem.MixedHMM(
+        read_outcomes(formula or named_formula, outcome or (), defaults),
+        states,
+        transition=transition,
+        initial=initial,
+        effect_covariance=effect_covariance,
+    )
+    data = read_for(model, file, subject, time, sequence, missing_code or ())
+    fitted = model.fit(
+        data,
+        subject,
+        time,
+        sequence,
+        method=method_with(method, {"q_update": q_update}),
+        refine=None if refine == "never" else refine,
+        n_starts=starts,
+        max_iter=max_iter,
+        seed=seed,
+        plain=plain,
+    )
+    finish(fitted, data, out, () if no_plots else _PLOTS, thorough=standard_errors)
+
+
+def fit_ssm(
+    file: DataFile,
+    outcomes: Annotated[
+        str,
+        Option(
+            metavar="Y1,Y2,...",
+            help="Outcome columns, or a formula with covariates: 'y1 + y2 ~ x + (1 | person)'.",
+        ),
+    ],
+    n_latent: Annotated[int, Option("--n-latent", "--latent", help="Dimension of the states.")],
+    out: OutFolder,
+    subject: SubjectColumn = None,
+    time: TimeColumn = None,
+    sequence: SequenceColumn = None,
+    state: Annotated[
+        str | None, Option(help="Formula of covariates that act on the states: '~ x'.")
+    ] = None,
+    random: Annotated[
+        str | None,
+        Option(
+            help="What differs between subjects: both, transition, loading or none.",
+            show_default="both",
+        ),
+    ] = None,
+    effect_covariance: Annotated[
+        str | None, Option(help="Effects between subjects: full or diagonal.")
+    ] = None,
+    method: Annotated[str | None, Option(help="As for fit.", show_default="avem")] = None,
+    refine: Annotated[str | None, Option(help="As for fit: auto, adaptive or never.")] = None,
+    starts: Annotated[int | None, Option(help="Starting points to try.")] = None,
+    seed: Seed = 0,
+    max_iter: Annotated[int | None, Option(help="Most iterations.")] = None,
+    horizon: Annotated[int, Option(help="Steps to forecast; 0 for none.", min=0)] = 10,
+    future: Future = None,
+    no_plots: NoPlots = False,
+    missing_code: MissingCodes = None,
+    force: Force = False,
+    no_cache: NoCache = False,
+) -> None:
+    """Fit a state-space model to a table and write everything about it into a folder."""
+    check_folder(out, force, _SSM_FILES, _SSM_PLOTS)
+    set_up_jax(no_cache)
+    import avem
+
+    model = avem.MixedSSM(
+        read_names(outcomes),
+        n_latent,
+        **_given(
+            subject=subject,
+            state=state,
+            random=random if random is None or "," not in random else names_in(random),
+            effect_covariance=effect_covariance,
+        ),
+    )
+    data = read_for(model, file, subject, time, sequence, missing_code or ())
+    options = _given(method=method, refine=refine, n_starts=starts, max_iter=max_iter)
+    if refine == "never":
+        options["refine"] = None
+    fitted = model.fit(data, time=time, sequence=sequence, seed=seed, **options)
+    later = None if future is None else read_like(fitted, future, missing_code or ())
+    ahead = {"horizon": horizon, "future": later}
+    tables = partial(_ssm_tables, fitted, data, ahead)
+    finish(fitted, data, out, () if no_plots else _SSM_PLOTS, tables, forecast=ahead)
+
+
+def _ssm_tables(fitted: Any, data: Any, ahead: dict[str, Any]) -> dict[str, Any]:
+    """What is written of a state-space model alone."""
+    tables = {
+        "residuals": with_keys(fitted, data, fitted.residuals()),
+        "whiteness": fitted.whiteness(),
+    }
+    if ahead["horizon"]:
+        try:
+            tables["forecast"] = fitted.predict(**ahead)
+        except DataError as error:  # of the forecast alone: the fit is as good without it
+            typer.echo(f"avem: note: no forecast. {error} Here that is --future FILE.", err=True)
+    return tables
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that were given; the others keep the library's own defaults."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def demo(
+    out: Annotated[Path, Option(help="Folder for the results.")] = Path("demo-output"),
+    no_cache: NoCache = False,
+) -> None:
+    """Fit the mood diary that comes with avem and write everything about it into a folder."""
+    check_folder(out, True, _FILES, _PLOTS)
+    set_up_jax(no_cache)
+    import avem
+    from avem.data.examples import load_affect
+
+    data = load_affect()
+    formula = "valence + arousal ~ stress + (1 + stress | person)"
+    typer.echo(
+        f"A simulated diary of mood: {data['person'].nunique()} people, {len(data):,} prompts, one "
+        "in seven of them unanswered.\nMood moves between 3 hidden states; people differ in their "
+        "level and in their response to stress.\nIn Python:\n\n"
+        f'  avem.MixedHMM("{formula}", n_states=3).fit(\n'
+        '      avem.load_affect(), time="beep", sequence="day")\n\n'
+        "Fitting (the first run on a machine also compiles, which takes longer) ...\n"
+    )
+    fitted = avem.MixedHMM(formula, n_states=3).fit(data, time="beep", sequence="day")
+    finish(fitted, data, out, _PLOTS)

@@ -1,0 +1,83 @@
+"""The command `avem select`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from avem.cli._files import read_for, refuse_existing, write_table
+from avem.cli._options import (
+    DataFile,
+    Force,
+    MissingCodes,
+    NoCache,
+    SequenceColumn,
+    SubjectColumn,
+    TimeColumn,
+)
+from avem.cli._outcomes import read_names, read_states
+from avem.cli._process import set_up_jax
+from avem.errors import ModelError
+
+
+def select(
+    file: DataFile,
+    formula: Annotated[
+        str,
+        Argument(metavar="FORMULA", help="As for fit; with --latent as --outcomes of fit-ssm."),
+    ],
+    out: Annotated[Path, Option(help="Table to write: a row per number of states.")],
+    states: Annotated[
+        str | None,
+        Option(metavar="A-B", help="Numbers of states to try.", show_default="1-5"),
+    ] = None,
+    latent: Annotated[
+        str | None,
+        Option(metavar="A-B", help="For a state-space model: numbers of latent states to try."),
+    ] = None,
+    family: Annotated[str, Option(help="Of the outcomes of an HMM.")] = "gaussian",
+    transition: Annotated[str, Option(help="Formula of an HMM's transitions.")] = "~ 1",
+    criterion: Annotated[str, Option(help="bic, aic, icl (of an HMM) or held_out.")] = "bic",
+    folds: Annotated[int | None, Option(help="Also cross-validate, with so many folds.")] = None,
+    by: Annotated[str, Option(help="What is held out: subjects or time.")] = "subjects",
+    time: TimeColumn = None,
+    sequence: SequenceColumn = None,
+    subject: SubjectColumn = None,
+    seed: Annotated[int, Option(help="For starting points and folds.")] = 0,
+    missing_code: MissingCodes = None,
+    force: Force = False,
+    no_cache: NoCache = False,
+) -> None:
+    """Fit models with several numbers of states and compare them."""
+    refuse_existing([out], force)
+    set_up_jax(no_cache)
+    import avem
+
+    if latent is None:
+        model = avem.MixedHMM(formula, 2, family, transition=transition)
+        numbers = {"states": read_states(states or "1-5")}
+    else:
+        if states is not None or family != "gaussian" or transition != "~ 1":
+            raise ModelError(
+                "--latent is for a state-space model; --states, --family and "
+                "--transition are for an HMM."
+            )
+        model = avem.MixedSSM(read_names(formula), 1, subject=subject)
+        numbers = {"latent": read_states(latent, "--latent")}
+    data = read_for(model, file, subject, time, sequence, missing_code or ())
+    found = avem.select(
+        model,
+        data,
+        **numbers,
+        criterion=criterion,
+        cv=None if folds is None else {"folds": folds, "by": by, "seed": seed},
+        subject=subject,
+        time=time,
+        sequence=sequence,
+        seed=seed,
+    )
+    typer.echo(f"{found!r}\n")
+    write_table(found.table, out)

@@ -13,17 +13,19 @@ has.
   `limits` (what the M-step may move, and how far), `free_parts` (what is free as one unconstrained
   vector, for standard errors), `middle` (values inside all bounds), `matches` (which coefficient an
   effect is added to), `effect_units` and `effect_scale` (in which unit its effects are).
+- What a user gives for them: `check_params`.
 - Its states: `relabelled` (the same parameters, the states renumbered).
-- Its start: `start`, from the data alone.
-- Its data: `check`, in words, before anything is computed.
+- Emissions (`emission.py`), transitions and initial distributions add what is theirs: `start`, how
+  they draw or give probabilities, and `block`.
 
 **A block** is what a component is to compiled code on one data set: hashable, so that jit can key
 on it, and without numbers of its own. Subjects are on the last axis; `mean` and `cov` describe q,
 and ``cov=None`` means the point `mean`.
 
-- `table`: log densities or probabilities, at given effects or expected under q.
-- `collect`: what the local posterior leaves behind for the later steps; `weigh`: the same times a
-  share of each subject.
+- `table`, of emissions, transitions and initial distributions each in its own shape: log densities
+  or probabilities, at given effects or expected under q.
+- `collect`, likewise: what the local posterior leaves behind for the later steps; `weigh`: that,
+  times a share of each subject.
 - Its part of Q(f), the expected log likelihood: `quadratic`, where it is one; otherwise `value`
   and `effect_terms`.
 - Its M-step: in closed form from `sums` over subjects (`maximise`, `slopes`, `shifted`), or by
@@ -132,6 +134,9 @@ class Component:
     def effect_scale(self, spread: np.ndarray) -> dict[int, float]:
         """By place in f, the variances beside which its effects are judged, where not 1."""
         return {}
+
+    def check_params(self, params: Params, where: str) -> None:  # noqa: B027
+        """Raise ModelError where values that a user gave for its parameters cannot be."""
 
     # --- states ---------------------------------------------------------------------------------
 

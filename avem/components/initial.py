@@ -64,6 +64,10 @@ class InitialBlock(Block):
     ) -> Array:
         """(state,) or (state, lane) probabilities, given the table of the transitions."""
 
+    def collect(self, state: Array, chunk: Chunk) -> Array:
+        """(state, lane) expected starts, from state probabilities (time, state, lane)."""
+        return state[0]
+
     def weigh(self, collected: Array, share: Array, chunk: Chunk) -> Array:
         return collected * to_lanes(share, chunk)
 

@@ -27,7 +27,7 @@ from avem.components.linear import Cells, CoefTerms, GeneralKernel
 from avem.components.lines import Builder, Line, general_kernel
 from avem.components.param_info import ParamInfo, Params
 from avem.components.scaling import Scaling
-from avem.components.transitions import STICKINESS, TransitionBlock, Transitions
+from avem.components.transitions import STICKINESS, TransitionBlock, Transitions, register
 from avem.data import parse_formula
 from avem.data.formula import Formula
 from avem.data.layout import Chunk
@@ -38,6 +38,7 @@ from avem.kernels import forward_backward as hmm
 MOVES = "moves.coef"
 
 
+@register
 @dataclass(frozen=True)
 class LogitTransitions(Transitions):
     """Log odds of moving, against staying, that are linear in covariates and effects."""

@@ -162,6 +162,15 @@ class FreeTransitions(Transitions):
     def params_in(self, params: Params, units: Scaling) -> Params:
         return {"transition": np.array(params["transition"], float)}
 
+    def check_params(self, params: Params, where: str) -> None:
+        given = params.get("transition")
+        if given is not None and (given[~self.possible()] > 0).any():
+            k, m = np.argwhere(~self.possible() & (given > 0))[0]
+            raise ModelError(
+                f"{where}['transition'] has a move from state {k} to state {m}, which "
+                f"{self!r} does not have."
+            )
+
     def rows(self, name: str, value: np.ndarray) -> Iterator[Row]:
         possible = self.possible()
         for k, m in product(range(self.n_states), repeat=2):

@@ -81,7 +81,7 @@ def _image_and_residual(
 
 
 def _triangle(chunk: Chunk, *past: Past | None) -> np.ndarray:
-    """R of the QR factors of this shard's rows of the least squares problem."""
+    """R of the QR factors of this shard's rows of the least squares setting."""
     known = [step[1] for step in past if step is not None]
     if len(known) < len(past):
         return np.zeros((0, len(past)))

@@ -34,53 +34,53 @@ _FOLLOW = 8
 
 
 def e_step(
-    chunk: Chunk, subjects: Subjects | None, problem: Setting, still: float
+    chunk: Chunk, subjects: Subjects | None, setting: Setting, still: float
 ) -> tuple[Subjects, ShardSums]:
     """The E-step, the anchors first settled to within `still`."""
-    subjects = known(chunk, subjects, problem)
-    subjects = subjects._replace(found=problem.look(chunk, subjects))
-    possible = is_finite(seen(chunk, subjects, problem))
+    subjects = known(chunk, subjects, setting)
+    subjects = subjects._replace(found=setting.look(chunk, subjects))
+    possible = is_finite(seen(chunk, subjects, setting))
     if possible and still < np.inf:
-        subjects = settle(chunk, subjects, problem, still)
+        subjects = settle(chunk, subjects, setting, still)
     return subjects, summary(chunk, subjects, possible)
 
 
-def known(chunk: Chunk, subjects: Subjects | None, problem: Setting) -> Subjects:
+def known(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Subjects:
     """The subjects; those that were lost are found again at the parameters."""
     if subjects is not None:
         return subjects
     from avem.inference.methods.avem import Anchored  # which is made of iterations
 
-    n, d = np.shape(chunk.real)[0], problem.kernel.n_effects
-    anchored = replace(problem, method=Anchored())
+    n, d = np.shape(chunk.real)[0], setting.kernel.n_effects
+    anchored = replace(setting, method=Anchored())
     there = Subjects(np.zeros((d, n)))
     if not d:
         return there
     anchor, height = _climbed(chunk, there.anchor, anchored)
-    for move in problem.kernel.twins(problem.theta, problem.matches):
+    for move in setting.kernel.twins(setting.theta, setting.matches):
         other, level = _climbed(chunk, move(anchor), anchored)
         better = level > height + _RISE
         anchor, height = np.where(better, other, anchor), np.where(better, level, height)
     there = Subjects(anchor)
-    for _ in range(0 if problem.method.anchored else _FOLLOW):
-        p = problem.look(chunk, there)
-        there = Subjects(p.mean if problem.method.has_q else there.anchor, p.around)
+    for _ in range(0 if setting.method.anchored else _FOLLOW):
+        p = setting.look(chunk, there)
+        there = Subjects(p.mean if setting.method.has_q else there.anchor, p.around)
     return there
 
 
-def _climbed(chunk: Chunk, anchor: np.ndarray, problem: Setting) -> tuple[np.ndarray, np.ndarray]:
+def _climbed(chunk: Chunk, anchor: np.ndarray, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
     """The modes that anchors lead to, and log p(D_i, f) there."""
     there = Subjects(anchor)
-    there = there._replace(found=problem.look(chunk, there))
-    there = settle(chunk, there, problem, _FOUND, _LONG_SEARCH)
-    p = seen(chunk, there, problem)
-    return there.anchor, log_joint(p.loglik, problem.theta["effect_covariance"], there.anchor)
+    there = there._replace(found=setting.look(chunk, there))
+    there = settle(chunk, there, setting, _FOUND, _LONG_SEARCH)
+    p = seen(chunk, there, setting)
+    return there.anchor, log_joint(p.loglik, setting.theta["effect_covariance"], there.anchor)
 
 
-def seen(chunk: Chunk, subjects: Subjects | None, problem: Setting) -> Pass:
+def seen(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Pass:
     """The E-step that was run at the subjects' anchors, or is run again."""
-    subjects = known(chunk, subjects, problem)
-    return problem.look(chunk, subjects) if subjects.found is None else subjects.found
+    subjects = known(chunk, subjects, setting)
+    return setting.look(chunk, subjects) if subjects.found is None else subjects.found
 
 
 class _Place(NamedTuple):
@@ -92,13 +92,13 @@ class _Place(NamedTuple):
 
 
 def settle(
-    chunk: Chunk, subjects: Subjects, problem: Setting, still: float, most: int = MOST_PASSES
+    chunk: Chunk, subjects: Subjects, setting: Setting, still: float, most: int = MOST_PASSES
 ) -> Subjects:
     """Anchors whose next step is at most `still` (root mean square), and the E-step at them."""
-    real, sigma = np.asarray(chunk.real), problem.theta["effect_covariance"]
+    real, sigma = np.asarray(chunk.real), setting.theta["effect_covariance"]
 
     def look(there: Subjects) -> tuple[Pass, _Place]:
-        p = problem.look(chunk, there) if there.found is None else there.found
+        p = setting.look(chunk, there) if there.found is None else there.found
         return p, _Place(there.anchor, p.mean, log_joint(p.loglik, sigma, there.anchor))
 
     def moved(anchor: np.ndarray) -> Subjects:
@@ -115,7 +115,7 @@ def settle(
         best = _Place(*(np.where(rose, n, o) for n, o in zip(new, best, strict=True)))
         found = there if (rose | ~real).all() else None
     at_best = moved(best.at)
-    return at_best._replace(found=problem.look(chunk, at_best) if found is None else found)
+    return at_best._replace(found=setting.look(chunk, at_best) if found is None else found)
 
 
 def _distance(place: _Place, real: np.ndarray) -> float:
@@ -143,29 +143,29 @@ class Walk(NamedTuple):
     """(subject,) share of the way that its next step goes."""
 
 
-def start_walk(chunk: Chunk, subjects: Subjects | None, problem: Setting) -> Walk:
+def start_walk(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Walk:
     """With whole steps."""
-    subjects = known(chunk, subjects, problem)
-    subjects = subjects._replace(found=seen(chunk, subjects, problem))
+    subjects = known(chunk, subjects, setting)
+    subjects = subjects._replace(found=seen(chunk, subjects, setting))
     return Walk(subjects, np.ones(np.shape(chunk.real)[0]))
 
 
-def q_step(chunk: Chunk, walk: Walk | None, problem: Setting) -> tuple[Walk, ShardSums]:
+def q_step(chunk: Chunk, walk: Walk | None, setting: Setting) -> tuple[Walk, ShardSums]:
     """Every q_i one step nearer to where its E-steps lead.
 
     A subject whose own bound falls stays where it was and tries a step of half the length.
     """
-    walk = start_walk(chunk, None, problem) if walk is None else walk
+    walk = start_walk(chunk, None, setting) if walk is None else walk
     subjects, stride = walk
-    old = seen(chunk, subjects, problem)
+    old = seen(chunk, subjects, setting)
     there = _stepped(subjects, old, stride)
-    there = there._replace(found=problem.look(chunk, there))
-    new = seen(chunk, there, problem)
+    there = there._replace(found=setting.look(chunk, there))
+    new = seen(chunk, there, setting)
     fine = (new.bound >= old.bound - 1e-9) | ~np.asarray(chunk.real)
     if not fine.all():
         stride = np.where(fine, stride, 0.5 * stride)
         there = _stepped(subjects, old, np.where(fine, stride, 0.0))
-        there = there._replace(found=problem.look(chunk, there))
+        there = there._replace(found=setting.look(chunk, there))
     return Walk(there, stride), summary(chunk, there)
 
 
@@ -182,12 +182,12 @@ def _stepped(subjects: Subjects, p: Pass, stride: np.ndarray) -> Subjects:
     return Subjects(anchor, subjects.around.stepped(p.around, stride))
 
 
-def best_anchors(chunk: Chunk, mean: np.ndarray, p: Pass, problem: Setting) -> np.ndarray:
+def best_anchors(chunk: Chunk, mean: np.ndarray, p: Pass, setting: Setting) -> np.ndarray:
     """From the means of q, one parabola along each effect towards Lemma 2's anchor."""
-    d = problem.kernel.n_effects
+    d = setting.kernel.n_effects
 
     def height(anchor: np.ndarray) -> np.ndarray:
-        at = (problem.kernel, problem.theta, anchor, mean, p.covariance, chunk, problem.form)
+        at = (setting.kernel, setting.theta, anchor, mean, p.covariance, chunk, setting.form)
         return np.asarray(bound_at(*at))
 
     best, level = mean, height(mean)

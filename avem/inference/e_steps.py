@@ -67,12 +67,12 @@ class Expectation:
 
     @property
     def loglik(self) -> float:
-        """sum_i log p(D_i | anchor)."""
+        """sum_i log p(D_i | anchor); of p(D_i) where effects are integrated."""
         return float(sum(part.loglik for part in self.parts))
 
     @property
     def possible(self) -> bool:
-        """It was finite where it began."""
+        """The first pass of every shard was finite."""
         return all(part.possible for part in self.parts)
 
 
@@ -94,7 +94,7 @@ class ESteps:
         """E-steps on some of the shards."""
         return replace(self, data=self.data.on(shards))
 
-    def problem(self, state: State) -> Setting:
+    def setting(self, state: State) -> Setting:
         """What the shards need to know for an E-step."""
         return Setting(self.kernel, self.method, state.theta, state.form, self.matches)
 
@@ -112,8 +112,8 @@ class ESteps:
         if self.anchor != "mean" or not self.kernel.n_effects:
             still = np.inf
         settle = still if self.method.anchored else np.inf
-        problem = self.problem(state)
-        subjects, parts = self.data.run(e_step, (state.subjects,), problem, settle)
+        setting = self.setting(state)
+        subjects, parts = self.data.run(e_step, (state.subjects,), setting, settle)
         found = Expectation(replace(state, subjects=subjects), parts)
         if still < np.inf and self.method.has_q and found.possible:
             return self._settled_q(found, still)
@@ -123,12 +123,12 @@ class ESteps:
         """The q_i whose next step moves the means by at most `still`, and the E-step at them."""
         if self.distance(found.parts) <= still:
             return found
-        problem, parts = self.problem(found.state), found.parts
-        walk = self.data.keep(start_walk, (found.state.subjects,), problem)
+        setting, parts = self.setting(found.state), found.parts
+        walk = self.data.keep(start_walk, (found.state.subjects,), setting)
         for _ in range(MOST_PASSES):
             if self.distance(parts) <= still:
                 break
-            walk, parts = self.data.run(q_step, (walk,), problem)
+            walk, parts = self.data.run(q_step, (walk,), setting)
         subjects = self.data.keep(end_walk, (walk,))
         return Expectation(replace(found.state, subjects=subjects), parts)
 
@@ -143,7 +143,7 @@ class ESteps:
 
     def of_subjects(self, state: State, *names: str) -> Any:
         """Fields of `Pass` after an E-step at a state, (..., subjects) in the panel's order."""
-        return self.data.gather(_fields, (state.subjects,), self.problem(state), names)
+        return self.data.gather(_fields, (state.subjects,), self.setting(state), names)
 
 
 # --- on a shard ---------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def _anchors_alone(chunk: Chunk, subjects: Subjects | None) -> Subjects | None:
 
 
 def _fields(
-    chunk: Chunk, subjects: Subjects | None, problem: Setting, names: Sequence[str]
+    chunk: Chunk, subjects: Subjects | None, setting: Setting, names: Sequence[str]
 ) -> tuple[Any, ...]:
-    fields = seen(chunk, subjects, problem)._asdict()
+    fields = seen(chunk, subjects, setting)._asdict()
     return tuple(fields[name] for name in names)

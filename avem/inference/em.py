@@ -120,14 +120,14 @@ class EM:
     def _maximised(self, found: Expectation) -> tuple[Theta, np.ndarray, Theta]:
         """New parameters, the shift of every effect's mean into them, and their sharpness."""
         theta, moved, sharpness = found.state.theta, {}, {}
-        own, problem = (found.state.subjects,), self.e.problem(found.state)
+        own, setting = (found.state.subjects,), self.e.setting(found.state)
         for number, key in enumerate(self.kernel.newton_keys):
             moved[key], sharpness[key] = self.m_step.newton(
                 key,
                 theta[key],
                 add_up([part.terms[number] for part in found.parts]),
-                lambda coef, key=key: self.data.sum(_coef_terms, own, problem, key, coef),
-                lambda coef, key=key: self.data.sum(_coef_value, own, problem, key, coef),
+                lambda coef, key=key: self.data.sum(_coef_terms, own, setting, key, coef),
+                lambda coef, key=key: self.data.sum(_coef_value, own, setting, key, coef),
             )
         total = add_up([part.totals for part in found.parts])
         new, shift = self.m_step.update(theta, total, moved, self.data.n_subjects)
@@ -141,7 +141,7 @@ class EM:
         That is to the mean of q before recentring: settled anchors stay there, whatever is
         recentred.
         """
-        before = self.e.problem(found.state)
+        before = self.e.setting(found.state)
         after = replace(before, theta=theta)
         follows = self.method.anchored or self.method.has_q
         rule = (self.e.anchor, self.e.guard, shift, stay)
@@ -183,15 +183,15 @@ def _next(
 
 
 def _coef_terms(
-    chunk: Chunk, subjects: Subjects | None, problem: Setting, key: str, coef: np.ndarray
+    chunk: Chunk, subjects: Subjects | None, setting: Setting, key: str, coef: np.ndarray
 ) -> CoefTerms:
-    return coef_pass(problem.kernel, key, coef, seen(chunk, subjects, problem).kept, chunk)
+    return coef_pass(setting.kernel, key, coef, seen(chunk, subjects, setting).kept, chunk)
 
 
 def _coef_value(
-    chunk: Chunk, subjects: Subjects | None, problem: Setting, key: str, coef: np.ndarray
+    chunk: Chunk, subjects: Subjects | None, setting: Setting, key: str, coef: np.ndarray
 ) -> Any:
-    return coef_height(problem.kernel, key, coef, seen(chunk, subjects, problem).kept, chunk)
+    return coef_height(setting.kernel, key, coef, seen(chunk, subjects, setting).kept, chunk)
 
 
 def _near(placed: Theta, theta: Theta) -> bool:

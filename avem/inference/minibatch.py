@@ -72,7 +72,7 @@ def iterate_batches(
             visited = replace(state, subjects=state.subjects.on(batch))
             found = part.e.e_step(_caught_up(part, visited, shifts[batch]), _STILL)
             shifts[batch] = 0.0
-            own = part.data.keep(_at_means, (found.state.subjects,), part.e.problem(found.state))
+            own = part.data.keep(_at_means, (found.state.subjects,), part.e.setting(found.state))
             for c, seen_there in zip(batch, found.parts, strict=True):
                 shares[c] = _share(em, state.theta, seen_there, c)
                 bounds[c], logliks[c] = float(seen_there.bound), float(seen_there.loglik)
@@ -106,8 +106,8 @@ def _less(chunk: Chunk, subjects: Subjects | None, shift: np.ndarray) -> Subject
     return None if subjects is None else Subjects(subjects.anchor - shift[:, None])
 
 
-def _at_means(chunk: Chunk, subjects: Subjects | None, problem: Setting) -> Subjects:
-    return Subjects(seen(chunk, subjects, problem).mean)
+def _at_means(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Subjects:
+    return Subjects(seen(chunk, subjects, setting).mean)
 
 
 def _share(em: EM, theta: dict[str, np.ndarray], part: ShardSums, shard: int) -> _Share:

@@ -46,7 +46,7 @@ def search_modes(e: ESteps, state: State, rng: np.random.Generator) -> Search:
     if e.kernel.n_effects == 0 or e.anchor == "fixed" or not e.method.anchored:
         return Search(state, 0, 0.0)
     places, drawn = elsewhere(e, state, rng)
-    found, counts = e.data.run(_search, (state.subjects, drawn), e.problem(state), places)
+    found, counts = e.data.run(_search, (state.subjects, drawn), e.setting(state), places)
     return Search(
         state=replace(state, subjects=found),
         moved=int(sum(moved for moved, _ in counts)),
@@ -74,7 +74,7 @@ class Elsewhere:
 def elsewhere(e: ESteps, state: State, rng: np.random.Generator) -> tuple[Elsewhere, PerShard]:
     """Where else to look, and whom of the pool each subject of a shard tries."""
     every = -(-e.data.n_subjects // _POOL)
-    some = e.data.map(_some, (state.subjects,), e.problem(state), every)
+    some = e.data.map(_some, (state.subjects,), e.setting(state), every)
     pool = np.concatenate(some, axis=-1)
     sizes = [shard.slots.shape[2] for shard in e.data.shards]
     drawn = [[rng.integers(pool.shape[1], size=n) for n in sizes] for _ in range(_OTHERS)]
@@ -91,24 +91,24 @@ def modes_of(subjects: Subjects) -> list[np.ndarray]:
 # --- on a shard ---------------------------------------------------------------------------------
 
 
-def _some(chunk: Chunk, subjects: Subjects | None, problem: Setting, every: int) -> np.ndarray:
+def _some(chunk: Chunk, subjects: Subjects | None, setting: Setting, every: int) -> np.ndarray:
     """(d, subjects) effects of every so many."""
-    return modes_of(known(chunk, subjects, problem))[0][:, np.asarray(chunk.real)][:, ::every]
+    return modes_of(known(chunk, subjects, setting))[0][:, np.asarray(chunk.real)][:, ::every]
 
 
 def _search(
     chunk: Chunk,
     subjects: Subjects | None,
     drawn: np.ndarray,
-    problem: Setting,
+    setting: Setting,
     elsewhere: Elsewhere,
 ) -> tuple[Subjects, tuple[int, float]]:
     """Subjects in the best modes found; how many moved, and the rise of log p(D, f)."""
-    anchor, real = known(chunk, subjects, problem).anchor, np.asarray(chunk.real)
-    own, best = _climb(chunk, anchor, problem)
+    anchor, real = known(chunk, subjects, setting).anchor, np.asarray(chunk.real)
+    own, best = _climb(chunk, anchor, setting)
     best, rise, moved = best + _RISE, 0.0, np.zeros_like(real)
     for place in elsewhere.places(own, drawn):
-        there, height = _climb(chunk, place, problem)
+        there, height = _climb(chunk, place, setting)
         better = (height > best) & real
         rise += float((height[better] - best[better]).sum())
         anchor = np.where(better, there, anchor)
@@ -117,9 +117,9 @@ def _search(
     return Subjects(anchor), (int(moved.sum()), rise)
 
 
-def _climb(chunk: Chunk, anchor: np.ndarray, problem: Setting) -> tuple[np.ndarray, np.ndarray]:
+def _climb(chunk: Chunk, anchor: np.ndarray, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
     """The effects after one q-update from the anchors, and log p(D_i, f) there."""
-    there = problem.look(chunk, Subjects(anchor)).mean
+    there = setting.look(chunk, Subjects(anchor)).mean
     there = np.where(np.isfinite(there), there, 0.0)
-    p = problem.look(chunk, Subjects(there))
-    return there, log_joint(p.loglik, problem.theta["effect_covariance"], there)
+    p = setting.look(chunk, Subjects(there))
+    return there, log_joint(p.loglik, setting.theta["effect_covariance"], there)

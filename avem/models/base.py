@@ -122,7 +122,10 @@ class Model(ABC):
 
     def check_params(self, given: Any, where: str) -> Params:
         """The given parameters as arrays, or an error that says which is wrong and how."""
-        return check_arrays(given, self.param_info(), where)
+        checked = check_arrays(given, self.param_info(), where)
+        for component in self.components:
+            component.check_params(checked, where)
+        return checked
 
     def parameter_rows(self, params: Mapping[str, np.ndarray]) -> Iterator[tuple[str, Row]]:
         """Name and row of every single number, array by array, states first."""

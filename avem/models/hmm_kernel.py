@@ -89,9 +89,9 @@ class HMMKernel:
         """Forward-backward of every subject at its effect `f`, reduced to what is needed later."""
         posterior = self.posterior(theta, f, chunk, form, cov)
         collected = [block.collect(posterior.state, chunk) for block in self.emissions]
+        first = self.initial.collect(posterior.state, chunk)
         moves = self.transition.collect(posterior.pair, chunk)
-        loglik = by_subject(posterior.loglik, chunk)
-        return HMMLocal(loglik, (*collected, posterior.state[0], moves))
+        return HMMLocal(by_subject(posterior.loglik, chunk), (*collected, first, moves))
 
     def weigh(self, local: HMMLocal, share: Float[Array, " subject"], chunk: Chunk) -> HMMLocal:
         """A local pass that counts only with a share of each subject."""

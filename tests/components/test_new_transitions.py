@@ -7,6 +7,7 @@ import pytest
 
 import avem
 from avem.components import transitions
+from avem.components.logit_transitions import LogitTransitions
 from avem.components.transitions import FreeTransitions, register
 from avem.errors import ModelError
 
@@ -102,3 +103,14 @@ def test_what_is_no_transition_is_refused():
         avem.MixedHMM("y ~ 1", n_states=2, transition=3)
     with pytest.raises(ModelError, match="stationary"):
         avem.MixedHMM("y ~ 1", n_states=2, transition=LeftToRight(), initial="stationary")
+
+
+def test_a_start_with_an_impossible_move_is_refused(model, drawn):
+    wrong = {"transition": np.full((3, 3), 1 / 3)}
+    with pytest.raises(ModelError, match="from state 0 to state 2"):
+        model.fit(drawn.frame, time="time", init=wrong)
+
+
+@pytest.mark.parametrize("own", [LeftToRight(), LogitTransitions(text="~ x + (1 | who)")])
+def test_a_kind_is_made_again_from_what_a_file_holds(own):
+    assert transitions.from_json(own.to_json()) == own

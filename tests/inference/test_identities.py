@@ -287,8 +287,8 @@ def test_scores_and_information_by_differences(name):
     f = encoded.layout.split(0.3 * np.random.default_rng(4).standard_normal((d, N)))
     f = tuple(f)
     score, complete = score_pass(em.kernel, theta, f[0], chunk, "log")
-    problem = em.e.problem(State(theta, em.data.place(f)))
-    observed = information(chunk, f[0], problem, np.full(d, 1e-3))
+    setting = em.e.setting(State(theta, em.data.place(f)))
+    observed = information(chunk, f[0], setting, np.full(d, 1e-3))
     real = np.asarray(chunk.real)
 
     local = jax.jit(lambda at: em.kernel.local(theta, at, chunk, "log").loglik)

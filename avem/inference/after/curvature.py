@@ -81,16 +81,16 @@ def subject_slopes(e: ESteps, state: State, free: Free) -> np.ndarray:
         tangents.append({key: (up[key] - down[key]) / 2e-6 for key in up})
     stacked = {key: np.stack([t[key] for t in tangents]) for key in state.theta}
     there = e.e_step(state).state
-    return e.data.gather(_of_subjects, (there.subjects,), e.problem(there), stacked).T
+    return e.data.gather(_of_subjects, (there.subjects,), e.setting(there), stacked).T
 
 
 def _of_subjects(
-    chunk: Chunk, subjects: Subjects | None, problem: Setting, tangents: Params
+    chunk: Chunk, subjects: Subjects | None, setting: Setting, tangents: Params
 ) -> Array:
     """On a shard: (direction, subject)."""
-    nodes: Any = seen(chunk, subjects, problem).kept
-    at = (problem.theta, tangents, nodes.at, nodes.share, chunk, problem.form)
-    return _slopes(problem.kernel, *at)
+    nodes: Any = seen(chunk, subjects, setting).kept
+    at = (setting.theta, tangents, nodes.at, nodes.share, chunk, setting.form)
+    return _slopes(setting.kernel, *at)
 
 
 @partial(jax.jit, static_argnames=("kernel", "form"))

@@ -71,7 +71,7 @@ def lost_information(e: ESteps, state: State, rng: np.random.Generator) -> np.nd
     Near the anchors, first. If that is little, there may yet be several modes, in which the states
     have other names: then what lies between them is lost, too.
     """
-    observed, parts = e.data.run(_total_information, (state.subjects,), e.problem(state))
+    observed, parts = e.data.run(_total_information, (state.subjects,), e.setting(state))
     total: Information = add_up(parts)
     lost = _lacking(total.observed, total.complete)
     if anchoring_fails(lost.tolist()):
@@ -86,7 +86,7 @@ def effect_information(
 
     And (d,) the share of the posteriors' variance that does not lie between modes.
     """
-    observed, parts = e.data.run(_information, (state.subjects,), e.problem(state))
+    observed, parts = e.data.run(_information, (state.subjects,), e.setting(state))
     return e.data.join(parts), _within_modes(e, state, observed, rng)
 
 
@@ -97,7 +97,7 @@ def _within_modes(
         return np.ones(e.kernel.n_effects)
     places, drawn = elsewhere(e, state, rng)
     own = (state.subjects, observed, drawn)
-    within, apart = e.data.sum(_variances, own, e.problem(state), places)
+    within, apart = e.data.sum(_variances, own, e.setting(state), places)
     return within / (within + apart)
 
 
@@ -123,7 +123,7 @@ def diffuse_effects(e: ESteps, state: State) -> tuple[int, ...]:
 
     def total_variance(e: ESteps, state: State) -> np.ndarray:
         there = e.e_step(state).state
-        return e.data.sum(_variance, (there.subjects,), e.problem(there))
+        return e.data.sum(_variance, (there.subjects,), e.setting(there))
 
     exact = total_variance(integrated, find_centres(integrated, state, rng))
     # Several modes, too, make a posterior wider than q.
@@ -136,7 +136,7 @@ def gaps(e: ESteps, state: State, rng: np.random.Generator) -> Gaps:
     """The parts of log p(D_i) - ELBO_i at settled anchors."""
     there = e.e_step(state).state
     (bound,) = e.of_subjects(there, "bound")
-    q = replace(there, subjects=e.data.keep(_q, (there.subjects,), e.problem(there)))
+    q = replace(there, subjects=e.data.keep(_q, (there.subjects,), e.setting(there)))
     d = e.kernel.n_effects
     free = replace(e, method=StructuredNodes.make(d, _FINER.get(d)))
     (structured,) = free.of_subjects(free.e_step(q).state, "bound")
@@ -149,28 +149,28 @@ def gaps(e: ESteps, state: State, rng: np.random.Generator) -> Gaps:
 
 
 def _at_anchors(
-    chunk: Chunk, subjects: Subjects, problem: Setting
+    chunk: Chunk, subjects: Subjects, setting: Setting
 ) -> tuple[np.ndarray, np.ndarray]:
     """(d, d, subject) information, complete and observed."""
-    step = 0.02 * np.sqrt(np.diagonal(problem.theta["effect_covariance"]))
-    f, kernel, theta = subjects.anchor, problem.kernel, problem.theta
-    complete = np.asarray(score_pass(kernel, theta, f, chunk, problem.form)[1])
-    return complete, information(chunk, f, problem, step)
+    step = 0.02 * np.sqrt(np.diagonal(setting.theta["effect_covariance"]))
+    f, kernel, theta = subjects.anchor, setting.kernel, setting.theta
+    complete = np.asarray(score_pass(kernel, theta, f, chunk, setting.form)[1])
+    return complete, information(chunk, f, setting, step)
 
 
 def _information(
-    chunk: Chunk, subjects: Subjects | None, problem: Setting
+    chunk: Chunk, subjects: Subjects | None, setting: Setting
 ) -> tuple[np.ndarray, Information]:
     """What is observed, to be kept; and the diagonals (d, subject)."""
-    complete, observed = _at_anchors(chunk, known(chunk, subjects, problem), problem)
+    complete, observed = _at_anchors(chunk, known(chunk, subjects, setting), setting)
     return observed, Information(np.diagonal(complete).T, np.diagonal(observed).T)
 
 
 def _total_information(
-    chunk: Chunk, subjects: Subjects | None, problem: Setting
+    chunk: Chunk, subjects: Subjects | None, setting: Setting
 ) -> tuple[np.ndarray, Information]:
     """What is observed, to be kept; and sums of the diagonals (d,)."""
-    observed, each = _information(chunk, subjects, problem)
+    observed, each = _information(chunk, subjects, setting)
     real = np.asarray(chunk.real)
     return observed, Information(*(part[:, real].sum(-1) for part in each))
 
@@ -180,23 +180,23 @@ def _variances(
     subjects: Subjects | None,
     observed: np.ndarray | None,
     drawn: np.ndarray,
-    problem: Setting,
+    setting: Setting,
     places: Elsewhere,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(d,) sums of the posteriors' variances near their anchors, and between their modes."""
-    subjects, real = known(chunk, subjects, problem), np.asarray(chunk.real)
+    subjects, real = known(chunk, subjects, setting), np.asarray(chunk.real)
     if observed is None:
-        _, observed = _at_anchors(chunk, subjects, problem)
-    near = posterior_width(observed, problem.theta["effect_covariance"])
-    apart = between_modes(chunk, subjects, drawn, problem, places, near)
+        _, observed = _at_anchors(chunk, subjects, setting)
+    near = posterior_width(observed, setting.theta["effect_covariance"])
+    apart = between_modes(chunk, subjects, drawn, setting, places, near)
     return np.diagonal(near[..., real].sum(-1)), apart[:, real].sum(-1)
 
 
-def _variance(chunk: Chunk, subjects: Subjects | None, problem: Setting) -> np.ndarray:
-    covariance = np.asarray(seen(chunk, subjects, problem).covariance)
+def _variance(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> np.ndarray:
+    covariance = np.asarray(seen(chunk, subjects, setting).covariance)
     return np.diagonal(covariance[..., np.asarray(chunk.real)].sum(-1))
 
 
-def _q(chunk: Chunk, subjects: Subjects | None, problem: Setting) -> Subjects:
-    p = seen(chunk, subjects, problem)
+def _q(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Subjects:
+    p = seen(chunk, subjects, setting)
     return Subjects(p.mean, Spread(p.covariance))

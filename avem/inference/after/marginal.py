@@ -107,7 +107,7 @@ def posterior_nodes(at: Marginal) -> PosteriorNodes:
     if d == 1:  # where more of them cost little
         e = replace(e, method=AdaptiveNodes.make(1, _FINER[1]))
     there = e.e_step(at.state).state
-    kept = e.data.map(_nodes, (there.subjects,), e.problem(there))
+    kept = e.data.map(_nodes, (there.subjects,), e.setting(there))
     most = max(len(nodes.share) for nodes in kept)
 
     def padded(values: np.ndarray) -> np.ndarray:  # shards may differ in their numbers of centres
@@ -121,8 +121,8 @@ def posterior_nodes(at: Marginal) -> PosteriorNodes:
     return PosteriorNodes(places, share[:n_kept] / share[:n_kept].sum(0))
 
 
-def _nodes(chunk: Chunk, subjects: Subjects | None, problem: Setting) -> PosteriorNodes:
-    nodes: Any = seen(chunk, subjects, problem).kept
+def _nodes(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> PosteriorNodes:
+    nodes: Any = seen(chunk, subjects, setting).kept
     return PosteriorNodes(nodes.at, nodes.share)
 
 

@@ -37,8 +37,8 @@ def _settle(e: ESteps, state: State) -> State:
     """Repeat E-steps until no anchor moves."""
     for _ in range(_MAX_STEPS):
         found = e.e_step(state).state
-        own, problem = (found.subjects,), e.problem(found)
-        subjects, moves = e.data.run(_follow, own, problem, e.guard)
+        own, setting = (found.subjects,), e.setting(found)
+        subjects, moves = e.data.run(_follow, own, setting, e.guard)
         state = replace(found, subjects=subjects)
         if max(moves, default=0.0) < _SETTLED:
             break
@@ -46,11 +46,11 @@ def _settle(e: ESteps, state: State) -> State:
 
 
 def _follow(
-    chunk: Chunk, subjects: Subjects | None, problem: Setting, guard: Guard | None
+    chunk: Chunk, subjects: Subjects | None, setting: Setting, guard: Guard | None
 ) -> tuple[Subjects, Any]:
     """On a shard: anchors where the E-step puts them, and the largest move."""
-    subjects = known(chunk, subjects, problem)
-    anchor = seen(chunk, subjects, problem).mean
+    subjects = known(chunk, subjects, setting)
+    anchor = seen(chunk, subjects, setting).mean
     if guard is not None:
-        anchor = guard(problem.theta, anchor)
+        anchor = guard(setting.theta, anchor)
     return Subjects(anchor), np.abs(anchor - subjects.anchor).max(initial=0.0)

@@ -102,14 +102,14 @@ def variance_hint(e: ESteps, state: State) -> np.ndarray:
     sum(s_i^2 - I_i) / sum(I_i^2).
     """
     step = 0.05 * np.sqrt(np.diagonal(state.theta["effect_covariance"]))
-    rise, curvature = e.data.sum(_slopes, (state.subjects,), e.problem(state), step)
+    rise, curvature = e.data.sum(_slopes, (state.subjects,), e.setting(state), step)
     return rise / np.maximum(curvature, 1e-300)
 
 
-def _slopes(chunk: Chunk, subjects: Subjects | None, problem: Setting, step: np.ndarray) -> Any:
+def _slopes(chunk: Chunk, subjects: Subjects | None, setting: Setting, step: np.ndarray) -> Any:
     """On a shard: the sums of `variance_hint`, (d,) each."""
-    nowhere = np.zeros((problem.kernel.n_effects, np.shape(chunk.real)[0]))
-    slope, _ = score_pass(problem.kernel, problem.theta, nowhere, chunk, problem.form)
-    real, info = np.asarray(chunk.real), information(chunk, nowhere, problem, step)
+    nowhere = np.zeros((setting.kernel.n_effects, np.shape(chunk.real)[0]))
+    slope, _ = score_pass(setting.kernel, setting.theta, nowhere, chunk, setting.form)
+    real, info = np.asarray(chunk.real), information(chunk, nowhere, setting, step)
     slope, info = np.asarray(slope)[:, real], np.diagonal(info).T[:, real]
     return (slope**2 - info).sum(1), (info**2).sum(1)

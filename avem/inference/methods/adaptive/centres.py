@@ -54,14 +54,14 @@ def find_centres(e: ESteps, state: State, rng: np.random.Generator) -> State:
     if e.kernel.n_effects == 0:
         return state
     places, drawn = elsewhere(e, state, rng)
-    subjects = e.data.keep(_with_centres, (state.subjects, drawn), e.problem(state), places)
+    subjects = e.data.keep(_with_centres, (state.subjects, drawn), e.setting(state), places)
     return replace(state, subjects=subjects)
 
 
 # --- on a shard ---------------------------------------------------------------------------------
 
 
-def information(chunk: Chunk, f: np.ndarray, problem: Setting, step: np.ndarray) -> np.ndarray:
+def information(chunk: Chunk, f: np.ndarray, setting: Setting, step: np.ndarray) -> np.ndarray:
     """(d, d, subject) minus the second derivative of log p(D_i | f), observed.
 
     Central differences of the exact score, `step` (d,) apart.
@@ -69,7 +69,7 @@ def information(chunk: Chunk, f: np.ndarray, problem: Setting, step: np.ndarray)
     d = len(f)
 
     def score(at: np.ndarray) -> np.ndarray:
-        return np.asarray(score_pass(problem.kernel, problem.theta, at, chunk, problem.form)[0])
+        return np.asarray(score_pass(setting.kernel, setting.theta, at, chunk, setting.form)[0])
 
     out = np.zeros((d, d, f.shape[1]))
     for e in range(d):
@@ -82,27 +82,27 @@ def _with_centres(
     chunk: Chunk,
     subjects: Subjects | None,
     drawn: np.ndarray,
-    problem: Setting,
+    setting: Setting,
     places: Elsewhere,
 ) -> Subjects:
     """Subjects with centres at their modes."""
-    subjects = known(chunk, subjects, problem)
-    method, kernel = problem.method, problem.kernel
-    sigma = problem.theta["effect_covariance"]
-    climbing = replace(problem, method=Anchored("laplace", _CLIMB))
+    subjects = known(chunk, subjects, setting)
+    method, kernel = setting.method, setting.kernel
+    sigma = setting.theta["effect_covariance"]
+    climbing = replace(setting, method=Anchored("laplace", _CLIMB))
     found = _candidates(chunk, subjects, drawn, climbing, places, _CLIMB)
     best = found.height.argmax(0)
-    width = _width(chunk, found.at[best, :, np.arange(len(best))].T, problem)
+    width = _width(chunk, found.at[best, :, np.arange(len(best))].T, setting)
     with_draws = _MOST_WITH_DRAWS if kernel.has_twins else 1
     most = with_draws if method.by_draws else _MOST
     # Where centres are cheap, always as many, so that one shape is compiled.
     cheap = kernel.has_twins and chunk.valid.size * method.n_nodes <= _CHEAP
     real = np.asarray(chunk.real)
     log_share, at = _choose(found, width, real, _MOST if cheap else 1, most)
-    wide = np.stack([width, *(_width(chunk, mean, problem) for mean in at[1:])])
+    wide = np.stack([width, *(_width(chunk, mean, setting) for mean in at[1:])])
     subjects = Subjects(subjects.anchor, Centres(log_share, at, wide, sigma))
     for _ in range(_ADAPT):
-        subjects = subjects._replace(around=problem.look(chunk, subjects).around)
+        subjects = subjects._replace(around=setting.look(chunk, subjects).around)
     return subjects
 
 
@@ -110,15 +110,15 @@ def between_modes(
     chunk: Chunk,
     subjects: Subjects,
     drawn: np.ndarray,
-    problem: Setting,
+    setting: Setting,
     places: Elsewhere,
     width: np.ndarray,
 ) -> np.ndarray:
     """(d, subject) the variance between the modes of a subject's posterior.
 
-    `problem` is that of an anchored method, and `width` the posteriors' at the anchors.
+    `setting` is that of an anchored method, and `width` the posteriors' at the anchors.
     """
-    found = _candidates(chunk, subjects, drawn, problem, places, _GLANCE)
+    found = _candidates(chunk, subjects, drawn, setting, places, _GLANCE)
     log_share, at = _choose(found, width, np.asarray(chunk.real), 1, _MOST)
     share = np.exp(log_share)[:, None]
     return (share * (at - (share * at).sum(0)) ** 2).sum(0)
@@ -137,7 +137,7 @@ def _candidates(
     chunk: Chunk,
     subjects: Subjects,
     drawn: np.ndarray,
-    problem: Setting,
+    setting: Setting,
     places: Elsewhere,
     n_passes: int,
 ) -> _Candidates:
@@ -145,11 +145,11 @@ def _candidates(
     modes = modes_of(subjects)
     found = []
     for at in [*modes, *places.places(modes[0], drawn)]:
-        last, p = at, problem.look(chunk, Subjects(at))
+        last, p = at, setting.look(chunk, Subjects(at))
         for _ in range(n_passes - 1):
             last = np.where(np.isfinite(p.mean), p.mean, 0.0)
-            p = problem.look(chunk, Subjects(last))
-        found.append((last, log_joint(p.loglik, problem.theta["effect_covariance"], last)))
+            p = setting.look(chunk, Subjects(last))
+        found.append((last, log_joint(p.loglik, setting.theta["effect_covariance"], last)))
     return _Candidates(*map(np.stack, zip(*found, strict=True)))
 
 
@@ -182,11 +182,11 @@ def _choose(
     return log_share, np.moveaxis(found.at[pick, :, who], -1, 1)
 
 
-def _width(chunk: Chunk, at: np.ndarray, problem: Setting) -> np.ndarray:
+def _width(chunk: Chunk, at: np.ndarray, setting: Setting) -> np.ndarray:
     """(d, d, subject) the inverse curvature of log p(D_i, f), bounded by the prior's."""
-    sigma = problem.theta["effect_covariance"]
+    sigma = setting.theta["effect_covariance"]
     step = _APPROACH * np.sqrt(np.diagonal(sigma))
-    return posterior_width(information(chunk, at, problem, step), sigma)
+    return posterior_width(information(chunk, at, setting, step), sigma)
 
 
 def posterior_width(info: np.ndarray, sigma: np.ndarray) -> np.ndarray:

@@ -135,7 +135,7 @@ class Component:
         """By place in f, the variances beside which its effects are judged, where not 1."""
         return {}
 
-    def check_params(self, params: Params, where: str) -> None:  # noqa: B027
+    def check_params(self, params: Params, where: str) -> None:
         """Raise ModelError where values that a user gave for its parameters cannot be."""
 
     # --- states ---------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def start_state(model, encoded, params, anchors):
 
 def passes_at(e, state):
     """The E-step of every shard at a state, looked at from outside."""
-    return e.data.map(seen, (state.subjects,), e.problem(state))
+    return e.data.map(seen, (state.subjects,), e.setting(state))
 
 
 def anchors_at(em, state):

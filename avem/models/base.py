@@ -104,16 +104,19 @@ class Model(ABC):
             theta.update(component.params_in(self._own(component, params), self.scaling))
         return theta
 
-    def _own(self, component: Component, params: Params) -> Params:
+    def _own(self, component: Component, params: Mapping[str, np.ndarray]) -> Params:
         """A component's share of the user's arrays."""
         own = {}
         for name in component.param_info():
-            at = 0
-            for owner, info in self._owners[name]:
-                width = info.shape[1] if len(self._owners[name]) > 1 else None
+            owners, at = self._owners[name], 0
+            for owner, info in owners:
                 if owner is component:
-                    own[name] = params[name] if width is None else params[name][:, at : at + width]
-                at += width or 0
+                    several = len(owners) > 1
+                    own[name] = (
+                        params[name][:, at : at + info.shape[1]] if several else params[name]
+                    )
+                    break
+                at += info.shape[1]
         return own
 
     def override(self, theta: Params, params: Params) -> Params:
@@ -129,15 +132,11 @@ class Model(ABC):
 
     def parameter_rows(self, params: Mapping[str, np.ndarray]) -> Iterator[tuple[str, Row]]:
         """Name and row of every single number, array by array, states first."""
-        for name, value in params.items():
+        for name, owners in self._owners.items():
             rows: list[Row] = []
-            at = 0
-            for owner, info in self._owners[name]:
-                several = len(self._owners[name]) > 1
-                part = value[:, at : at + info.shape[1]] if several else value
-                at += info.shape[1] if several else 0
-                rows += owner.rows(name, part)
-            if len(self._owners[name]) > 1:
+            for owner, _ in owners:
+                rows += owner.rows(name, self._own(owner, params)[name])
+            if len(owners) > 1:
                 rows.sort(key=lambda row: row.where["state"])
             for row in rows:
                 yield name, row

@@ -96,7 +96,7 @@ def test_m_step_reaches_the_optimum(covariance):
     frame = frame.assign(x=1.0)  # intercept only, but many rows per state: well determined
     _, _, em, _, state = setup(covariance, "y1 + y2 ~ 1 + (1 | who)", n_states=1)
     step = in_float64(em.step)(state)
-    total = jax.tree.map(np.asarray, passes_at(em.e, step.before)[0].totals.model.emissions[0])
+    total = jax.tree.map(np.asarray, passes_at(em.e, step.before)[0].totals.model[0])
     kernel = em.kernel.blocks[0].kernel
     coef, noise = state.theta["0.coef"], state.theta["0.covariance"]
     for _ in range(200):
@@ -126,7 +126,7 @@ def test_m_step_reaches_the_optimum(covariance):
 def test_a_collapsing_variance_is_floored():
     family = Gaussian("diagonal")
     groups, _ = family.groups(np.ones((5, 2), bool))
-    from avem.families.gaussian import GaussianKernel, Sums
+    from avem.components.gaussian_kernel import GaussianKernel, Sums
 
     kernel = GaussianKernel(family, 1, 2, (0,), (), groups, ((),), 0)
     ones = np.ones((1, 1))

@@ -92,7 +92,7 @@ def test_the_noise_of_the_m_step_is_the_maximum():
     state = start_state(model, encoded, general(GAUSSIAN), np.zeros((2, 6)))
     step = em.step(state)
     weight = np.asarray(
-        passes_at(em.e, step.before)[0].kept.local.emissions[0]
+        passes_at(em.e, step.before)[0].kept.local.parts[0]
     )  # whole rows, or cells of equal rows
     assert weight.ndim == 3
     coef = step.state.theta["0.coef"]
@@ -199,7 +199,7 @@ def test_gathered_rows_give_the_same_pass_as_single_rows(monkeypatch):
     """Cells of equal rows are only bookkeeping."""
     _, model, encoded, em, state = bernoulli_setup("laplace")
     assert em.kernel.blocks[0].pattern == 0
-    import avem.models.hmm as home
+    import avem.models.hmm_layout as home
 
     monkeypatch.setattr(home, "_alike", lambda values: None)
     single = model.encode(encoded.panel)

@@ -137,7 +137,7 @@ def test_splitting_into_many_chunks_changes_nothing(frame, monkeypatch):
     options = {"time": "t", "init": start, "max_iter": 5, "plain": True}
     with pytest.warns(avem.AvemWarning, match="iteration limit"):
         one = model.fit(frame, **options)
-    monkeypatch.setattr("avem.models.hmm._LANES_ON_CPU", 3)
+    monkeypatch.setattr("avem.models.encoded._LANES", (3, 3))
     with pytest.warns(avem.AvemWarning, match="iteration limit"):
         many = model.fit(frame, **options)
     assert len(many._own_data.chunks) == 4

@@ -32,7 +32,7 @@ def test_the_optimal_anchor_raises_the_bound_at_the_same_q(frame):
     theta = model.params_in({k: np.array(v) for k, v in TRUTH.items()})
     state = state_at(em.data, theta, np.zeros((1, N)))
     p = passes_at(em.e, state)[0]
-    best = best_anchors(chunk_of(em), p.mean, p, em.e.problem(state))
+    best = best_anchors(chunk_of(em), p.mean, p, em.e.setting(state))
     assert np.abs(best - p.mean).max() > 1e-3  # it is another place
 
     def height(anchors):

@@ -142,8 +142,8 @@ def moves_at(
     """
     if effects is None:
         effects = np.zeros((len(a), model.n_effects))
-    in_user_units = model.in_user_units()
-    return model.transition.matrices(in_user_units.params_in(params), a, effects)
+    theta = model.transition.params_in(params, model.scaling.without())
+    return model.transition.matrices(theta, a, effects)
 
 
 def average_start(fit: HMMFit) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from avem.components.emissions import by_subject
+from avem.components.lanes import by_subject
 from avem.numerics.precision import in_float64
 from tests.brute import enumerate_paths, gaussian_table, log_sum
 from tests.panels import (

@@ -101,8 +101,7 @@ def test_integrated_moments_follow_the_law_of_total_variance(fit):
     """Against plain draws of the effects, whose own error is the tolerance."""
     data = fit._encode(None)
     mean = fit._effects_for(data)
-    units = fit.model.effect_units
-    cov = np.moveaxis(fit.effects_cov, 0, -1) / np.outer(units, units)[:, :, None]
+    cov = fit.model.effects_cov_in(fit.effects_cov)
     found = moments(fit.model, data, fit.theta, mean, "smoothed", cov)
     rng = np.random.default_rng(0)
     _, user_cov = fit.model.effects_out(mean, cov)
@@ -113,7 +112,7 @@ def test_integrated_moments_follow_the_law_of_total_variance(fit):
         drawn = fit.effects_mean + np.einsum(
             "nde,ne->nd", root, rng.standard_normal(fit.effects_mean.shape)
         )
-        one = moments(fit.model, data, fit.theta, (drawn / units).T, "smoothed")
+        one = moments(fit.model, data, fit.theta, fit.model.effects_in(drawn), "smoothed")
         levels.append(one.level)
         spreads.append(one.level_cov)
     between = np.var(levels, axis=0)

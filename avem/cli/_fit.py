@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from typer import Argument, Option
@@ -125,7 +125,7 @@ def fit(
         states,
         transition=transition,
         initial=initial,
-        effect_covariance=effect_covariance,
+        effect_covariance=cast(Any, effect_covariance),  # the model checks words
     )
     data = read_for(model, file, subject, time, sequence, missing_code or ())
     fitted = model.fit(
@@ -134,7 +134,7 @@ def fit(
         time,
         sequence,
         method=method_with(method, {"q_update": q_update}),
-        refine=None if refine == "never" else refine,
+        refine=None if refine == "never" else cast(Any, refine),
         n_starts=starts,
         max_iter=max_iter,
         seed=seed,

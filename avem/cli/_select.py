@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 from typer import Argument, Option
@@ -72,7 +72,7 @@ def select(
         model,
         data,
         **numbers,
-        criterion=criterion,
+        criterion=cast(Any, criterion),
         cv=None if folds is None else {"folds": folds, "by": by, "seed": seed},
         subject=subject,
         time=time,

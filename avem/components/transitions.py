@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from jax import Array
@@ -29,11 +29,12 @@ from avem.kernels import forward_backward as hmm
 
 STICKINESS = 0.9
 """Probability of staying, at the start."""
+Kind = TypeVar("Kind", bound="Transitions")
 KINDS: dict[str, type[Transitions]] = {}
 """The kinds of transitions that a file may name, by their words."""
 
 
-def register(kind: type[Transitions]) -> type[Transitions]:
+def register(kind: type[Kind]) -> type[Kind]:
     """Make a kind of transitions known by its word, so that fits with it can be loaded."""
     KINDS[kind.word] = kind
     return kind

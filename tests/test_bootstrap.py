@@ -226,10 +226,12 @@ def test_ctrl_c_keeps_what_is_done(tmp_path, monkeypatch, how):
 
 
 def test_progress_says_how_far_it_is(monkeypatch, capsys):
-    clock = iter([0.0, 1.0, 11.0])
-    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    now = 0.0
+    monkeypatch.setattr("time.perf_counter", lambda: now)
     with ReplicateProgress(True, 200) as progress:
+        now = 1.0
         progress(1, 0)
+        now = 11.0
         progress(101, 3)
     assert capsys.readouterr().err == "bootstrap: 101/200, about 10 s left, 3 failed\n"
 

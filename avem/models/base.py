@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from functools import cached_property
-from typing import Any, ClassVar
+from functools import cached_property, reduce
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,22 @@ from avem.components.free import Free
 from avem.components.param_info import ParamInfo, Params, check_arrays
 from avem.components.scaling import Scaling
 from avem.data.designs import Designs
+
+
+class _Share(NamedTuple):
+    """A component's part of one of the user's arrays, which several may share."""
+
+    component: Component
+    info: ParamInfo
+    columns: slice
+    """Of the second axis, where the array is shared."""
+
+
+def _split(value: np.ndarray, shares: list[_Share]) -> list[tuple[_Share, np.ndarray]]:
+    """Each component's part of an array."""
+    if len(shares) == 1:
+        return [(shares[0], value)]
+    return [(share, value[:, share.columns]) for share in shares]
 
 
 class Model(ABC):
@@ -68,23 +84,23 @@ class Model(ABC):
     # --- parameters -----------------------------------------------------------------------------
 
     @cached_property
-    def _owners(self) -> dict[str, list[tuple[Component, ParamInfo]]]:
-        """The components behind each of the user's arrays; several share one by its second axis."""
-        found: dict[str, list[tuple[Component, ParamInfo]]] = {}
+    def _owners(self) -> dict[str, list[_Share]]:
+        """The components behind each of the user's arrays."""
+        found: dict[str, list[_Share]] = {}
         for component in self.components:
             for name, info in component.param_info().items():
-                found.setdefault(name, []).append((component, info))
+                before = found.setdefault(name, [])
+                first = before[-1].columns.stop if before else 0
+                width = info.shape[1] if len(info.shape) > 1 else 0
+                before.append(_Share(component, info, slice(first, first + width)))
         return found
 
     def param_info(self) -> dict[str, ParamInfo]:
         """Every parameter of the model, in the order of `fit.params`."""
-        out = {}
-        for name, owners in self._owners.items():
-            (_, info), *others = owners
-            for _, more in others:
-                info = info.joined(more)
-            out[name] = info
-        return out
+        return {
+            name: reduce(ParamInfo.joined, (share.info for share in shares))
+            for name, shares in self._owners.items()
+        }
 
     def params_out(self, theta: Params) -> Params:
         """The user's parameters from theta."""
@@ -99,25 +115,14 @@ class Model(ABC):
 
     def params_in(self, params: Params) -> Params:
         """Theta from all of the user's parameters."""
+        own: dict[int, Params] = {id(component): {} for component in self.components}
+        for name, shares in self._owners.items():
+            for share, part in _split(params[name], shares):
+                own[id(share.component)][name] = part
         theta: Params = {}
         for component in self.components:
-            theta.update(component.params_in(self._own(component, params), self.scaling))
+            theta.update(component.params_in(own[id(component)], self.scaling))
         return theta
-
-    def _own(self, component: Component, params: Mapping[str, np.ndarray]) -> Params:
-        """A component's share of the user's arrays."""
-        own = {}
-        for name in component.param_info():
-            owners, at = self._owners[name], 0
-            for owner, info in owners:
-                if owner is component:
-                    several = len(owners) > 1
-                    own[name] = (
-                        params[name][:, at : at + info.shape[1]] if several else params[name]
-                    )
-                    break
-                at += info.shape[1]
-        return own
 
     def override(self, theta: Params, params: Params) -> Params:
         """Theta with some of the user's parameters put in the place of its own."""
@@ -132,11 +137,11 @@ class Model(ABC):
 
     def parameter_rows(self, params: Mapping[str, np.ndarray]) -> Iterator[tuple[str, Row]]:
         """Name and row of every single number, array by array, states first."""
-        for name, owners in self._owners.items():
+        for name, shares in self._owners.items():
             rows: list[Row] = []
-            for owner, _ in owners:
-                rows += owner.rows(name, self._own(owner, params)[name])
-            if len(owners) > 1:
+            for share, part in _split(params[name], shares):
+                rows += share.component.rows(name, part)
+            if len(shares) > 1:
                 rows.sort(key=lambda row: row.where["state"])
             for row in rows:
                 yield name, row

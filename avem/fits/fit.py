@@ -29,11 +29,20 @@ from avem.fits.likelihood import LogLik, aic, bic
 from avem.fits.plots.fit_plots import FitPlots
 from avem.fits.predict.log_score import score
 from avem.fits.questions.check import Check, run_check
+from avem.fits.questions.coefficients import coefficients_table, parameter_part
 from avem.fits.questions.diagnosis import Diagnosis, diagnose
 from avem.fits.questions.whiteness import whiteness
 from avem.fits.tables import Summary, compose, tidy
 from avem.fits.uncertainty import standard_errors
-from avem.fits.words import POSTERIORS, Errors, Posterior, check_word, errors_word
+from avem.fits.words import (
+    PARAMETERS,
+    POSTERIORS,
+    Errors,
+    Parameters,
+    Posterior,
+    check_word,
+    errors_word,
+)
 from avem.inference.after.curvature import Curvature
 from avem.inference.after.marginal import Marginal, anchoring, marginal, uncertainty
 from avem.inference.e_steps import ESteps
@@ -205,7 +214,12 @@ class Fit(ABC, Generic[Model, Drawn]):
     def _table(self) -> pd.DataFrame:
         return tidy(self.model.parameter_rows(self.params))
 
-    def effects(self, level: float = 0.95, posterior: Posterior = "fit") -> Any:
+    def effects(
+        self,
+        level: float = 0.95,
+        posterior: Posterior = "fit",
+        parameters: Parameters = "fixed",
+    ) -> Any:
         """Per subject and effect: mean, sd and interval of its deviation from the population.
 
         Parameters
@@ -216,6 +230,9 @@ class Fit(ABC, Generic[Model, Drawn]):
             ``"fit"``: as the fit's own method has it; after plain anchoring the intervals are too
             short where states are hard to tell apart. ``"adaptive"``: with the states integrated
             out.
+        parameters : {"fixed", "estimated"}
+            ``"fixed"``: as if the parameters were known. ``"estimated"``: sd and interval count
+            their uncertainty, which takes standard errors once, and the adaptive posterior.
 
         Returns
         -------
@@ -227,10 +244,39 @@ class Fit(ABC, Generic[Model, Drawn]):
         >>> list(fit.effects().columns)
         ['person', 'effect', 'mean', 'sd', 'lower', 'upper']
         """
-        return self._own_kind(self._effects(level, posterior))
+        check_word("parameters", parameters, PARAMETERS)
+        if parameters == "fixed":
+            return self._own_kind(self._effects(level, posterior))
+        mean, cov = self._posterior("adaptive")
+        cov = cov + parameter_part(self)
+        return self._own_kind(effects_table(self, self.subjects, mean, cov, level))
 
     def _effects(self, level: float = 0.95, posterior: str = "fit") -> pd.DataFrame:
         return effects_table(self, self.subjects, *self._posterior(posterior), level)
+
+    def coefficients(self, level: float = 0.95, parameters: Parameters = "estimated") -> Any:
+        """Every subject's own coefficients: those of the population plus its deviation.
+
+        Parameters
+        ----------
+        level : float
+            Probability of the intervals.
+        parameters : {"estimated", "fixed"}
+            Whether standard errors and intervals count that the parameters are estimated, which
+            takes standard errors once, or take them as known.
+
+        Returns
+        -------
+        DataFrame
+            Of the data's own kind, on the scale of the formula (a link's, where there is one): the
+            subject, where the coefficient belongs, ``estimate``, ``se``, ``lower``, ``upper``.
+
+        Examples
+        --------
+        >>> fit.coefficients(parameters="fixed").columns[-4:].tolist()
+        ['estimate', 'se', 'lower', 'upper']
+        """
+        return self._own_kind(coefficients_table(self, level, parameters))
 
     def _posterior(self, posterior: str) -> tuple[np.ndarray, np.ndarray]:
         """Means (n, d) and covariances (n, d, d) of the effects."""

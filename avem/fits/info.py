@@ -79,6 +79,9 @@ class FitInfo:
         The method's own options.
     refine_options : dict or None
         Those of the adaptive tier, where it may go on from the method's solution.
+    bias : float or None
+        How far one anchor per subject would move any combination of the parameters, in standard
+        errors; AVEM only.
 
     Examples
     --------
@@ -119,6 +122,7 @@ class FitInfo:
     likelihood: bool | None = None
     options: dict | None = None
     refine_options: dict | None = None
+    bias: float | None = None
 
     @property
     def at_maximum_likelihood(self) -> bool:
@@ -162,13 +166,14 @@ def make_info(
         **options.record(fitted.method),
         **more,
         refined=fitted.refined,
-        lost=fitted.lost,
+        lost=() if fitted.gate is None else fitted.gate.lost,
+        bias=None if fitted.gate is None else fitted.gate.bias,
         n_rows=panel.n_rows,
         n_sequences=panel.n_lanes,
         n_observed=int(observed.sum()),
         n_missing=int((~observed).sum()),
         start_gaps=start_gaps(fitted.starts),
-        start_iterations=tuple(len(start.bounds) for start in fitted.starts),
+        start_iterations=tuple(len(start.run.bounds) for start in fitted.starts),
         starts_agreeing=starts_agreeing(fitted.starts),
         moved=fitted.run.moved,
         held_back=fitted.held_back,

@@ -12,7 +12,6 @@ import pandas as pd
 from avem.data import Panel
 from avem.fits.common import effect_sd
 from avem.fits.questions.diagnosis import HARD_TO_SEE, HARD_TO_TELL
-from avem.inference.after.diagnose import anchoring_fails, fails_above
 from avem.inference.fit import Fitted
 from avem.inference.loop import Run
 from avem.inference.starts import starts_agreeing
@@ -127,11 +126,10 @@ def step_words(step: Any) -> str:
 
 def _anchoring(model: HMMModel | SSMModel, fitted: Fitted, why: str) -> list[str]:
     """Where anchoring does not hold: what was done about it, or could be."""
-    if not anchoring_fails(fitted.lost):
+    found = fitted.gate
+    if found is None or not found.fails:
         return []
-    limit, pairs = fails_above(len(fitted.lost)), zip(model.effect_names, fitted.lost, strict=True)
-    named = ", ".join(f"{name} ({lost:.0%})" for name, lost in pairs if lost > limit)
-    words = f"{why}, and anchoring does not see the information lost by it: {named}."
+    words = f"{why}: with one anchor per subject, estimates would be {_far(found.bias)} off."
     if fitted.refined:
         return [words + " So the fit was refined to maximum likelihood."]
     figures = ", ".join(f"{s:.3g}" for s in effect_sd(model, fitted.theta))
@@ -139,6 +137,10 @@ def _anchoring(model: HMMModel | SSMModel, fitted: Fitted, why: str) -> list[str
         words + f" The standard deviations between subjects ({figures}) are likely too small: "
         "use refine='adaptive'."
     ]
+
+
+def _far(bias: float) -> str:
+    return f"{bias:.1f} standard errors" if bias < 10 else "more than 10 standard errors"
 
 
 # --- of state-space models ----------------------------------------------------------------------

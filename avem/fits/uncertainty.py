@@ -70,6 +70,16 @@ def delta(
     return np.where(note == "", se, np.nan), note
 
 
+def slope_of(fit: Fit) -> np.ndarray:
+    """(rows of the parameters' table, free) derivatives in the free parameters."""
+    return _slope(lambda t: fit.values_of(fit.model.params_out(t)), fit.theta, fit._curvature)
+
+
+def covariance_of_estimates(fit: Fit) -> np.ndarray:
+    """(free, free) of the free parameters, by the observed information."""
+    return _covariance(fit._curvature, "observed")[0]
+
+
 def _slope(rows: Callable[[Params], np.ndarray], theta: Params, curvature: Curvature) -> np.ndarray:
     """(rows, free) derivative of every number in the free parameters."""
     free = curvature.free

@@ -10,8 +10,9 @@ it takes:
 
 ``posterior=`` says which posterior of the effects is meant: ``"fit"``, as the fit's own method has
 it, or ``"adaptive"``, with the states integrated out. ``errors=`` says where standard errors come
-from: ``"observed"`` information or the ``"sandwich"``. ``kind=`` says which rows of its sequence a
-row's states or residuals are given.
+from: ``"observed"`` information or the ``"sandwich"``. ``parameters=`` says whether intervals of a
+subject take the parameters as known (``"fixed"``) or count their uncertainty (``"estimated"``).
+``kind=`` says which rows of its sequence a row's states or residuals are given.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from avem.errors import AvemWarning, ModelError
 
 Posterior = Literal["fit", "adaptive"]
 Errors = Literal["observed", "sandwich"]
+Parameters = Literal["fixed", "estimated"]
 EFFECTS = ("fitted", "integrated", "drawn", "new")
 POSTERIORS = ("fit", "adaptive")
 ERRORS = ("observed", "sandwich")
+PARAMETERS = ("fixed", "estimated")
 _OLD_EFFECTS = {"posterior": "drawn"}
 _LEVEL = 4
 """Frames between the user's call and `warnings.warn`."""

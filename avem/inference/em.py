@@ -103,7 +103,7 @@ class EM:
 
     def _finish(self, found: Expectation) -> Step:
         before = found.state
-        theta, shift, sharpness = self._maximised(found)
+        theta, shift, sharpness = self.maximised(found)
         # Nodes that may stay make the objective one and the same function to the end.
         stay = before.placed is not None and _near(before.placed, theta)
         placed = theta if self.method.nodes_stay else None
@@ -117,7 +117,7 @@ class EM:
             anchor_change=moved,
         )
 
-    def _maximised(self, found: Expectation) -> tuple[Theta, np.ndarray, Theta]:
+    def maximised(self, found: Expectation) -> tuple[Theta, np.ndarray, Theta]:
         """New parameters, the shift of every effect's mean into them, and their sharpness."""
         theta, moved, sharpness = found.state.theta, {}, {}
         own, setting = (found.state.subjects,), self.e.setting(found.state)

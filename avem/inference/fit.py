@@ -9,14 +9,15 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from avem.components.param_info import Params
 from avem.inference.e_steps import State
 from avem.inference.em import EM
-from avem.inference.loop import Rules, Run
+from avem.inference.gate import Gate
+from avem.inference.loop import Rules, Run, Tried
 from avem.inference.methods.base import Method
 from avem.inference.options import Options
 from avem.inference.progress import Watch
@@ -42,11 +43,11 @@ class Fitted:
     run: Run
     method: Method
     """With the choices that were left to the fit."""
-    lost: tuple[float, ...]
-    """Share of the information on each effect that is lost by not seeing the states."""
+    gate: Gate | None
+    """What anchoring would change, where that was asked."""
     refined: bool
     """The adaptive tier went on from the method's solution."""
-    starts: tuple[Run, ...]
+    starts: tuple[Tried, ...]
     """The run of each start as far as they were compared; empty where none had to be chosen."""
     held_back: int
     """Subjects whose effects were kept where the model allows them."""
@@ -58,6 +59,8 @@ class Task(ABC):
 
     model: Any
     data: Any
+    settled: ClassVar[bool] = False
+    """Its starts are near solutions of the model."""
 
     @abstractmethod
     def make_em(self, options: Options) -> EM:
@@ -70,10 +73,10 @@ class Task(ABC):
     @abstractmethod
     def start(
         self, em: EM, guess: Guess, options: Options, rng: np.random.Generator, watch: Watch
-    ) -> tuple[State, tuple[Run, ...]]:
+    ) -> tuple[State, tuple[Tried, ...]]:
         """Where to begin, and the runs of the starts that were compared."""
 
-    def history(self, starts: tuple[Run, ...], run: Run) -> Run:
+    def history(self, starts: tuple[Tried, ...], run: Run) -> Run:
         """The run with what its start did in front, where that was the same iteration."""
         return run
 
@@ -100,7 +103,7 @@ def fit(task: Task, guess: Guess, options: Options, rules: Rules, watch: Watch) 
     em, rules = task.make_em(options), task.rules(rules)
     state, starts = task.start(em, guess, options, rng, watch)
     stages = Stages(options, rules, task.model.effect_names, rng, watch)
-    done = stages.run(em, state, guess.refined)
+    done = stages.run(em, state, guess.refined, task.settled)
     run = task.history(starts, done.run) if done.em.method.anchored else done.run
     e = done.em.e
     # A last E-step, so that the effects returned belong to the parameters returned.
@@ -116,7 +119,7 @@ def fit(task: Task, guess: Guess, options: Options, rules: Rules, watch: Watch) 
         collapsed=task.collapsed(theta),
         run=run,
         method=done.method,
-        lost=done.lost,
+        gate=done.gate,
         refined=done.refined,
         starts=starts,
         held_back=task.held_back(theta, mean),

@@ -12,8 +12,9 @@ from avem.inference.e_steps import ESteps, State, state_at
 from avem.inference.em import EM
 from avem.inference.fit import Task
 from avem.inference.hmm_starts import Rows, make_start
-from avem.inference.loop import Rules, Run
+from avem.inference.loop import Rules, Run, Tried
 from avem.inference.m_step import NOISE_FLOOR, MStep
+from avem.inference.methods.adaptive.method import AdaptiveNodes
 from avem.inference.methods.anchored import TO_THE_END
 from avem.inference.methods.avem import Anchored
 from avem.inference.mode_search import search_modes
@@ -39,6 +40,8 @@ class HMMTask(Task):
     fixed: frozenset[str] = frozenset()
     """The user's names of parameters that are held."""
 
+    settled = True
+
     def make_em(self, options: Options) -> EM:
         """AVEM's iteration, with what the method says of its start."""
         method, plain = options.method, options.plain
@@ -48,7 +51,7 @@ class HMMTask(Task):
 
     def start(
         self, em: EM, guess: Guess, options: Options, rng: np.random.Generator, watch: Watch
-    ) -> tuple[State, tuple[Run, ...]]:
+    ) -> tuple[State, tuple[Tried, ...]]:
         """The best of several starts, unless the user's parameters say where to begin."""
         model, data = self.model, self.data
         rows = Rows(model, data)
@@ -68,11 +71,12 @@ class HMMTask(Task):
             return start(0), ()
         if options.n_starts > 1 and not set(guess.params) >= emissions:
             rules = replace(_START_RULES, max_iter=min(_START_RULES.max_iter, options.max_iter))
-            return best_start(model, em, start, options.n_starts, rules, rng, watch)
+            exact = AdaptiveNodes.make(model.n_effects) if options.integrates else None
+            return best_start(model, em, start, options.n_starts, rules, rng, watch, exact)
         # Given parameters may be right while the anchors are not: these first.
         return search_modes(em.e, start(0), rng).state, ()
 
-    def history(self, starts: tuple[Run, ...], run: Run) -> Run:
+    def history(self, starts: tuple[Tried, ...], run: Run) -> Run:
         """With its own start's in front."""
         return after(starts, run)
 

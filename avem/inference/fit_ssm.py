@@ -12,7 +12,7 @@ from avem.execution.dataset import Dataset
 from avem.inference.e_steps import ESteps, State, state_at
 from avem.inference.em import EM
 from avem.inference.fit import Task
-from avem.inference.loop import Rules, Run, iterate
+from avem.inference.loop import Rules, Tried, iterate
 from avem.inference.m_step import NOISE_FLOOR, MStep
 from avem.inference.methods.adaptive.begin import variance_hint
 from avem.inference.methods.avem import Anchored
@@ -60,10 +60,10 @@ class SSMTask(Task):
 
     def start(
         self, em: EM, guess: Guess, options: Options, rng: np.random.Generator, watch: Watch
-    ) -> tuple[State, tuple[Run, ...]]:
+    ) -> tuple[State, tuple[Tried, ...]]:
         """A model without effects first, unless the user's parameters say where to begin."""
         model, data = self.model, self.data
-        starts: tuple[Run, ...] = ()
+        starts: tuple[Tried, ...] = ()
         needed = set(OF_THETA) - ({"coef"} if not model.x_cols else set())
         needed -= {"state_coef"} if not model.drive_cols else set()
         if set(guess.params) >= needed:
@@ -155,7 +155,7 @@ def _reduced(
     n_starts: int,
     rng: np.random.Generator,
     watch: Watch,
-) -> tuple[Params, tuple[Run, ...]]:
+) -> tuple[Params, tuple[Tried, ...]]:
     """The best fit of the model whose subjects are all alike."""
     alike = model.without_effects()
     same = replace(data, kernel=alike.kernel(data.kernel.groups))
@@ -172,7 +172,7 @@ def _reduced(
     best = max(runs, key=lambda run: run.last.bound)
     watch.stage("subjects alike", at_start=True)
     best = iterate(em, best.state, _REDUCED_RULES, rng, watch)
-    return _with_effects(model, best.state.theta), tuple(runs)
+    return _with_effects(model, best.state.theta), tuple(Tried(run, run.last.bound) for run in runs)
 
 
 def _without_wild(data: Encoded) -> Encoded:

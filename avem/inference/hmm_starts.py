@@ -23,6 +23,9 @@ from avem.models.hmm import HMMModel
 _SAMPLE = 4000
 _LLOYD_STEPS = 15
 _WINDOWS = (9, 25, 3, 61)
+_UNEVEN = {1: 4.0, 2: 0.25}
+"""How many times as many rows each slice has as the one before, in the starts of these numbers:
+states that are rare, or last, are not where even clusters are."""
 _COARSE = 30
 """Fewer different rows than this: look at windows."""
 
@@ -117,10 +120,11 @@ def make_start(
     x = data.a[sample][:, columns]
     y = np.nan_to_num(features[sample])
     label = _first_labels(y, n_states, number // 2, rng)
-    for _ in range(_LLOYD_STEPS):
+    uneven = number // 2 in _UNEVEN
+    for _ in range(1 if uneven else _LLOYD_STEPS):
         coef, before = regress(x, y, label, n_states, rng), label
         distance = ((y[None] - np.einsum("kpm,rm->krp", coef, x)) ** 2).sum(-1)
-        label = distance.argmin(0)
+        label = before if uneven else distance.argmin(0)
         if (label == before).all():
             break
     theta = {**model.initial.start(), **model.transition.start(model.scaling.constant)}
@@ -166,12 +170,19 @@ def _effects_start(rows: Rows, centred: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _first_labels(y: np.ndarray, n_states: int, kind: int, rng: np.random.Generator) -> np.ndarray:
-    """First clusters: slices along the main direction of variation, then random seeds."""
-    if kind == 0:
+    """First clusters: slices along the main direction of variation, then random seeds.
+
+    Even slices; few rows in the lowest and many in the highest; the other way round.
+    """
+    if kind <= len(_UNEVEN):
         direction = np.linalg.svd(y - y.mean(0), full_matrices=False)[2][0]
         direction *= np.sign(direction[np.abs(direction).argmax()])
         rank = (y @ direction).argsort(kind="stable").argsort(kind="stable")
-        return rank * n_states // len(y)
+        if kind == 0:
+            return rank * n_states // len(y)
+        size = _UNEVEN[kind] ** np.arange(n_states)
+        ends = np.cumsum(size)[:-1] / size.sum() * len(y)
+        return np.searchsorted(ends, rank, side="right")
     centres = y[rng.integers(len(y), size=1)]
     for _ in range(n_states - 1):  # seeds far from each other are more likely
         far = ((y[:, None] - centres[None]) ** 2).sum(-1).min(1)

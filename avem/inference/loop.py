@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,6 +46,14 @@ class Run:
     stop: Stop
     moved: int
     """How many times a subject was moved to a better mode of its effect."""
+
+
+class Tried(NamedTuple):
+    """A start, as far as it was run."""
+
+    run: Run
+    level: float
+    """What starts are ranked by: the log likelihood by few nodes, or the anchored bound."""
 
 
 def joined(first: Run, then: Run) -> Run:

@@ -55,6 +55,11 @@ class Options:
         """What goes on from the method's solution: not by itself from the paper's iteration."""
         return None if self.plain and self.only_if_needed else self.refine
 
+    @property
+    def integrates(self) -> bool:
+        """The likelihood is what counts, from the starts on."""
+        return self.method.likelihood or self.refinement is not None
+
     def rules(self, usual: float) -> Rules:
         """When to stop; `usual` is the tolerance of this kind of model."""
         usual = PLAIN_TOL if self.plain else self.method.tol(usual)

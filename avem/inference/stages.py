@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from avem.components.param_info import Params
-from avem.inference.after.diagnose import anchoring_fails, lost_information
 from avem.inference.e_steps import State
 from avem.inference.em import EM
+from avem.inference.gate import Gate, gate
 from avem.inference.loop import Rules, Run, iterate, joined
 from avem.inference.methods.adaptive.begin import lifted
+from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.base import Method
 from avem.inference.options import Options
 from avem.inference.progress import Watch
@@ -39,8 +40,8 @@ class Done:
     run: Run
     method: Method
     """With the choices that were left to the fit."""
-    lost: tuple[float, ...] = ()
-    """Share of the information on each effect that is lost by not seeing the states."""
+    gate: Gate | None = None
+    """What anchoring would change, where that was asked."""
     refined: bool = False
     """The adaptive tier went on from the method's solution."""
 
@@ -55,10 +56,11 @@ class Stages:
     rng: np.random.Generator
     watch: Watch
 
-    def run(self, anchored: EM, state: State, resume: bool) -> Done:
+    def run(self, anchored: EM, state: State, resume: bool, settled: bool) -> Done:
         """The method from its start to its end, refined where that is wanted.
 
-        `anchored` is AVEM's iteration; `resume`: the start is a refined solution.
+        `anchored` is AVEM's iteration; `resume`: the start is a refined solution; `settled`: it is
+        near some solution.
         """
         method, rules = self.options.method, self.rules
         refine, n_effects = self.options.refinement, len(self.effect_names)
@@ -72,23 +74,47 @@ class Stages:
             return Done(refined, run, method, refined=True)
         if em.method.creeps and not rules.plain and n_effects:
             state = lifted(anchored, state) or state
+        # Anchoring is asked for, and may give way to the exact tier.
+        doubtful = em.method.anchored and em.e.anchor == "mean" and not rules.plain and n_effects
+        if doubtful and refine is not None:
+            return self._as_needed(em, method, refine, state, settled)
         state = em.method.begin(em, state, self.rng)
-        rules = em.method.rules(rules)
-        # Where refinement may take over, anchoring need not be followed to its end.
-        diagnosed = em.method.anchored and em.e.anchor == "mean" and not rules.plain and n_effects
-        early = bool(diagnosed) and refine is not None and rules.tol < NEAR
-        run = method.iterate(em, state, _near(rules) if early else rules, self.rng, self.watch)
+        run = method.iterate(em, state, em.method.rules(rules), self.rng, self.watch)
         if not n_effects or run.stop is Stop.INTERRUPTED:
             return Done(em, run, method)
-        lost: tuple[float, ...] = ()
-        if diagnosed:
-            lost = tuple(lost_information(em.e, run.state, self.rng).tolist())
-        if refine is not None and (not self.options.only_if_needed or anchoring_fails(lost)):
+        if refine is not None and not self.options.only_if_needed:
             refined, finer = self._refined(anchored, refine, run.state)
-            return Done(refined, replace(finer, moved=run.moved), method, lost, refined=True)
-        if early and run.stop is Stop.CONVERGED:
+            return Done(refined, replace(finer, moved=run.moved), method, refined=True)
+        found = self._gate(em, Adaptive(), run.state) if doubtful else None
+        return Done(em, run, method, found)
+
+    def _as_needed(
+        self, em: EM, method: Method, refine: Method, state: State, settled: bool
+    ) -> Done:
+        """The exact tier, from where it is sure to be needed; until then, the anchored method.
+
+        `settled`: the start is near a solution.
+        """
+        rules, always = em.method.rules(self.rules), not self.options.only_if_needed
+        found = self._gate(em, refine, state) if settled and not always else None
+        if settled and (found is None or found.fails):
+            return Done(*self._refined(em, refine, state), method, found, refined=True)
+        state = em.method.begin(em, state, self.rng)
+        # Where refinement may take over, anchoring need not be followed to its end.
+        near = replace(rules, tol=max(NEAR, rules.tol))
+        run = method.iterate(em, state, near, self.rng, self.watch)
+        if run.stop is Stop.INTERRUPTED:
+            return Done(em, run, method)
+        found = None if always else self._gate(em, refine, run.state)
+        if found is None or found.fails:
+            refined, finer = self._refined(em, refine, run.state)
+            return Done(refined, replace(finer, moved=run.moved), method, found, refined=True)
+        if run.stop is Stop.CONVERGED and near != rules:
             run = joined(run, iterate(em, run.state, rules, self.rng, self.watch))
-        return Done(em, run, method, lost)
+        return Done(em, run, method, found)
+
+    def _gate(self, em: EM, refine: Method, state: State) -> Gate:
+        return gate(em, self._with(em, refine).method, state, self.rng)
 
     def _with(self, anchored: EM, method: Method) -> EM:
         """The iteration of a method; AVEM's where there is nothing to integrate."""
@@ -102,7 +128,8 @@ class Stages:
         self.watch.stage("refine")
         em = self._with(anchored, refine)
         state = em.method.begin(em, state, self.rng)
-        return em, iterate(em, state, em.method.rules(self.rules), self.rng, self.watch)
+        rules = em.method.rules(self.rules)
+        return em, refine.iterate(em, state, rules, self.rng, self.watch)
 
 
 def _near(rules: Rules) -> Rules:

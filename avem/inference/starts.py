@@ -12,10 +12,20 @@ from avem.components.param_info import Params
 from avem.errors import AvemError
 from avem.inference.e_steps import State, state_at
 from avem.inference.em import EM, Step
-from avem.inference.loop import Rules, Run, iterate, joined
+from avem.inference.gate import some_shards
+from avem.inference.loop import Rules, Run, Tried, iterate, joined
+from avem.inference.methods.adaptive.centres import find_centres
+from avem.inference.methods.base import EStep
 from avem.inference.progress import Watch
 from avem.inference.theta import pack_theta
-from avem.inference.tuning import AGREE, BETTER, CONVINCED, SAME_PLACE, START_CELLS
+from avem.inference.tuning import (
+    AGREE,
+    BETTER,
+    CONVINCED,
+    FINALISTS,
+    FINALS,
+    SAME_PLACE,
+)
 from avem.models.hmm import HMMModel
 
 
@@ -27,102 +37,163 @@ def best_start(
     rules: Rules,
     rng: np.random.Generator,
     watch: Watch,
-) -> tuple[State, tuple[Run, ...]]:
-    """Run starts for a while on some of the data; the best one's state, and all runs."""
-    cells = np.array([shard.n_cells for shard in em.data.shards])
-    order = rng.permutation(len(cells))
-    enough = np.searchsorted(np.cumsum(cells[order]), START_CELLS) + 1
-    chosen = np.sort(order[:enough]).tolist()
+    exact: EStep | None = None,
+) -> tuple[State, tuple[Tried, ...]]:
+    """Run starts for a while on some of the data; the best one's state, and all runs.
+
+    With `exact`, an E-step that integrates the effects, every other start is run by it: anchored
+    iterations may lose states that overlap before they are seen. All are then ranked by it.
+    """
+    chosen = some_shards(em, rng)
     part = em.on(chosen)
-    runs: list[tuple[State, Run]] = []
-    reached: list[_Reached] = []
+    race = _Race(model, part, None if exact is None else part.by(exact), rules, rng, watch)
+    tried: list[tuple[State, Tried]] = []
     failure: AvemError | None = None
     for number in range(n_starts):
         watch.stage(f"start {number + 1}/{n_starts}", at_start=True)
         whole = start(number)
         cut = replace(whole, subjects=whole.subjects.on(chosen))
         try:
-            runs.append((whole, _run_start(model, part, cut, rules, rng, watch, reached)))
+            tried.append((whole, race.run(cut, number)))
         except AvemError as error:  # one bad start is no reason to give up
             failure = error
-        if watch.interrupted and runs:
+        if watch.interrupted and tried:
             break
-        if starts_agreeing([run for _, run in runs]) == number + 1 == CONVINCED:
+        if starts_agreeing([one for _, one in tried]) == number + 1 == CONVINCED:
             break
-    if not runs:
+    if not tried:
         assert failure is not None
         raise failure
-    whole, run = max(runs, key=lambda pair: pair[1].last.bound)
-    if em.kernel.n_effects and not watch.interrupted:
-        # The same parameters with every anchor at 0 sometimes lead to a better solution.
-        zero = np.zeros((em.kernel.n_effects, em.data.layout.n_subjects))
-        blank = state_at(em.data, run.state.theta, zero)
-        found = part.e.e_step(replace(blank, subjects=blank.subjects.on(chosen)), rules.tol)
-        if abs(found.bound - run.last.bound) > BETTER:  # else they led to where the anchors are
-            second = iterate(part, found.state, replace(rules, max_searches=0), rng, watch)
-            if second.last.bound > run.last.bound + BETTER:
-                run = joined(run, second)
-                runs.append((whole, run))
-    subjects = whole.subjects.put(chosen, run.state.subjects)
-    return State(run.state.theta, subjects), tuple(run for _, run in runs)
+    if exact is not None and not watch.interrupted:
+        tried = race.final(tried)
+    whole, best = max(tried, key=lambda pair: pair[1].level)
+    if exact is None and em.kernel.n_effects and not watch.interrupted:
+        second = race.from_zero(best)
+        if second is not None:
+            best = second
+            tried.append((whole, best))
+    subjects = whole.subjects.put(chosen, best.run.state.subjects)
+    return State(best.run.state.theta, subjects), tuple(one for _, one in tried)
 
 
 class _Reached(NamedTuple):
     """Where a start got before it looked for better modes, and after."""
 
     place: np.ndarray
-    run: Run
+    tried: Tried
 
 
-def _run_start(
-    model: HMMModel,
-    em: EM,
-    start: State,
-    rules: Rules,
-    rng: np.random.Generator,
-    watch: Watch,
-    reached: list[_Reached],
-) -> Run:
-    """One start to where it can be compared; one that comes to where another was stops there."""
+class _Race:
+    """Starts that are run until they can be compared."""
 
-    def place(theta: Params) -> np.ndarray:
+    def __init__(
+        self,
+        model: HMMModel,
+        em: EM,
+        exact: EM | None,
+        rules: Rules,
+        rng: np.random.Generator,
+        watch: Watch,
+    ) -> None:
+        self._model, self._em, self._exact = model, em, exact
+        self._rules, self._rng, self._watch = rules, rng, watch
+        self._reached: list[_Reached] = []
+
+    def run(self, start: State, number: int) -> Tried:
+        """One start to where it can be compared; one that comes to where another was stops."""
+        integrated = self._exact is not None and number % 2 == 0
+        em = self._exact if integrated and self._exact is not None else self._em
+        rules = em.method.rules(self._rules)
+        quick = replace(rules, max_searches=0)
+        run = iterate(em, start, quick, self._rng, self._watch, enough=self._known_place)
+        before = self._known(run.last)
+        if before:
+            same = before[0].run
+            return before[0]._replace(run=replace(same, bounds=run.bounds, logliks=run.logliks))
+        searched = run
+        if not (integrated or self._watch.interrupted):
+            searched = joined(run, iterate(em, run.state, rules, self._rng, self._watch))
+        tried = Tried(searched, self._level(searched))
+        self._reached.append(_Reached(self._place(run.state.theta), tried))
+        return tried
+
+    def final(self, tried: list[tuple[State, Tried]]) -> list[tuple[State, Tried]]:
+        """The same starts, those that may yet win followed further."""
+        for margin, tol, max_iter in FINALS:
+            top = max(one.level for _, one in tried)
+            close = {id(one.run.state): one for _, one in tried if one.level > top - margin}
+            if len(close) == 1:
+                break
+            first = sorted(close, key=lambda key: -close[key].level)[:FINALISTS]
+            rules = replace(self._rules, tol=tol, max_iter=max_iter)
+            done = {key: self._followed(close[key], rules) for key in first}
+            tried = [(whole, done.get(id(one.run.state), one)) for whole, one in tried]
+        return tried
+
+    def _followed(self, one: Tried, rules: Rules) -> Tried:
+        assert self._exact is not None
+        state = find_centres(self._exact.e, one.run.state, self._rng)
+        rules = self._exact.method.rules(rules)
+        run = joined(one.run, iterate(self._exact, state, rules, self._rng, self._watch))
+        return Tried(run, max(one.level, run.last.bound))
+
+    def from_zero(self, best: Tried) -> Tried | None:
+        """The same parameters with every anchor at 0 sometimes lead to a better solution."""
+        em, run = self._em, best.run
+        zero = np.zeros((em.kernel.n_effects, em.data.layout.n_subjects))
+        blank = state_at(em.data, run.state.theta, zero)
+        found = em.e.e_step(blank, self._rules.tol)
+        if abs(found.bound - best.level) <= BETTER:  # they led to where the anchors are
+            return None
+        rules = replace(self._rules, max_searches=0)
+        second = iterate(em, found.state, rules, self._rng, self._watch)
+        if second.last.bound <= best.level + BETTER:
+            return None
+        return Tried(joined(run, second), second.last.bound)
+
+    def _level(self, run: Run) -> float:
+        if self._exact is None:
+            return run.last.bound
+        e = self._exact.e
+        found = e.try_e_step(find_centres(e, run.state, self._rng)).bound
+        return max(found, run.last.bound) if np.isfinite(found) else run.last.bound
+
+    def _known_place(self, step: Step) -> bool:
+        return bool(self._known(step))
+
+    def _known(self, step: Step) -> list[Tried]:
+        here = self._place(step.state.theta)
+        near = (other for other in self._reached if _same(other.place, here))
+        return [other.tried for other in near]
+
+    def _place(self, theta: Params) -> np.ndarray:
+        model = self._model
         if model.keeps_order:
             return pack_theta(theta)
         level = theta[model.emissions[0].coef_key].reshape(model.n_states, -1)[:, 0]
         return pack_theta(model.relabelled(theta, np.argsort(level, kind="stable"))[0])
 
-    def known(step: Step) -> list[Run]:
-        here = place(step.state.theta)
-        return [other.run for other in reached if np.abs(other.place - here).max() < SAME_PLACE]
 
-    quick = replace(rules, max_searches=0)
-    run = iterate(em, start, quick, rng, watch, enough=lambda step: bool(known(step)))
-    before = known(run.last)
-    if before:
-        return replace(before[0], bounds=run.bounds, logliks=run.logliks)
-    searched = run
-    if not watch.interrupted:
-        searched = joined(run, iterate(em, run.state, rules, rng, watch))
-    reached.append(_Reached(place(run.state.theta), searched))
-    return searched
+def _same(place: np.ndarray, other: np.ndarray) -> bool:
+    return bool(np.abs(place - other).max() < SAME_PLACE)
 
 
-def after(starts: tuple[Run, ...], run: Run) -> Run:
+def after(starts: tuple[Tried, ...], run: Run) -> Run:
     """The run with its own start's history in front, where that is on the same data."""
     if not starts:
         return run
-    first = max(starts, key=lambda start: start.last.bound)
+    first = max(starts, key=lambda start: start.level).run
     if len(first.state.subjects) < len(run.state.subjects):
         return run
     return joined(first, run)
 
 
-def start_gaps(starts: Sequence[Run]) -> tuple[float, ...]:
-    """How far below the best start's bound each one ended."""
-    bounds = [run.last.bound for run in starts]
-    return tuple(max(bounds) - bound for bound in bounds)
+def start_gaps(starts: Sequence[Tried]) -> tuple[float, ...]:
+    """How far below the best start each one ended."""
+    levels = [start.level for start in starts]
+    return tuple(max(levels) - level for level in levels)
 
 
-def starts_agreeing(starts: Sequence[Run]) -> int:
+def starts_agreeing(starts: Sequence[Tried]) -> int:
     """How many starts found the best one's solution."""
     return sum(gap < AGREE for gap in start_gaps(starts))

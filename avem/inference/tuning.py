@@ -53,6 +53,9 @@ SAME_PLACE = 0.1
 """A start within this distance of where another one ended, in every parameter, ends there too."""
 BETTER = 0.1
 """A rise of the bound that makes another solution worth having."""
+FINALS, FINALISTS = ((10.0, 2e-4, 100), (2.0, 1e-5, 300)), 3
+"""Starts this close to the best, in log likelihood, are followed to this tolerance, or for so many
+iterations, unless there is but one: where states overlap, the last units come slowly."""
 AGREE = 1.0
 """Starts whose bounds are this close (in log likelihood units) found the same solution."""
 CONVINCED = 4
@@ -63,14 +66,19 @@ SMALL_EFFECT, LARGE_EFFECT = 0.02, 0.25
 """Least and largest variance of an effect at the start of a state-space model, relative to the
 mean square of its kind."""
 
+BIAS = 0.1
+"""What anchoring may change, in standard errors, where the fit leaves it at that."""
+
 # --- nodes and draws ----------------------------------------------------------------------------
 
 PRIOR_NODES, PRIOR_DRAWS = 9, 100
 """The paper's: Gauss-Hermite nodes per effect, and draws."""
 MOST_PRIOR_NODES = 20_000
 """A grid of more takes hours where other methods take minutes."""
-ADAPTIVE_NODES = {0: 1, 1: 15, 2: 7, 3: 5}
-"""Gauss-Hermite nodes per effect; above, draws."""
+LADDER = {0: (1,), 1: (3, 7, 15, 31, 61), 2: (3, 5, 9, 15), 3: (3, 5, 9)}
+"""Gauss-Hermite nodes per effect, from few to many; with more effects, draws at the top."""
+ENOUGH = 0.005
+"""What may be wrong with the log likelihood of all subjects together before nodes are added."""
 ADAPTIVE_DRAWS = 256
 BETWEEN = 1.3
 """How much wider than the posterior near them the variances of several centres are, so that their

@@ -46,3 +46,35 @@ def small_rule(n_dims: int) -> tuple[np.ndarray, np.ndarray]:
         return gauss_hermite(1, 3)
     axes = np.sqrt(n_dims) * np.eye(n_dims)
     return np.concatenate([axes, -axes]), np.full(2 * n_dims, 0.5 / n_dims)
+
+
+@cache
+def cross_rule(n_dims: int) -> tuple[np.ndarray, np.ndarray]:
+    """The middle and a pair of points on every axis: right for cubics, all weights positive."""
+    middle = max(1.0 - n_dims / 3.0, 1.0 / (n_dims + 1))
+    axes = np.sqrt(n_dims / (1.0 - middle)) * np.eye(n_dims)
+    outer = np.full(2 * n_dims, (1.0 - middle) / (2 * n_dims))
+    points = np.concatenate([np.zeros((1, n_dims)), axes, -axes])
+    return points, np.concatenate([[middle], outer])
+
+
+@cache
+def fifth_degree(n_dims: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mysovskikh's rule, right for polynomials of degree 5; from 7 dimensions on not positive.
+
+    The middle, the vertices of a simplex and the middles of its edges, both with their opposites,
+    on a sphere: d^2 + 3d + 3 points.
+    """
+    d = n_dims
+    vertices = np.zeros((d + 1, d))
+    for j in range(d):  # of a regular simplex on the unit sphere
+        vertices[j, j] = np.sqrt(max(0.0, 1.0 - (vertices[j, :j] ** 2).sum()))
+        rest = (-1.0 / d - vertices[j + 1 :, :j] @ vertices[j, :j]) / vertices[j, j]
+        vertices[j + 1 :, j] = rest
+    pairs = np.array(np.triu_indices(d + 1, 1))
+    edges = np.sqrt(d / (2.0 * (d - 1))) * (vertices[pairs[0]] + vertices[pairs[1]])
+    points = np.sqrt(d + 2.0) * np.concatenate([vertices, -vertices, edges, -edges])
+    scale = ((d + 1) * (d + 2)) ** 2
+    of_vertices, of_edges = d**2 * (7 - d) / (2 * scale), 2 * (d - 1) ** 2 / scale
+    weights = np.repeat([of_vertices, of_edges], [2 * (d + 1), 2 * len(edges)])
+    return np.concatenate([np.zeros((1, d)), points]), np.concatenate([[2 / (d + 2)], weights])

@@ -101,7 +101,7 @@ def test_states_come_out_in_order_and_labels_of_init_are_kept(fit, frame):
 
 def test_starting_from_a_fit_stays_there(fit, frame):
     again = avem.MixedHMM(FORMULA, 3).fit(frame, time="t", init=fit)
-    assert again.n_iter <= 5
+    assert again.n_iter <= 8  # few nodes first, then as many as it takes
     assert_same(fit, again)
 
 

@@ -153,7 +153,7 @@ def test_starts_are_reported(frame):
 
 def test_large_panels_compare_starts_on_a_part_of_the_data(frame, monkeypatch):
     monkeypatch.setattr("avem.models.encoded._LANES", (8, 8))
-    monkeypatch.setattr("avem.inference.starts.START_CELLS", 200)
+    monkeypatch.setattr("avem.inference.gate.START_CELLS", 200)
     part = MODEL.fit(frame, time="time")
     whole = MODEL.fit(frame, time="time", init=part)
     assert len(part.bound_history) < 60  # the starts' history, on fewer rows, is not in front

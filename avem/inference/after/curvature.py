@@ -1,15 +1,14 @@
 """Slopes and curvature of the marginal log likelihood in the parameters.
 
 By Fisher's identity the slope is that of the expected complete log likelihood, which the adaptive
-tier's E-step has in its sums; the curvature is a central difference of slopes, with the nodes where
-they are. Nothing differentiates through the message passing.
+tier's E-step has in its sums; the curvature is a difference of slopes, with the nodes where they
+are. Nothing differentiates through the message passing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
 
 import jax
 import jax.numpy as jnp
@@ -23,38 +22,50 @@ from avem.data.layout import Chunk
 from avem.execution.dataset import add_up
 from avem.inference.catch_up import seen
 from avem.inference.e_steps import ESteps, Expectation, State
+from avem.inference.methods.adaptive.parts import pieces_of
 from avem.inference.on_shard import Setting, Subjects
 from avem.models.kernel import Kernel
 
-_STEP = 1e-3
-"""Of the difference, in log odds, log scales and standardised coefficients."""
+_STEP = 1e-4
+"""Of the difference, in log odds, log scales and standardised coefficients. Slopes are exact to ten
+digits, so that one difference per parameter tells the curvature to four."""
 
 
 @dataclass(frozen=True, eq=False)
 class Curvature:
     """The log likelihood near the estimates, in the free parameters."""
 
+    e: ESteps
+    """By the adaptive tier."""
+    state: State
     free: Free
     information: np.ndarray
     """(free, free) minus the second derivative."""
-    slopes: np.ndarray
-    """(subjects, free) each subject's slope."""
+    following: np.ndarray
+    """(free, d, subjects) how the means of the effects' posteriors follow the parameters."""
+
+    @cached_property
+    def slopes(self) -> np.ndarray:
+        """(subjects, free) each subject's slope."""
+        return subject_slopes(self.e, self.state, self.free)
 
 
 def curvature(e: ESteps, state: State, free: Free) -> Curvature:
-    """Observed information and subjects' slopes; `e` is by the adaptive tier."""
+    """Observed information: one E-step per parameter; `e` is by the adaptive tier."""
     vector = free.vector(state.theta)
 
-    def slope(at: np.ndarray) -> np.ndarray:
-        theta = free.theta(at, state.theta)
-        moved = State(theta, state.subjects, form=state.form)
-        return free.pull(theta, total_slope(e, theta, e.e_step(moved)))
+    def at(there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        theta = free.theta(there, state.theta)
+        found = e.e_step(State(theta, state.subjects, form=state.form))
+        (mean,) = e.of_subjects(found.state, "mean")
+        return free.pull(theta, total_slope(e, theta, found)), mean
 
-    second = np.zeros((free.size, free.size))
+    slope, mean = at(vector)
+    second, following = np.zeros((free.size, free.size)), np.zeros((free.size, *mean.shape))
     for j in range(free.size):
-        unit = _STEP * (np.arange(free.size) == j)
-        second[j] = (slope(vector + unit) - slope(vector - unit)) / (2 * _STEP)
-    return Curvature(free, -0.5 * (second + second.T), subject_slopes(e, state, free))
+        there, moved = at(vector + _STEP * (np.arange(free.size) == j))
+        second[j], following[j] = (there - slope) / _STEP, (moved - mean) / _STEP
+    return Curvature(e, state, free, -0.5 * (second + second.T), following)
 
 
 def total_slope(e: ESteps, theta: Params, found: Expectation) -> Params:
@@ -86,11 +97,13 @@ def subject_slopes(e: ESteps, state: State, free: Free) -> np.ndarray:
 
 def _of_subjects(
     chunk: Chunk, subjects: Subjects | None, setting: Setting, tangents: Params
-) -> Array:
+) -> np.ndarray:
     """On a shard: (direction, subject)."""
-    nodes: Any = seen(chunk, subjects, setting).kept
-    at = (setting.theta, tangents, nodes.at, nodes.share, chunk, setting.form)
-    return _slopes(setting.kernel, *at)
+    found = np.zeros((len(jax.tree.leaves(tangents)[0]), len(np.asarray(chunk.real))))
+    for who, own, nodes in pieces_of(seen(chunk, subjects, setting), chunk):
+        at = (setting.theta, tangents, nodes.at, nodes.share, own, setting.form)
+        found[:, who] = np.asarray(_slopes(setting.kernel, *at))[:, : len(who)]
+    return found
 
 
 @partial(jax.jit, static_argnames=("kernel", "form"))

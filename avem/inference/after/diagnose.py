@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from avem.data.layout import Chunk
-from avem.execution.dataset import PerShard, add_up
+from avem.execution.dataset import PerShard
 from avem.inference.catch_up import known, seen
 from avem.inference.e_steps import ESteps, State
 from avem.inference.methods.adaptive.centres import (
@@ -63,20 +63,6 @@ class Information(NamedTuple):
     complete: np.ndarray
     """If the states were seen."""
     observed: np.ndarray
-
-
-def lost_information(e: ESteps, state: State, rng: np.random.Generator) -> np.ndarray:
-    """(d,) the share of information lost by not seeing the states.
-
-    Near the anchors, first. If that is little, there may yet be several modes, in which the states
-    have other names: then what lies between them is lost, too.
-    """
-    observed, parts = e.data.run(_total_information, (state.subjects,), e.setting(state))
-    total: Information = add_up(parts)
-    lost = _lacking(total.observed, total.complete)
-    if anchoring_fails(lost.tolist()):
-        return lost
-    return 1.0 - (1.0 - lost) * _within_modes(e, state, observed, rng)
 
 
 def effect_information(
@@ -164,15 +150,6 @@ def _information(
     """What is observed, to be kept; and the diagonals (d, subject)."""
     complete, observed = _at_anchors(chunk, known(chunk, subjects, setting), setting)
     return observed, Information(np.diagonal(complete).T, np.diagonal(observed).T)
-
-
-def _total_information(
-    chunk: Chunk, subjects: Subjects | None, setting: Setting
-) -> tuple[np.ndarray, Information]:
-    """What is observed, to be kept; and sums of the diagonals (d,)."""
-    observed, each = _information(chunk, subjects, setting)
-    real = np.asarray(chunk.real)
-    return observed, Information(*(part[:, real].sum(-1) for part in each))
 
 
 def _variances(

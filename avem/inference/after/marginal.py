@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from avem.components.free import Free
 from avem.components.param_info import Params
 from avem.data.layout import Chunk
-from avem.errors import ModelError
 from avem.inference.after.curvature import Curvature, curvature
 from avem.inference.after.diagnose import effect_information, gaps
 from avem.inference.catch_up import seen
 from avem.inference.e_steps import ESteps, State, state_at
 from avem.inference.methods.adaptive.centres import find_centres
+from avem.inference.methods.adaptive.grade import grade
 from avem.inference.methods.adaptive.method import AdaptiveNodes
+from avem.inference.methods.adaptive.parts import all_nodes
 from avem.inference.on_shard import Setting, Subjects
 from avem.numerics.precision import in_float64
 
-_DRAWS_OF_ALL, _MOST_DRAWS = 1 << 16, 4096
-"""Draws for a curvature, of all subjects together; and the most of each."""
-_FINER = {1: 31, 2: 13, 3: 9}
-"""Nodes per effect that tell how good the usual number is."""
 _NOTHING = 1e-7
 """Share of a node that does not count."""
 
@@ -69,26 +66,12 @@ class Anchoring:
 @in_float64
 def marginal(e: ESteps, theta: Params, effects: np.ndarray, seed: int = 0) -> Marginal:
     """Log p(D_i) of every subject; `effects` (d, subjects) are where to look first."""
-    d, method = e.kernel.n_effects, AdaptiveNodes.make(e.kernel.n_effects, seed=seed)
+    method = AdaptiveNodes.make(e.kernel.n_effects, seed=seed)
     e = replace(e, method=method)
-    state = find_centres(e, state_at(e.data, theta, effects), np.random.default_rng(seed))
-    there = e.e_step(state).state
-    state = replace(there, subjects=state.subjects)
-    coarse, mean, cov, quality = e.of_subjects(there, "bound", "mean", "covariance", "quality")
-    again = AdaptiveNodes.make(d, _FINER.get(d), seed=seed + 1)
-    finer = replace(e, method=again)
-    (fine,) = finer.of_subjects(finer.e_step(state).state, "bound")
-    return Marginal(
-        e,
-        method,
-        state,
-        # Two sets of draws are as good as each other; more nodes are better than fewer.
-        loglik=0.5 * (coarse + fine) if again.by_draws else fine,
-        error=np.abs(fine - coarse) * (0.5 if again.by_draws else 1.0),
-        mean=mean,
-        cov=cov,
-        quality=quality,
-    )
+    found = grade(e, state_at(e.data, theta, effects), np.random.default_rng(seed))
+    there = e.e_step(found.state).state
+    mean, cov, quality = e.of_subjects(there, "mean", "covariance", "quality")
+    return Marginal(e, method, found.state, found.loglik, found.error, mean, cov, quality)
 
 
 class PosteriorNodes(NamedTuple):
@@ -103,9 +86,7 @@ class PosteriorNodes(NamedTuple):
 @in_float64
 def posterior_nodes(at: Marginal) -> PosteriorNodes:
     """The nodes of the integration that matter, the heaviest first."""
-    e, d = at.e, at.e.kernel.n_effects
-    if d == 1:  # where more of them cost little
-        e = replace(e, method=AdaptiveNodes.make(1, _FINER[1]))
+    e = at.e
     there = e.e_step(at.state).state
     kept = e.data.map(_nodes, (there.subjects,), e.setting(there))
     most = max(len(nodes.share) for nodes in kept)
@@ -122,29 +103,20 @@ def posterior_nodes(at: Marginal) -> PosteriorNodes:
 
 
 def _nodes(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> PosteriorNodes:
-    nodes: Any = seen(chunk, subjects, setting).kept
-    return PosteriorNodes(nodes.at, nodes.share)
+    return PosteriorNodes(*all_nodes(seen(chunk, subjects, setting), chunk))
 
 
 @in_float64
 def uncertainty(at: Marginal, free: Free, n_draws: int | None = None) -> Curvature:
     """The curvature of the log likelihood in the free parameters.
 
-    Where the effects are integrated by draws, from so many; by default, the fewer subjects there
-    are to average over, the more: the noise of a curvature is much larger than that of a maximum.
+    Each subject is integrated by the nodes that it needs; with `n_draws`, by so many draws.
     """
-    e = at.e
-    if at.method.by_draws:
-        if n_draws is None:
-            wanted = 2 ** int(np.ceil(np.log2(_DRAWS_OF_ALL / e.data.n_subjects)))
-            n_draws = int(np.clip(wanted, len(at.method.points), _MOST_DRAWS))
+    e, state = at.e, at.state
+    if n_draws is not None:
         e = replace(e, method=AdaptiveNodes.make(e.kernel.n_effects, n_draws=n_draws))
-    elif n_draws is not None:
-        raise ModelError(
-            f"n_draws is {n_draws}, but this model has at most three effects, which are "
-            "integrated over a grid. Leave it out."
-        )
-    return curvature(e, at.state, free)
+        state = find_centres(e, state, np.random.default_rng(0))
+    return curvature(e, state, free)
 
 
 @in_float64

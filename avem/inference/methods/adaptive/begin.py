@@ -38,6 +38,18 @@ def begin(em: EM, state: State, rng: np.random.Generator) -> State:
     return max(found, other, key=lambda s: loglik(em.e, s))
 
 
+def rise_of_larger_variances(em: EM, state: State, rng: np.random.Generator) -> float:
+    """How much more likely the data are soon, with the variances that their slopes ask for."""
+    raised = lifted(em, state)
+    if raised is None:
+        return 0.0
+    here, there = (
+        loglik(em.e, _on_its_way(em, find_centres(em.e, em.e.without_nodes(s), rng)))
+        for s in (state, raised)
+    )
+    return max(there - here, 0.0)
+
+
 def _on_its_way(em: EM, state: State) -> State:
     """The state after a few iterations, when it shows where it leads to."""
     for _ in range(_FEW):

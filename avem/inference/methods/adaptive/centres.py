@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -12,14 +13,16 @@ from jax import Array
 
 from avem.components.lanes import Theta
 from avem.data.layout import Chunk
+from avem.data.subset import some_of
 from avem.effects.prior import log_joint
 from avem.inference.catch_up import known
 from avem.inference.e_steps import ESteps, State
 from avem.inference.methods.adaptive.mixture import Centres
+from avem.inference.methods.adaptive.parts import Group, apart, of_members
 from avem.inference.methods.avem import Anchored
 from avem.inference.mode_search import Elsewhere, elsewhere, modes_of
 from avem.inference.on_shard import Setting, Subjects
-from avem.inference.passes import effect_terms
+from avem.inference.passes import Pass, effect_terms
 from avem.models.kernel import Kernel
 
 _CLIMB, _GLANCE = 4, 2
@@ -28,11 +31,14 @@ _APART = 2.0
 """Modes closer than this, in standard deviations, are one."""
 _NEGLIGIBLE = 7.0
 """A mode whose mass is smaller than the best one's by this many log units is left out."""
+_HOPE = (60.0, 25.0, 12.0, _NEGLIGIBLE)
+"""How far below the best a place may be, look after look, to be climbed from any further."""
 _MOST, _MOST_WITH_DRAWS = 4, 2
+_FURTHEST = 3.0
+"""Steps towards a mode are at most so many standard deviations."""
+_NEWTON_STEPS = 4
 _APPROACH = 0.02
 """Distance of the points between which slopes are compared, in prior standard deviations."""
-_CHEAP = 1_000_000
-"""Cells of a chunk, at all nodes of a centre, that are passed faster than code is compiled."""
 _ADAPT = 2
 """Passes in which the centres find their places and widths."""
 
@@ -87,23 +93,70 @@ def _with_centres(
 ) -> Subjects:
     """Subjects with centres at their modes."""
     subjects = known(chunk, subjects, setting)
-    method, kernel = setting.method, setting.kernel
-    sigma = setting.theta["effect_covariance"]
+    method, sigma = setting.method, setting.theta["effect_covariance"]
     climbing = replace(setting, method=Anchored("laplace", _CLIMB))
     found = _candidates(chunk, subjects, drawn, climbing, places, _CLIMB)
     best = found.height.argmax(0)
     width = _width(chunk, found.at[best, :, np.arange(len(best))].T, setting)
-    with_draws = _MOST_WITH_DRAWS if kernel.has_twins else 1
+    with_draws = _MOST_WITH_DRAWS if setting.kernel.has_twins else 1
     most = with_draws if method.by_draws else _MOST
-    # Where centres are cheap, always as many, so that one shape is compiled.
-    cheap = kernel.has_twins and chunk.valid.size * method.n_nodes <= _CHEAP
-    real = np.asarray(chunk.real)
-    log_share, at = _choose(found, width, real, _MOST if cheap else 1, most)
-    wide = np.stack([width, *(_width(chunk, mean, setting) for mean in at[1:])])
-    subjects = Subjects(subjects.anchor, Centres(log_share, at, wide, sigma))
+    log_share, at = _choose(found.nearer(width), width, np.asarray(chunk.real), most)
+    centres = Centres(log_share, at, np.broadcast_to(width, (len(at), *width.shape)), sigma)
+    centres = _confirmed(chunk, centres, replace(climbing, form=setting.form))
+    n_nodes = [len(rule.points) for rule in method.ladder]
+    around = apart(chunk, centres, by_count(centres, np.asarray(chunk.real)), n_nodes)
+    subjects = Subjects(subjects.anchor, around)
     for _ in range(_ADAPT):
         subjects = subjects._replace(around=setting.look(chunk, subjects).around)
     return subjects
+
+
+def by_count(centres: Centres, real: np.ndarray) -> list[Group]:
+    """Subjects by their numbers of centres, rounded up to a power of 2."""
+    count = np.isfinite(np.asarray(centres.log_share)).sum(0)
+    most = len(centres.log_share)
+    sizes = [size for size in (1, 2, 4, 8) if size < 2 * most]
+    kinds = np.searchsorted(sizes, count)
+    groups = (Group(min(size, most), 0, real & (kinds == k)) for k, size in enumerate(sizes))
+    return [group._replace(members=np.flatnonzero(group.members)) for group in groups]
+
+
+def _confirmed(chunk: Chunk, centres: Centres, setting: Setting) -> Centres:
+    """The centres, second and further ones climbed to their modes; those that were none are gone.
+
+    `setting` is that of an anchored method.
+    """
+    members = np.flatnonzero(np.isfinite(centres.log_share[1:]).any(0))
+    if not len(members):
+        return centres
+    whole = 2 * len(members) > len(np.asarray(chunk.real))
+    own = chunk if whole else some_of(chunk, members)
+    here = centres if whole else of_members(centres, members, len(own.real))
+    wide = np.stack([_width(own, mean, setting) for mean in here.mean])
+    found = _Candidates(here.mean, np.full_like(here.log_share, -np.inf), np.zeros_like(here.mean))
+    for _ in range(_NEWTON_STEPS):
+        looks = [(at, setting.look(own, Subjects(at))) for at in found.at]
+        heights = [log_joint(p.loglik, here.prior, at) for at, p in looks]
+        slopes = [_pull(at, p) for at, p in looks]
+        there = _Candidates(found.at, np.stack(heights), np.stack(slopes))
+        found = _joined([there.only(c).nearer(wide[c]) for c in range(len(wide))])
+    used = np.isfinite(here.log_share)
+    found = found._replace(height=np.where(used, found.height, -np.inf))
+    real = np.asarray(own.real)
+    log_share, at = _choose(found, wide[0], real, len(wide))
+    if whole:
+        return Centres(log_share, at, _widths(own, at, setting), here.prior)
+    parts = [np.array(part) for part in centres[:3]]
+    parts[0][1:, members] = -np.inf
+    m, count = len(members), len(at)
+    parts[0][:count, members] = log_share[:, :m]
+    parts[1][:count, :, members] = at[..., :m]
+    parts[2][:count, ..., members] = _widths(own, at, setting)[..., :m]
+    return Centres(*parts, centres.prior)
+
+
+def _widths(chunk: Chunk, at: np.ndarray, setting: Setting) -> np.ndarray:
+    return np.stack([_width(chunk, mean, setting) for mean in at])
 
 
 def between_modes(
@@ -119,7 +172,7 @@ def between_modes(
     `setting` is that of an anchored method, and `width` the posteriors' at the anchors.
     """
     found = _candidates(chunk, subjects, drawn, setting, places, _GLANCE)
-    log_share, at = _choose(found, width, np.asarray(chunk.real), 1, _MOST)
+    log_share, at = _choose(found.nearer(width), width, np.asarray(chunk.real), _MOST)
     share = np.exp(log_share)[:, None]
     return (share * (at - (share * at).sum(0)) ** 2).sum(0)
 
@@ -131,6 +184,27 @@ class _Candidates(NamedTuple):
     """(candidate, d, subject)."""
     height: np.ndarray
     """(candidate, subject) log p(D_i, f)."""
+    slope: np.ndarray
+    """(candidate, d, subject) of log p(D_i, f)."""
+
+    def only(self, number: int) -> _Candidates:
+        """One of them."""
+        return _Candidates(*(part[number : number + 1] for part in self))
+
+    def nearer(self, width: np.ndarray) -> _Candidates:
+        """One Newton step on, where a posterior as wide as `width` would have its mode.
+
+        Candidates that are on their way to a mode are not yet there, but not elsewhere either.
+        """
+        move = np.einsum("abn,cbn->can", width, self.slope)
+        gain = 0.5 * np.einsum("can,can->cn", move, self.slope)
+        short = np.minimum(1.0, _FURTHEST / np.sqrt(np.maximum(2.0 * gain, 1e-300)))
+        gain = (2.0 - short) * short * gain
+        return self._replace(at=self.at + short[:, None] * move, height=self.height + gain)
+
+
+def _joined(parts: Sequence[_Candidates]) -> _Candidates:
+    return _Candidates(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _candidates(
@@ -143,18 +217,33 @@ def _candidates(
 ) -> _Candidates:
     """Where a few climbing steps lead from all the places worth trying."""
     modes = modes_of(subjects)
-    found = []
-    for at in [*modes, *places.places(modes[0], drawn)]:
-        last, p = at, setting.look(chunk, Subjects(at))
-        for _ in range(n_passes - 1):
-            last = np.where(np.isfinite(p.mean), p.mean, 0.0)
-            p = setting.look(chunk, Subjects(last))
-        found.append((last, log_joint(p.loglik, setting.theta["effect_covariance"], last)))
+    real, sigma = np.asarray(chunk.real), setting.theta["effect_covariance"]
+    found, top = [], np.full(real.shape, -np.inf)
+    for number, at in enumerate([*modes, *places.places(modes[0], drawn)]):
+        for look in range(n_passes):
+            p = setting.look(chunk, Subjects(at))
+            height = log_joint(p.loglik, sigma, at)
+            hopeless = number >= len(modes) and not (height > top - _HOPE[look])[real].any()
+            if hopeless or look == n_passes - 1:
+                break
+            at = np.where(np.isfinite(p.mean), p.mean, 0.0)
+        found.append((at, height, _pull(at, p)))
+        top = np.fmax(top, height)
     return _Candidates(*map(np.stack, zip(*found, strict=True)))
 
 
+def _pull(at: np.ndarray, p: Pass) -> np.ndarray:
+    """(d, subject) the slope of log p(D_i, f), of which the next anchor is the complete-data step.
+
+    Also where there is no closed form: by Fisher's identity it has the same slope.
+    """
+    precision = np.linalg.inv(np.moveaxis(p.covariance, -1, 0))
+    slope = np.einsum("nab,bn->an", precision, p.mean - at)
+    return np.where(np.isfinite(slope), slope, 0.0)
+
+
 def _choose(
-    found: _Candidates, width: np.ndarray, real: np.ndarray, at_least: int, most: int
+    found: _Candidates, width: np.ndarray, real: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The highest modes that are apart: log shares (centre, subject) and places."""
     n = found.at.shape[-1]
@@ -172,9 +261,7 @@ def _choose(
         new &= count < most
         kept[count[new], who[new]] = number[new]
         count += new
-    n_centres = min(at_least, most)
-    while n_centres < count[real].max(initial=1):
-        n_centres *= 2
+    n_centres = count[real].max(initial=1)
     kept, used = kept[:n_centres], kept[:n_centres] >= 0
     pick = np.where(used, kept, kept[0])
     log_share = np.where(used, found.height[pick, who], -np.inf)

@@ -18,48 +18,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jax.scipy.special import logsumexp
 
-from avem.components.lanes import Theta
 from avem.components.param_info import check_count
 from avem.data.layout import Chunk
 from avem.errors import ModelError
 from avem.inference.e_steps import State
 from avem.inference.em import EM
-from avem.inference.loop import Rules
+from avem.inference.loop import Rules, Run, Watcher, iterate, joined
 from avem.inference.methods.adaptive.begin import begin, renew
-from avem.inference.methods.adaptive.importance import TAIL, importance_pass, student_draws
-from avem.inference.methods.adaptive.mixture import (
-    LEAST_SHARE,
-    Centres,
-    around_centres,
-    factors,
-    log_normal,
-    log_parts,
-    prior_centres,
-)
+from avem.inference.methods.adaptive.grade import grade
+from avem.inference.methods.adaptive.importance import importance_pass
+from avem.inference.methods.adaptive.mixture import prior_centres
+from avem.inference.methods.adaptive.node_pass import node_pass
+from avem.inference.methods.adaptive.parts import Part, everyone, merged
+from avem.inference.methods.adaptive.rules import Rule, draws, grid, ladder
 from avem.inference.methods.base import EStep, Method
 from avem.inference.mode_search import Search
-from avem.inference.passes import Nodes, Pass, local_at_nodes, pass_at_nodes, weigh
-from avem.inference.tuning import (
-    ADAPTIVE_DRAWS,
-    ADAPTIVE_NODES,
-    BETWEEN,
-    FLAT_WITH_DRAWS,
-    LENIENT,
-    TOL_OF_DRAWS,
-)
-from avem.kernels.inverse import inverse_and_logdet
-from avem.models.kernel import Kernel
-from avem.numerics.nodes import gauss_hermite
+from avem.inference.passes import Pass
+from avem.inference.stop import Stop
+from avem.inference.tuning import FLAT_WITH_DRAWS, LADDER, LENIENT, NEAR, TOL_OF_DRAWS
 
-MOST_BY_QUADRATURE = max(ADAPTIVE_NODES)
+MOST_BY_QUADRATURE = max(LADDER)
+_MOST_GRADES = 3
 
 
 @dataclass(frozen=True)
@@ -84,7 +66,6 @@ class Adaptive(Method):
 
     word = "adaptive"
     likelihood = True
-    anchors_first = True
 
     def __post_init__(self) -> None:
         for name in ("n_nodes", "n_draws"):
@@ -101,23 +82,40 @@ class Adaptive(Method):
         """Nodes or draws of a standard distribution."""
         return AdaptiveNodes.make(len(effect_names), self.n_nodes, self.n_draws)
 
+    def iterate(
+        self, em: EM, state: State, rules: Rules, rng: np.random.Generator, watch: Watcher
+    ) -> Run:
+        """With few nodes while the parameters travel; then each subject with those it needs."""
+        if not em.method.graded:
+            return iterate(em, state, rules, rng, watch)
+        run = iterate(em, state, replace(rules, tol=max(NEAR, rules.tol)), rng, watch)
+        for again in range(_MOST_GRADES):
+            if run.stop is Stop.INTERRUPTED:
+                break
+            found = grade(em.e, run.state, rng)
+            if again and not found.better:
+                break
+            left = rules.max_iter - len(run.bounds)
+            if left <= 0:
+                break
+            finer = replace(with_draws(rules) if found.drawn else rules, max_iter=left)
+            run = joined(run, iterate(em, found.state, finer, rng, watch))
+        return run
+
 
 @dataclass(frozen=True, eq=False)
 class AdaptiveNodes(EStep):
     """Nodes around every subject's centres."""
 
-    points: np.ndarray
-    """(nodes, d) of a standard distribution."""
-    log_weights: np.ndarray
-    tail: float
-    """Degrees of freedom of that distribution; infinite: normal, and the nodes are a quadrature."""
+    ladder: tuple[Rule, ...]
+    """From few nodes to many; every subject has the first one that a finer one confirms."""
 
     creeps = False  # `begin` compares both
 
     @property
     def by_draws(self) -> bool:
-        """Importance sampling, not quadrature."""
-        return self.tail < np.inf
+        """Importance sampling, not quadrature, for everyone."""
+        return self.ladder[0].by_draws
 
     @property
     def nodes_stay(self) -> bool:
@@ -125,21 +123,26 @@ class AdaptiveNodes(EStep):
         return not self.by_draws
 
     @property
+    def graded(self) -> bool:
+        """Subjects have rules of their own."""
+        return len(self.ladder) > 1
+
+    @property
     def n_nodes(self) -> int:
-        """Local passes per subject and centre."""
-        return len(self.points)
+        """Local passes per subject and centre, at least."""
+        return len(self.ladder[0].points)
 
     @classmethod
     def make(
         cls, n_effects: int, n_nodes: int | None = None, n_draws: int | None = None, seed: int = 0
     ) -> AdaptiveNodes:
-        """Gauss-Hermite nodes for up to 3 effects (unless draws are asked for), draws above."""
-        if n_draws is None and (n_effects in ADAPTIVE_NODES or n_nodes is not None):
-            points, weights = gauss_hermite(n_effects, n_nodes or ADAPTIVE_NODES[n_effects])
-            return cls(points, np.log(weights), np.inf)
-        n_draws = n_draws or ADAPTIVE_DRAWS
-        _check_draws(n_draws)
-        return cls(*student_draws(n_effects, n_draws, seed), TAIL)
+        """The ladder of rules, or the one rule that was asked for."""
+        if n_draws is not None:
+            _check_draws(n_draws)
+            return cls((draws(n_effects, n_draws, seed),))
+        if n_nodes is not None:
+            return cls((grid(n_effects, n_nodes),))
+        return cls(ladder(n_effects, seed))
 
     def begin(self, em: EM, state: State, rng: np.random.Generator) -> State:
         """Centres at the modes of every subject's posterior."""
@@ -151,84 +154,36 @@ class AdaptiveNodes(EStep):
 
     def rules(self, rules: Rules) -> Rules:
         """One search; EM climbs this likelihood, and leaps that lower it often lead away."""
-        rules = replace(rules, max_searches=1, lenient=LENIENT)
-        if not self.by_draws:
-            return rules
-        # Other draws would be another objective, neither better nor worse, and no digit beyond the
-        # error of the draws is worth an iteration. Their levels are not quite comparable.
-        tol = max(rules.tol, TOL_OF_DRAWS)
-        return replace(rules, max_searches=0, tol=tol, flat=FLAT_WITH_DRAWS, harmless=np.inf)
+        rules = replace(rules, max_searches=1 - self.graded, lenient=LENIENT)
+        return with_draws(rules) if self.by_draws else rules
 
     def e_step(self, kernel, theta, anchor, around, chunk, form) -> Pass:
         """Local passes at all nodes, weighed by the posterior."""
         if around is None:
-            around = prior_centres(theta, anchor)
-        if self.by_draws:  # these look for their places themselves
+            around = everyone(prior_centres(theta, anchor))
+        found = [self._of_part(kernel, theta, part, chunk, form) for part in around.parts]
+        return merged(around, found)
+
+    def _of_part(self, kernel, theta, part: Part, chunk: Chunk, form: str) -> Pass:
+        rule, centres = self.ladder[min(part.level, len(self.ladder) - 1)], part.centres
+        if rule.by_draws:  # these look for their places themselves
             run = importance_pass
         else:
-            run, around = _pass, around.under(np.asarray(theta["effect_covariance"]))
-        return run(kernel, theta, around, self.points, self.log_weights, chunk, form)
+            run, centres = node_pass, centres.under(np.asarray(theta["effect_covariance"]))
+        own = chunk if part.chunk is None else part.chunk
+        return run(kernel, theta, centres, rule.points, rule.log_weights, own, form)
+
+
+def with_draws(rules: Rules) -> Rules:
+    """When to stop where some subjects are integrated by draws.
+
+    Other draws would be another objective, neither better nor worse, and no digit beyond the error
+    of the draws is worth an iteration. Their levels are not quite comparable.
+    """
+    tol = max(rules.tol, TOL_OF_DRAWS)
+    return replace(rules, max_searches=0, tol=tol, flat=FLAT_WITH_DRAWS, harmless=np.inf)
 
 
 def _check_draws(n_draws: int) -> None:
     if n_draws < 2 or n_draws & (n_draws - 1):
         raise ModelError(f"n_draws is {n_draws}; quasi-random draws come in powers of 2.")
-
-
-@partial(jax.jit, static_argnames=("kernel", "form"))
-def _pass(
-    kernel: Kernel,
-    theta: Theta,
-    centres: Centres,
-    points: Array,
-    log_weights: Array,
-    chunk: Chunk,
-    form: str,
-) -> Pass:
-    n = centres.mean.shape[-1]
-    low = factors(centres)
-    at = around_centres(centres.mean, low, points)
-    local = local_at_nodes(kernel, theta, at, chunk, form)
-    parts = log_parts(centres, low, at, np.inf)
-    mixture = logsumexp(parts, axis=0)
-    own = (centres.log_share[:, None] + log_weights[None, :, None]).reshape(len(at), n)
-    height = own + local.loglik + log_normal(theta["effect_covariance"], at) - mixture
-    loglik = logsumexp(height, axis=0)
-    share = jnp.exp(height - loglik)
-    nodes = Nodes(at, None, share, weigh(kernel, local, share, chunk))
-    found = pass_at_nodes(kernel, theta, nodes, loglik, loglik, chunk)
-    around = _following(centres, at, share, parts - mixture, found.quality)
-    return found._replace(around=around)
-
-
-def _following(
-    centres: Centres, at: Array, share: Array, log_part: Array, quality: Array
-) -> Centres:
-    """The centres with the moments of the posterior near them."""
-    n_centres, d, n = centres.mean.shape
-    if d == 0:
-        return centres
-    own = share * jnp.exp(log_part)  # (centre, node, subject)
-    mass = own.sum(1)
-    safe = jnp.maximum(mass, 1e-12)[:, None]
-    mean = (own[:, :, None] * at[None]).sum(1) / safe
-    away = at[None] - mean[:, None]  # (centre, node, d, subject)
-    cov = jnp.einsum("cjn,cjan,cjbn->cabn", own, away, away) / safe[:, :, None]
-    # Never much narrower than before: the nodes must be able to find their way back.
-    cov = cov + 1e-3 * centres.covariance
-    # The mixture must cover what lies between its parts.
-    several = jnp.isfinite(centres.log_share).sum(0) > 1
-    cov = jnp.where(several, BETWEEN, 1.0) * cov
-    flat = cov.transpose(1, 2, 0, 3).reshape(d, d, n_centres * n)
-    sound = jnp.isfinite(inverse_and_logdet(flat)[1]).reshape(n_centres, n)
-    used = (mass > 1e-6) & sound & jnp.isfinite(quality)
-    log_share = jnp.where(
-        jnp.isfinite(centres.log_share), jnp.log(jnp.maximum(mass, LEAST_SHARE)), -jnp.inf
-    )
-    log_share = jnp.where(jnp.isfinite(quality), log_share, centres.log_share)
-    return Centres(
-        log_share - logsumexp(log_share, axis=0),
-        jnp.where(used[:, None], mean, centres.mean),
-        jnp.where(used[:, None, None], cov, centres.covariance),
-        centres.prior,
-    )

@@ -1,0 +1,65 @@
+"""Some of a chunk's subjects as a chunk of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from avem.data.layout import Chunk, Pattern, RowList
+
+_LEAST = 8
+
+
+def some_of(chunk: Chunk, members: np.ndarray) -> Chunk:
+    """The subjects `members` (indices), in this order; sizes are powers of 2, to share code."""
+    n_subjects = len(np.asarray(chunk.real))
+    place = np.full(n_subjects, -1)
+    place[members] = np.arange(len(members))
+    owner = place[np.asarray(chunk.owner)]
+    # Lanes without a sequence belong to subjects that are not there, or to nobody's first steps.
+    lanes = np.flatnonzero((owner >= 0) & np.asarray(chunk.valid).any(0))
+    new_lane = np.full(len(owner), -1)
+    new_lane[lanes] = np.arange(len(lanes))
+    size, n = _padded(len(lanes)), _padded(len(members))
+
+    def cut(values: Any, blank: Any = 0) -> np.ndarray:
+        values = np.asarray(values)
+        out = np.full((*values.shape[:-1], size), blank, values.dtype)
+        out[..., : len(lanes)] = values[..., lanes]
+        return out
+
+    new_owner = np.minimum(np.arange(size, dtype=np.int32), n - 1)
+    new_owner[: len(lanes)] = owner[lanes]
+    return Chunk(
+        cut(chunk.y),
+        cut(chunk.a),
+        cut(chunk.seen),
+        cut(chunk.valid),
+        new_owner,
+        np.arange(n) < len(members),
+        tuple(Pattern(cut(p.index, len(p.y)), p.y, p.a) for p in chunk.patterns),
+        tuple(_rows(rows, new_lane, place) for rows in chunk.lists),
+    )
+
+
+def _rows(rows: RowList, new_lane: np.ndarray, place: np.ndarray) -> RowList:
+    """The rows of the lanes that were chosen."""
+    lane, owner = new_lane[np.asarray(rows.lane)], place[np.asarray(rows.owner)]
+    chosen = np.flatnonzero((lane >= 0) & (owner >= 0) & np.asarray(rows.real))
+    chosen = chosen[np.argsort(owner[chosen], kind="stable")]
+    size = _padded(len(chosen), 64)
+
+    def cut(values: Any) -> np.ndarray:
+        values = np.asarray(values)
+        out = np.zeros((*values.shape[:-1], size), values.dtype)
+        out[..., : len(chosen)] = values[..., chosen]
+        return out
+
+    real = np.arange(size) < len(chosen)
+    places = (cut(lane.astype(np.int32)), cut(owner.astype(np.int32)))
+    return RowList(cut(rows.step), *places, real, cut(rows.y), cut(rows.a))
+
+
+def _padded(size: int, least: int = _LEAST) -> int:
+    return max(least, 1 << (size - 1).bit_length())

@@ -1,0 +1,167 @@
+"""Every subject gets the first rule of the ladder that a finer one confirms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from avem.components.lanes import Theta
+from avem.data.layout import Chunk
+from avem.data.subset import some_of
+from avem.inference.catch_up import known
+from avem.inference.e_steps import ESteps, State
+from avem.inference.methods.adaptive.centres import by_count, find_centres
+from avem.inference.methods.adaptive.mixture import Centres
+from avem.inference.methods.adaptive.node_pass import integral, places
+from avem.inference.methods.adaptive.parts import (
+    CHEAP,
+    Group,
+    Parts,
+    apart,
+    everyone,
+    of_members,
+)
+from avem.inference.methods.adaptive.rules import Rule
+from avem.inference.on_shard import Setting, Subjects
+from avem.inference.passes import over_nodes
+from avem.inference.tuning import ENOUGH
+from avem.models.kernel import Kernel
+
+_CHANGED = 0.05
+"""A change of the log likelihood, in all, that makes further iterations worth while."""
+_BLOCK = 9
+"""Nodes at a time."""
+_OF_DRAWS = 0.02
+"""What the draws, too, are off by, of a subject: nodes that differ less are as good as they are."""
+
+
+class Grades(NamedTuple):
+    """The subjects with the rules that they need."""
+
+    state: State
+    loglik: np.ndarray
+    """(subjects,) log p(D_i), by the finest rule that was run."""
+    error: np.ndarray
+    """(subjects,) how far it may be off."""
+    better: bool
+    """The log likelihood is another than before by more than may be neglected."""
+    drawn: bool
+    """Some are integrated by draws."""
+
+
+def grade(e: ESteps, state: State, rng: np.random.Generator) -> Grades:
+    """New centres at the same parameters, and as many nodes around them as it takes."""
+    before = e.try_e_step(state).bound
+    state = find_centres(e, state, rng)
+    allowance = ENOUGH / e.data.n_subjects
+    subjects, parts = e.data.run(_graded, (state.subjects,), e.setting(state), allowance)
+    loglik, error = e.data.join([part[:2] for part in parts])
+    drawn = sum(part[2] for part in parts)
+    # The nodes stay where they were found.
+    state = replace(state, subjects=subjects, placed=state.theta)
+    return Grades(state, loglik, error, not abs(loglik.sum() - before) < _CHANGED, bool(drawn))
+
+
+# --- on a shard ---------------------------------------------------------------------------------
+
+
+def _graded(
+    chunk: Chunk, subjects: Subjects | None, setting: Setting, allowance: float
+) -> tuple[Subjects, tuple[np.ndarray, np.ndarray, int]]:
+    """Subjects with rules; log likelihoods, their errors, and how many are drawn for."""
+    subjects = known(chunk, subjects, setting)
+    parts: Parts = subjects.around or setting.look(chunk, subjects).around
+    centres, real = parts.joined(), np.asarray(chunk.real)
+    ladder, groups = setting.method.ladder, []
+    loglik, error = np.zeros(len(real)), np.zeros(len(real))
+    spare = allowance * real.sum()
+    for group in by_count(centres, real):
+        if not len(group.members):
+            continue
+        loglik[group.members], near = _logliks(chunk, centres, group, setting)
+        for level in range(1, len(ladder)):
+            finer, left = group._replace(level=level), group.members
+            new, nearer = _logliks(chunk, near, finer, setting)
+            off = np.abs(new - loglik[left])
+            off = np.where(np.isfinite(off), off, np.inf)
+            order, fine = np.argsort(off, kind="stable"), np.zeros(len(left), bool)
+            # Half of what may yet be wrong, so that finer rules, too, have something to spare.
+            fine[order] = np.cumsum(off[order]) <= 0.5 * spare
+            spare -= off[fine].sum()
+            if ladder[level].by_draws:
+                fine |= off < _OF_DRAWS
+            loglik[left], error[left] = new, off
+            groups.append(group._replace(members=left[fine]))
+            centres, near = _with(centres, near, left), nearer
+            group = finer._replace(members=left[~fine])
+            if not len(group.members):
+                break
+        groups.append(group)
+        centres = _with(centres, near, group.members)
+    drawn = sum(len(group.members) for group in groups if ladder[group.level].by_draws)
+    around = apart(chunk, centres, groups, [len(rule.points) for rule in ladder])
+    return Subjects(subjects.anchor, around), (loglik, error, drawn)
+
+
+def _with(centres: Centres, other: Centres, members: np.ndarray) -> Centres:
+    """The centres with the first few of some subjects from others."""
+    parts = []
+    for old, new in zip(centres[:3], other[:3], strict=True):
+        part = np.array(old)
+        part[: len(new)][..., members] = np.asarray(new)[..., members]
+        parts.append(part)
+    return Centres(*parts, centres.prior)
+
+
+def _logliks(
+    chunk: Chunk, centres: Centres, group: Group, setting: Setting
+) -> tuple[np.ndarray, Centres]:
+    """(members,) by a level's rule; and everyone's centres, those of members as it found them."""
+    members, rule = group.members, setting.method.ladder[group.level]
+    few = Centres(*(part[: group.count] for part in centres[:3]), centres.prior)
+    n_cells = chunk.valid.size * group.count * len(rule.points)
+    whole = 2 * len(members) > np.asarray(chunk.real).sum() or n_cells < CHEAP
+    own = chunk if whole else some_of(chunk, members)
+    here = few if whole else of_members(few, members, len(own.real))
+    if rule.by_draws:
+        p = setting.look(own, Subjects(here.mean[0], everyone(here, group.level)))
+        found, moved = p.loglik, p.around.joined()
+    else:
+        found, moved = _integrals(own, here, rule, setting)
+    if whole:
+        return found[members], moved
+    parts = []
+    for old, new in zip(few[:3], moved[:3], strict=True):
+        part = np.array(old)
+        part[..., members] = np.asarray(new)[..., : len(members)]
+        parts.append(part)
+    return found[: len(members)], Centres(*parts, few.prior)
+
+
+def _integrals(
+    chunk: Chunk, centres: Centres, rule: Rule, setting: Setting
+) -> tuple[np.ndarray, Centres]:
+    """(subject,) log p(D_i), a few nodes at a time: whatever the rule, it takes the same code.
+
+    And the centres, with the moments of what was found near them.
+    """
+    kernel, theta, form = setting.kernel, setting.theta, setting.form
+    centres = centres.under(np.asarray(theta["effect_covariance"]))
+    at = np.asarray(places(centres, rule.points))
+    order = np.minimum(np.arange(-(-len(at) // _BLOCK) * _BLOCK), len(at) - 1)
+    blocks = at[order].reshape(-1, _BLOCK, *at.shape[1:])
+    found = [np.asarray(_loglik_at(kernel, theta, block, chunk, form)) for block in blocks]
+    seen = np.concatenate(found)[: len(at)]
+    sigma = theta["effect_covariance"]
+    loglik, moved = integral(sigma, centres, at, rule.log_weights, seen)
+    return np.asarray(loglik), Centres(*map(np.asarray, moved))
+
+
+@partial(jax.jit, static_argnames=("kernel", "form"))
+def _loglik_at(kernel: Kernel, theta: Theta, at: Array, chunk: Chunk, form: str) -> Array:
+    return over_nodes(lambda f: kernel.local(theta, f, chunk, form).loglik, (at,), chunk)

@@ -1,0 +1,211 @@
+"""The subjects of a chunk in parts: each with as many centres and nodes as its posteriors need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from avem.components.linear import CoefTerms
+from avem.data.layout import Chunk
+from avem.data.subset import some_of
+from avem.inference.methods.adaptive.mixture import Centres
+from avem.inference.passes import Nodes, Pass
+from avem.models.kernel import Kernel
+
+CHEAP = 1_000_000
+"""Cells, times nodes, that are passed faster than code is compiled."""
+
+
+class Part(NamedTuple):
+    """Some subjects of a chunk, who share a rule."""
+
+    centres: Centres
+    level: int = 0
+    """Of the ladder of rules."""
+    members: Any = None
+    """Their places in the chunk; None: everyone."""
+    chunk: Chunk | None = None
+    """Their data; None: the whole chunk's."""
+
+
+class Parts(NamedTuple):
+    """What the adaptive tier keeps of a shard's subjects."""
+
+    parts: tuple[Part, ...]
+    n: int
+    """Subjects of the chunk."""
+
+    def _each(self, change: Callable[[Centres], Centres]) -> Parts:
+        parts = tuple(part._replace(centres=change(part.centres)) for part in self.parts)
+        return self._replace(parts=parts)
+
+    def under(self, sigma: np.ndarray) -> Parts:
+        """The centres under another effect covariance."""
+        return self._each(lambda centres: centres.under(sigma))
+
+    def shifted(self, shift: Array) -> Parts:
+        """The centres when `shift` moves from the effects into the coefficients."""
+        return self._each(lambda centres: centres.shifted(shift))
+
+    def stepped(self, towards: Parts, stride: np.ndarray) -> Parts:
+        """Themselves: nodes stay where they are while a q_i takes its steps."""
+        return self
+
+    def modes(self) -> list[np.ndarray]:
+        """The centres' means (d, subject), every subject's heaviest first."""
+        return self.joined().modes()
+
+    def joined(self) -> Centres:
+        """The centres of everyone; those that only some have are not in use for the others."""
+        if self.parts[0].members is None:
+            return self.parts[0].centres
+        n, most = self.n, max(np.shape(part.centres.log_share)[0] for part in self.parts)
+        d = np.shape(self.parts[0].centres.mean)[1]
+        log_share, mean = np.full((most, n), -np.inf), np.zeros((most, d, n))
+        cov = np.zeros((most, d, d, n))
+        log_share[0] = 0.0
+        cov[:] = np.asarray(self.parts[0].centres.prior)[:, :, None]
+        for part in self.parts:
+            own, who = part.centres, np.asarray(part.members)
+            count, m = np.shape(own.log_share)[0], len(who)
+            log_share[:count, who] = np.asarray(own.log_share)[:, :m]
+            mean[:count, :, who] = np.asarray(own.mean)[..., :m]
+            mean[count:, :, who] = np.asarray(own.mean)[:1, :, :m]
+            cov[:count, :, :, who] = np.asarray(own.covariance)[..., :m]
+            cov[count:, :, :, who] = np.asarray(own.covariance)[:1, ..., :m]
+        return Centres(log_share, mean, cov, self.parts[0].centres.prior)
+
+
+def everyone(centres: Centres, level: int = 0) -> Parts:
+    """One part."""
+    return Parts((Part(centres, level),), np.shape(centres.log_share)[1])
+
+
+class Group(NamedTuple):
+    """Subjects with equally many centres, who share a rule."""
+
+    count: int
+    level: int
+    members: np.ndarray
+
+
+def apart(chunk: Chunk, centres: Centres, groups: Sequence[Group], n_nodes: Sequence[int]) -> Parts:
+    """Subjects in parts; small groups go with others where that is cheaper than more code.
+
+    Padding comes into none of them. `n_nodes` are those of each level.
+    """
+    groups = _merged(groups, chunk, n_nodes)
+    if len(groups) == 1:
+        return everyone(_cut(centres, groups[0].count), groups[0].level)
+    made = []
+    for count, level, members in groups:
+        own = some_of(chunk, members)
+        few = of_members(_cut(centres, count), members, len(own.real))
+        made.append(Part(few, level, members, own))
+    return Parts(tuple(made), np.shape(centres.log_share)[1])
+
+
+def _merged(groups: Sequence[Group], chunk: Chunk, n_nodes: Sequence[int]) -> list[Group]:
+    """Fewer groups, where what they cost more is less than compiling would take."""
+    each = chunk.valid.size / max(1, int(np.asarray(chunk.real).sum()))
+
+    def cost(group: Group) -> float:
+        return each * len(group.members) * group.count * n_nodes[group.level]
+
+    def together(a: Group, b: Group) -> Group:
+        members = np.sort(np.concatenate([a.members, b.members]))
+        return Group(max(a.count, b.count), max(a.level, b.level), members)
+
+    left = [group for group in groups if len(group.members)]
+    while len(left) > 1:
+        pairs = [(a, b) for i, a in enumerate(left) for b in left[:i]]
+        extra, a, b = min(
+            ((cost(together(a, b)) - cost(a) - cost(b), a, b) for a, b in pairs),
+            key=lambda found: found[0],
+        )
+        if extra > CHEAP:
+            break
+        left = [group for group in left if group is not a and group is not b] + [together(a, b)]
+    return left
+
+
+def of_members(centres: Centres, members: np.ndarray, size: int) -> Centres:
+    """The centres of some, padded."""
+    padded = np.concatenate([members, np.repeat(members[:1], size - len(members))])
+    return Centres(*(np.asarray(part)[..., padded] for part in centres[:3]), centres.prior)
+
+
+def _cut(centres: Centres, count: int) -> Centres:
+    """The first few centres of everyone."""
+    return Centres(*(part[:count] for part in centres[:3]), centres.prior)
+
+
+class Piece(NamedTuple):
+    """A part after its E-step: who, their data, and the nodes."""
+
+    members: Any
+    chunk: Chunk
+    nodes: Nodes
+
+
+class KeptParts(NamedTuple):
+    """What the parts' E-steps keep for the M-step by Newton."""
+
+    pieces: tuple[Piece, ...]
+
+    def coef_terms(self, kernel: Kernel, key: str, coef: Array, chunk: Chunk) -> CoefTerms:
+        """A sum over the parts."""
+        found = [p.nodes.coef_terms(kernel, key, coef, p.chunk) for p in self.pieces]
+        return jax.tree.map(lambda *each: sum(each[1:], each[0]), *found)
+
+
+def pieces_of(found: Pass, chunk: Chunk) -> tuple[Piece, ...]:
+    """The parts of a chunk's E-step."""
+    kept: Any = found.kept
+    if hasattr(kept, "pieces"):
+        return kept.pieces
+    return (Piece(np.arange(len(np.asarray(chunk.real))), chunk, kept),)
+
+
+def all_nodes(found: Pass, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes (node, d, subject) and shares (node, subject) of everyone, after an E-step."""
+    pieces = pieces_of(found, chunk)
+    n, most = len(np.asarray(chunk.real)), max(len(piece.nodes.share) for piece in pieces)
+    at, share = np.zeros((most, pieces[0].nodes.at.shape[1], n)), np.zeros((most, n))
+    for who, _, nodes in pieces:
+        count = len(nodes.share)
+        at[:count, :, who] = np.asarray(nodes.at)[..., : len(who)]
+        share[:count, who] = np.asarray(nodes.share)[:, : len(who)]
+    return at, share
+
+
+def merged(parts: Parts, passes: Sequence[Pass]) -> Pass:
+    """The E-steps of all parts as one."""
+    pairs = list(zip(parts.parts, passes, strict=True))
+    around = tuple(part._replace(centres=found.around) for part, found in pairs)
+    if parts.parts[0].members is None:
+        return passes[0]._replace(around=parts._replace(parts=around))
+
+    def spread(name: str) -> np.ndarray:
+        values = [np.asarray(getattr(found, name)) for found in passes]
+        out = np.zeros((*values[0].shape[:-1], parts.n))
+        for part, value in zip(parts.parts, values, strict=True):
+            out[..., part.members] = value[..., : len(part.members)]
+        return out
+
+    totals, terms = jax.tree.map(
+        lambda *each: np.sum([np.asarray(one) for one in each], axis=0),
+        *((found.totals, found.terms) for found in passes),
+    )
+    pieces = (Piece(part.members, part.chunk, found.kept) for part, found in pairs)  # pyright: ignore[reportArgumentType]
+    return Pass(
+        **{name: spread(name) for name in ("mean", "covariance", "loglik", "bound", "quality")},
+        around=parts._replace(parts=around),
+        totals=totals,
+        kept=KeptParts(tuple(pieces)),
+        terms=terms,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from avem.components.effects import EffectCovariance
 from avem.components.emission import Emission
 from avem.components.emissions import make_emissions
 from avem.components.initial import Initial, make_initial
-from avem.components.lines import Builder, Effect, Line
+from avem.components.lines import Builder, Effect
 from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, learn_families, read_outcome
 from avem.components.param_info import Params
@@ -76,20 +75,10 @@ class Specification(NamedTuple):
 class Structure(NamedTuple):
     """All components of a model, and its effects."""
 
-    pieces: tuple[Emission, ...]
+    emissions: tuple[Emission, ...]
     initial: Initial
     transition: Transitions
     effects: tuple[Effect, ...]
-
-    @property
-    def moves(self) -> tuple[Line, ...]:
-        """Log odds of going 1, 2, ... states on, against staying; empty: one matrix for all."""
-        return self.transition.lines
-
-    @property
-    def start(self) -> tuple[Line, ...]:
-        """Log odds of starting in state 1, 2, ... against 0; empty: free, or stationary."""
-        return self.initial.lines
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +147,7 @@ class HMMModel(Model):
     def parts_ahead(self) -> tuple[Design, ...]:
         """The designs that later rows of a sequence read: of the outcomes, and of the moves."""
         n = self._transition_part
-        return self.designs.parts[: n + bool(self.structure.moves)]
+        return self.designs.parts[: n + bool(self.transition.lines)]
 
     @cached_property
     def structure(self) -> Structure:
@@ -184,7 +173,7 @@ class HMMModel(Model):
     @property
     def emissions(self) -> tuple[Emission, ...]:
         """The components that emit outcomes."""
-        return self.structure.pieces
+        return self.structure.emissions
 
     @property
     def initial(self) -> Initial:
@@ -221,18 +210,14 @@ class HMMModel(Model):
         return [effect.name for effect in self.structure.effects]
 
     @property
-    def y_cols(self) -> tuple[tuple[int, ...], ...]:
-        """For each emission, its columns of Y: the outcomes, then what its family reads beside."""
-        return tuple(emission.y_cols for emission in self.emissions)
+    def n_columns(self) -> int:
+        """Columns of Y: the outcomes, and what their families read beside them."""
+        return sum(len(emission.y_cols) for emission in self.emissions)
 
     @property
     def outcome_columns(self) -> list[int]:
         """Columns of Y that hold outcomes, not what families read beside them."""
         return [c for emission in self.emissions for c in emission.y_cols[: len(emission.outcomes)]]
-
-    def each_piece(self) -> Iterator[tuple[Emission, tuple[int, ...]]]:
-        """Every emission with its columns of Y."""
-        return zip(self.emissions, self.y_cols, strict=True)
 
     # --- states ---------------------------------------------------------------------------------
 
@@ -275,31 +260,29 @@ class HMMModel(Model):
 
     def read(self, panel: Panel, outcomes: bool = True) -> PanelData:
         """The panel's outcomes and design columns."""
-        columns = []
-        for piece in self.structure.pieces:
-            if outcomes:
-                columns += [read_outcome(piece.family, panel, name) for name in piece.outcomes]
-        width = self.y_cols[-1][-1] + 1
-        Y = np.concatenate(columns, axis=1) if outcomes else np.full((panel.n_rows, width), np.nan)
+        Y = np.full((panel.n_rows, self.n_columns), np.nan)
+        if outcomes:
+            named = [(e.family, name) for e in self.emissions for name in e.outcomes]
+            Y = np.concatenate([read_outcome(of, panel, name) for of, name in named], axis=1)
         needed, must = self._needed(panel, Y if outcomes else None)
         found = self.designs.apply(panel, needed, must)
         n_without_past = 0
-        for piece, at in self.each_piece():
-            for j in range(len(piece.outcomes)):
-                parts = {line.part for line in piece.lines if line.part >= 0}
-                lost = np.any([found.incomplete[part] for part in parts], axis=0)
-                lost &= ~np.isnan(Y[:, at[j]])
+        for emission in self.emissions:
+            incomplete = np.any([found.incomplete[part] for part in emission.parts], axis=0)
+            for column in emission.y_cols[: len(emission.outcomes)]:
+                lost = incomplete & ~np.isnan(Y[:, column])
                 n_without_past += int(lost.sum())
-                Y[lost, at[j]] = np.nan
+                Y[lost, column] = np.nan
         return PanelData(Y, found.A, n_without_past)
 
     def _needed(self, panel: Panel, Y: np.ndarray | None) -> tuple[list[np.ndarray], list[bool]]:
         """Where each design's covariates are used, and whether a lag must have a past there."""
         everywhere = np.ones(panel.n_rows, bool)
         seen: dict[int, np.ndarray] = {}
-        for piece, at in self.each_piece():
-            observed = everywhere if Y is None else ~np.isnan(Y[:, list(at)]).all(axis=1)
-            for line in piece.lines:
+        for emission in self.emissions:
+            at = list(emission.y_cols)
+            observed = everywhere if Y is None else ~np.isnan(Y[:, at]).all(axis=1)
+            for line in emission.lines:
                 seen[line.part] = seen.get(line.part, ~everywhere) | observed
         later = panel.row_step > 0
         part = self._transition_part
@@ -308,10 +291,10 @@ class HMMModel(Model):
             if number < part:
                 needed.append(seen.get(number, ~everywhere))
             elif number == part:
-                first = self.stationary and bool(self.structure.moves)
-                needed.append(everywhere if first else later & bool(self.structure.moves))
+                first = self.stationary and bool(self.transition.lines)
+                needed.append(everywhere if first else later & bool(self.transition.lines))
             else:
-                needed.append(~later & bool(self.structure.start))
+                needed.append(~later & bool(self.initial.lines))
         return needed, [number >= part for number in range(len(self.designs.parts))]
 
     @in_float64

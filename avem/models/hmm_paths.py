@@ -78,7 +78,7 @@ def draw_ahead(
             draw.A[at] = draw.columns(seen)[inside]
             unknown = {n: part.unknown(seen)[inside] for n, part in enumerate(parts)}
         if step:
-            moves = model.structure.moves
+            moves = model.transition.lines
             if moves and unknown[moves[0].part].any():
                 raise ModelError(
                     "The transitions look back at an outcome of which the model says nothing, "

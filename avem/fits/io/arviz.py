@@ -103,17 +103,16 @@ def _ssm_axes(model: SSMModel) -> dict[str, dict[str, Any]]:
 
 def _hmm_axes(model: HMMModel) -> dict[str, dict[str, Any]]:
     """Axes of one formula among several are prefixed like its parameters: ``step.term``."""
-    structure = model.structure
     states, effects = np.arange(model.n_states), model.effect_names
     found: dict[str, dict[str, Any]] = {
         "effect_covariance": {"effect": effects, "other_effect": effects},
         "initial": {"state": states},
         "transition": {"state": states, "to_state": states},
     }
-    if structure.start:
-        found["initial_coef"] = {"state": states, "initial_term": list(structure.start[0].terms)}
+    if first := model.initial.lines:
+        found["initial_coef"] = {"state": states, "initial_term": list(first[0].terms)}
     if "transition_coef" in (info := model.param_info()):
-        terms = list(structure.moves[0].terms)
+        terms = list(model.transition.lines[0].terms)
         found["transition_coef"] = {"state": states, "to_state": states, "transition_term": terms}
     for pieces in by_spec(model):
         for name in emission_names(pieces):

@@ -151,7 +151,7 @@ def model_in(found: dict[str, Any]) -> HMMModel:
     n_columns = len(model.designs.keys)
     if len(model.averages) != n_columns or not np.isfinite(model.averages).all():
         raise FileError("its scaling does not belong to its formulas.")
-    return replace(model, scaling=scaling_in(record.scaling, designs, model.y_cols[-1][-1] + 1))
+    return replace(model, scaling=scaling_in(record.scaling, designs, model.n_columns))
 
 
 def designs_in(formulas: Sequence[Formula], learned: list) -> Designs:

@@ -35,13 +35,11 @@ class Place(NamedTuple):
 
 def places(model: HMMModel) -> list[Place]:
     """All outcomes, in the order of `model.outcomes`."""
-    found = []
-    for piece, columns in model.each_piece():
-        extras = columns[len(piece.outcomes) :]
-        found += [
-            Place(name, piece, j, columns[j], extras) for j, name in enumerate(piece.outcomes)
-        ]
-    return found
+    return [
+        Place(name, piece, j, piece.y_cols[j], piece.extras)
+        for piece in model.emissions
+        for j, name in enumerate(piece.outcomes)
+    ]
 
 
 # --- emissions ----------------------------------------------------------------------------------

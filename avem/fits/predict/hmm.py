@@ -179,7 +179,7 @@ def covariates_ahead(model: HMMModel) -> list[str]:
         if direct:
             what = f"{part.formula.text!r} reads {', '.join(direct)}"
             raise ModelError(f"{what}, which is not known at the steps ahead.")
-    extras = [name for piece in model.structure.pieces for name in piece.family.extras]
+    extras = [name for piece in model.emissions for name in piece.family.extras]
     return [name for name in dict.fromkeys([*read, *extras]) if name not in outcomes]
 
 
@@ -189,7 +189,7 @@ def _known(model: HMMModel, panel: Panel, Y: np.ndarray, rows: np.ndarray) -> li
     out = []
     for place in places(model):
         lost = np.isnan(Y[:, list(place.extras)]).any(axis=1)
-        for number in {line.part for line in place.piece.lines if line.part >= 0}:
+        for number in place.piece.parts:
             if number not in unknown:
                 unknown[number] = model.designs.parts[number].unknown(panel)[rows]
             lost |= unknown[number]

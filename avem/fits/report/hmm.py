@@ -116,11 +116,11 @@ def _states(fit: HMMFit) -> str:
         share, what = decoded / decoded.sum(), "Share of rows (decoded)"
     stay = np.diagonal(matrix)
     dwell = [f"{1 / (1 - p):.4g}" if p < 1 else "for ever" for p in stay]
-    structure = fit.model.structure
+    moves, first = fit.model.transition.lines, fit.model.initial.lines
     rows = [
         [what, *(f"{s:.1%}" for s in share)],
-        [f"Mean dwell time (rows){at_words(structure.moves)}", *dwell],
-        [f"Initial probability{at_words(structure.start)}", *map(number, average_start(fit))],
+        [f"Mean dwell time (rows){at_words(moves)}", *dwell],
+        [f"Initial probability{at_words(first)}", *map(number, average_start(fit))],
     ]
     heads = [head(f"state {k}") for k in range(len(matrix))]
     parts = [table("Each state", ["", *heads], rows)]
@@ -139,7 +139,7 @@ def _emissions(fit: HMMFit) -> str:
         for pieces in by_spec(fit.model)
         for section in emission_frames(fit, pieces)
     ]
-    families = [piece.family for piece in fit.model.structure.pieces]
+    families = [piece.family for piece in fit.model.emissions]
     caption = "What each state emits, weighted by how often the state occurs."
     if any(family.linear_gaussian for family in families):
         caption += " Gaussian densities are those over all subjects, effects and noise together."

@@ -67,7 +67,7 @@ def _own(what: str, line: Line, without: str) -> str:
 
 def _chain(model: HMMModel) -> list[str]:
     said = []
-    moves, start = model.structure.moves, model.structure.start
+    moves, start = model.transition.lines, model.initial.lines
     on = _dependence(moves[:1])
     if on:
         said.append(

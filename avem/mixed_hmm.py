@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
+from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, outcome
 from avem.components.param_info import check_count, check_seed
 from avem.components.transitions import Transitions, as_transitions
@@ -97,11 +98,12 @@ class MixedHMM(Mixed):
                 "Effects on the first state are not available: a subject has few first states. "
                 "Leave the (... | group) term out of initial=."
             )
-        kind = None if isinstance(transition, str) else as_transitions(transition)
-        if kind is not None and start is None:
+        if isinstance(transition, str):
+            transition = LogitTransitions(text=_one_sided(transition, "transition").text)
+        moves = as_transitions(transition)
+        if start is None and not moves.may_be_stationary:
             raise ModelError("initial='stationary' goes with transitions given by a formula.")
-        moves = _one_sided(transition, "transition") if kind is None else kind.formula
-        self.spec = Specification(int(n_states), outcomes, moves, start, effect_covariance, kind)
+        self.spec = Specification(int(n_states), outcomes, moves, start, effect_covariance)
         self._learned: HMMModel | None = None
         self._group = group_of(self.spec.formulas)
 
@@ -129,7 +131,7 @@ class MixedHMM(Mixed):
         made = cls(
             spec.outcomes,
             spec.n_states,
-            transition=spec.transition.text if spec.kind is None else spec.kind,
+            transition=spec.transition,
             initial="stationary" if spec.initial is None else spec.initial.text,
             effect_covariance=cast(Any, spec.effect_covariance),
         )
@@ -140,10 +142,8 @@ class MixedHMM(Mixed):
         families = [repr(spec.family) for spec in self.spec.outcomes]
         words = f"MixedHMM({self.spec.text!r}, n_states={self.spec.n_states}, "
         words += f"family={families[0] if len(families) == 1 else families}"
-        if self.spec.kind is not None:
-            words += f", transition={self.spec.kind!r}"
-        elif self.spec.transition.text.replace(" ", "") != "~1":
-            words += f", transition={self.spec.transition.text!r}"
+        if moves := self.spec.transition.code():
+            words += f", transition={moves}"
         return words + ")"
 
     size_name: ClassVar[str] = HMMModel.size_name

@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jax import Array
 
+from avem.components.lanes import Theta
 from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
     from avem.components.free import Part
     from avem.components.param_info import ParamInfo, Params
     from avem.components.scaling import Scaling
-
-Theta = dict[str, Array]
 
 
 class Match(NamedTuple):

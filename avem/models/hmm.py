@@ -15,11 +15,10 @@ from avem.components.emission import Emission
 from avem.components.emissions import make_emissions
 from avem.components.initial import Initial, make_initial
 from avem.components.lines import Builder, Effect
-from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, learn_families, read_outcome
 from avem.components.param_info import Params
 from avem.components.scaling import Scaling, spread
-from avem.components.transitions import FreeTransitions, Transitions
+from avem.components.transitions import Transitions
 from avem.data import Design, Panel, parse_formula
 from avem.data.designs import Designs
 from avem.data.formula import Formula
@@ -38,12 +37,10 @@ class Specification(NamedTuple):
 
     n_states: int
     outcomes: tuple[Outcome, ...]
-    transition: Formula
+    transition: Transitions
     initial: Formula | None
     """None: the stationary distribution."""
     effect_covariance: str
-    kind: Transitions | None = None
-    """Transitions of a kind of their own; None: as the formula says."""
 
     @property
     def formulas(self) -> tuple[Formula, ...]:
@@ -54,7 +51,7 @@ class Specification(NamedTuple):
     @property
     def state_formulas(self) -> tuple[Formula, ...]:
         """Those of the transitions and of the first state."""
-        return (self.transition, *([self.initial] if self.initial is not None else []))
+        return (self.transition.formula, *([self.initial] if self.initial is not None else []))
 
     @property
     def outcome_names(self) -> tuple[str, ...]:
@@ -155,20 +152,10 @@ class HMMModel(Model):
         part, n_states = self._transition_part, self.n_states
         builder = Builder(self.designs, n_states, self.effect_covariance == "block")
         emissions = make_emissions(self.spec.outcomes, self.families, builder)
-        transition = self._transitions().bound(n_states, part, builder)
+        given = self.spec.transition.in_closed_form(n_states, self.stationary)
+        transition = given.bound(n_states, part, builder)
         initial = make_initial(self.spec.initial, n_states, part + 1, builder)
         return Structure(emissions, initial, transition, tuple(builder.effects))
-
-    def _transitions(self) -> Transitions:
-        if self.spec.kind is not None:
-            return self.spec.kind
-        formula = self.spec.transition
-        plain = formula.fixed == "1" and not formula.groups and not self.stationary
-        return (
-            FreeTransitions()
-            if plain or self.n_states == 1
-            else LogitTransitions(text=formula.text)
-        )
 
     @property
     def emissions(self) -> tuple[Emission, ...]:
@@ -184,6 +171,11 @@ class HMMModel(Model):
     def transition(self) -> Transitions:
         """The component of the transitions."""
         return self.structure.transition
+
+    @property
+    def emission_params(self) -> set[str]:
+        """Names of the parameters that say something of the outcomes."""
+        return {name for emission in self.emissions for name in emission.param_info()}
 
     def _make_parts(self) -> tuple[Component, ...]:
         return (self.initial, self.transition, *self.emissions)
@@ -336,10 +328,6 @@ def _where(effect: Effect) -> dict[str, Any]:
         "term": effect.term,
         "outcome": outcome,
     }
-
-
-CHAIN_PARAMS = ("initial", "initial_coef", "transition", "transition_coef", "effect_covariance")
-"""The parameters that say nothing of the outcomes."""
 
 
 def by_spec(model: HMMModel) -> list[list[Emission]]:

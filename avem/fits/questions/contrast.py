@@ -15,7 +15,6 @@ from avem.data.frames import column, examples
 from avem.errors import DataError, ModelError
 from avem.fits.plots.timeline import choose_subjects
 from avem.fits.uncertainty import with_intervals
-from avem.models.hmm import CHAIN_PARAMS
 
 if TYPE_CHECKING:
     from avem.fits.fit import Fit
@@ -159,7 +158,7 @@ def state_contrast(fit: HMMFit, states: Any, level: float, errors: str) -> pd.Da
     check_level(level)
     model, pairs = fit.model, _pairs(states, fit.model.n_states)
     table: Any = fit._table()
-    table = table[~table["parameter"].isin(CHAIN_PARAMS) & table["state"].notna()]
+    table = table[table["parameter"].isin(model.emission_params) & table["state"].notna()]
     place = table.index.to_numpy()
     keys = ["parameter", "outcome", "term", "other"]
     by_state = {k: table[table["state"] == k].reset_index(drop=True) for k in range(model.n_states)}

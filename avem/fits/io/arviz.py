@@ -8,6 +8,7 @@ import numpy as np
 
 from avem.components.emission import Emission
 from avem.components.param_info import check_count
+from avem.effects.draws import roots
 from avem.errors import AvemError
 from avem.fits.sections import emission_names
 from avem.models.hmm import HMMModel, by_spec
@@ -61,10 +62,9 @@ def to_arviz(fit: Fit, n_draws: int = 500, seed: int = 0) -> Any:
 
 def _draw_effects(fit: Fit, n_draws: int, rng: np.random.Generator) -> np.ndarray:
     """(draws, subjects, d)."""
-    values, vectors = np.linalg.eigh(fit.effects_cov)  # works for a singular covariance too
-    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
     noise = rng.standard_normal((n_draws, *fit.effects_mean.shape))
-    return fit.effects_mean + np.einsum("nij,snj->sni", root, noise)
+    root = roots(np.moveaxis(fit.effects_cov, 0, -1))
+    return fit.effects_mean + np.einsum("ijn,snj->sni", root, noise)
 
 
 def _levels(fit: Fit) -> str:

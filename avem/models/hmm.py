@@ -252,10 +252,11 @@ class HMMModel(Model):
 
     def read(self, panel: Panel, outcomes: bool = True) -> PanelData:
         """The panel's outcomes and design columns."""
-        Y = np.full((panel.n_rows, self.n_columns), np.nan)
+        columns = [np.full((panel.n_rows, self.n_columns), np.nan)]
         if outcomes:
             named = [(e.family, name) for e in self.emissions for name in e.outcomes]
-            Y = np.concatenate([read_outcome(of, panel, name) for of, name in named], axis=1)
+            columns = [read_outcome(family, panel, name) for family, name in named]
+        Y = np.concatenate(columns, axis=1)
         needed, must = self._needed(panel, Y if outcomes else None)
         found = self.designs.apply(panel, needed, must)
         n_without_past = 0

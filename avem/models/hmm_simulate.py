@@ -13,8 +13,8 @@ from avem.components.emission import Emission
 from avem.components.outcome import read_extras
 from avem.components.param_info import Params
 from avem.data import Panel
+from avem.models.draw import Draw, Source
 from avem.models.hmm import HMMModel
-from avem.models.simulate import Draw, Source
 
 
 class Simulation(NamedTuple):

@@ -109,6 +109,10 @@ class SSMModel(Model):
             centre = np.nanmedian(data.Y, axis=0)
         return replace(self, scaling=replace(self.scaling, centre=centre, scale=scale))
 
+    def averaged_over(self, data: PanelData) -> SSMModel:
+        """The same model: it keeps no averages of a data set."""
+        return self
+
     def without_effects(self) -> SSMModel:
         """The model whose subjects are all alike."""
         first, *others = self.designs.parts

@@ -10,7 +10,7 @@ import pandas as pd
 
 from avem.components.param_info import Params
 from avem.data import Panel
-from avem.models.simulate import Draw, Source
+from avem.models.draw import Draw, Source
 from avem.models.ssm import SSMModel
 from avem.models.ssm_subjects import stable_effects, subject_matrices
 

@@ -16,7 +16,7 @@ from scipy.special import softmax
 from avem.components import autodiff
 from avem.components.base import Block, Component, Row
 from avem.components.emission import BlockMaker
-from avem.components.free import Plain, odds_part
+from avem.components.free import odds_part
 from avem.components.lanes import Theta, q_on_lanes, sum_lanes, to_lanes
 from avem.components.linear import Cells, CoefTerms, GeneralKernel
 from avem.components.lines import Builder, Line, general_kernel
@@ -179,9 +179,6 @@ class LogitInitial(Initial):
     def free_entries(self, fixed) -> Params:
         size = sum(len(line.terms) for line in self.lines)
         return {START: np.full(size, "initial_coef" not in fixed)}
-
-    def free_parts(self, theta, fixed, spread, scale) -> list[Any]:
-        return [Plain(START, np.flatnonzero(self.free_entries(fixed)[START]))]
 
     def relabelled(self, theta: Params, order: np.ndarray) -> Params:
         value, k = theta[START], self.n_states

@@ -21,7 +21,6 @@ from scipy.special import softmax
 from avem.components.base import Match, Row
 from avem.components.cells import from_cells
 from avem.components.emission import BlockMaker
-from avem.components.free import Plain
 from avem.components.lanes import by_subject, q_on_lanes, sum_lanes, to_lanes
 from avem.components.linear import Cells, CoefTerms, GeneralKernel
 from avem.components.lines import Builder, Line, general_kernel
@@ -152,10 +151,6 @@ class LogitTransitions(Transitions):
 
     def free_entries(self, fixed) -> Params:
         return {MOVES: np.full((self.n_states - 1) * len(self.terms), self._moved(fixed))}
-
-    def free_parts(self, theta, fixed, spread, scale) -> list[Any]:
-        size = theta[MOVES].size if self._moved(fixed) else 0
-        return [Plain(MOVES, np.arange(size))]
 
     def matches(self, fixed) -> dict[int, Match]:
         found: dict[int, Match] = {}

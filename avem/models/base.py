@@ -102,6 +102,11 @@ class Model(ABC):
             for name, shares in self._owners.items()
         }
 
+    @property
+    def population(self) -> set[str]:
+        """Names of all parameters but the covariances of the effects."""
+        return {name for part in self.parts for name in part.param_info()}
+
     def params_out(self, theta: Params) -> Params:
         """The user's parameters from theta."""
         found: dict[str, list[np.ndarray]] = {name: [] for name in self._owners}

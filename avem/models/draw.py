@@ -37,7 +37,7 @@ class Draw(ABC):
     ) -> None:
         self.model, self.theta, self.panel, self.rng = model, theta, panel, rng
         self.effects = effects
-        self.A = self.columns(panel)
+        self.A = model.designs.columns(panel)
 
     @classmethod
     def data_set(
@@ -74,12 +74,6 @@ class Draw(ABC):
     def sources(self) -> Iterator[Source]:
         """All outcomes whose distribution depends on nothing but their row and designs."""
 
-    def columns(self, panel: Panel) -> np.ndarray:
-        """(rows, design columns) of a panel, 0 where there is nothing to look back to."""
-        n_parts = len(self.model.designs.parts)
-        nowhere = [np.zeros(panel.n_rows, bool)] * n_parts
-        return self.model.designs.apply(panel, nowhere, [False] * n_parts).A
-
     def steps(self) -> Iterator[tuple[int, np.ndarray]]:
         """The steps of the sequences, 0, 1, ..., and the rows that are at each."""
         for step in range(int(self.panel.lane_length.max())):
@@ -110,7 +104,8 @@ class Draw(ABC):
                 table[name] = np.nan
         for step, at in self.steps():
             window = np.flatnonzero((panel.row_step <= step) & (panel.row_step >= step - back))
-            A = self.columns(panel.part(table, window))[np.searchsorted(window, at)]
+            seen = self.model.designs.columns(panel.part(table, window))
+            A = seen[np.searchsorted(window, at)]
             for source in sources:
                 own = max(lags[part] for part in source.parts)
                 for name, values in source.draw(at, A, states).items():

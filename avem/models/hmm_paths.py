@@ -75,7 +75,7 @@ def draw_ahead(
             left = horizon - step
             window = np.flatnonzero((to_end >= left) & (to_end <= left + back))
             seen, inside = panel.part(table, window), np.searchsorted(window, at)
-            draw.A[at] = draw.columns(seen)[inside]
+            draw.A[at] = model.designs.columns(seen)[inside]
             unknown = {n: part.unknown(seen)[inside] for n, part in enumerate(parts)}
         if step:
             moves = model.transition.lines

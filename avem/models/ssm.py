@@ -27,16 +27,6 @@ from avem.numerics.precision import in_float64
 
 _BEYOND = 1e3
 RANDOM = ("transition", "loading")
-OF_THETA = {
-    "initial_mean": "start_mean",
-    "initial_covariance": "start_covariance",
-    "transition_mean": "dynamics",
-    "state_coef": "drive",
-    "loading_mean": "loading",
-    "coef": "coef",
-    "noise": "noise_covariance",
-}
-"""The entry of theta behind each parameter; the effects' covariances are one entry together."""
 BLOCKS = (*RANDOM, "coef")
 """Kinds of effects; those of different kinds are independent."""
 STRUCTURES = ("full", "diagonal")

@@ -155,6 +155,4 @@ def occupancy(fit: HMMFit) -> np.ndarray:
     """(states,) share of the rows in each state; without data, that of the chain in the end."""
     if fit.panel is None:
         return long_run(average_moves(fit), average_start(fit))
-    table = fit.state_probabilities()
-    names = [f"state_{k}" for k in range(fit.model.n_states)]
-    return np.array([np.asarray(table[name]).mean() for name in names])
+    return fit._state_probabilities(fit._own_data).mean(axis=0)

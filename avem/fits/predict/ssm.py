@@ -96,6 +96,11 @@ def predict(
     return encoded.panel.source.table(table)
 
 
+def smoothed(fit: SSMFit) -> StateMoments:
+    """States and outcomes' levels of the rows of the fit, at the means of the effects."""
+    return _moments(fit, fit._own_data, "smoothed", "fitted")
+
+
 # --- inside -------------------------------------------------------------------------------------
 
 

@@ -195,5 +195,4 @@ def columns_at(fit: HMMFit, values: Mapping[str, Any]) -> np.ndarray:
         if (part.unknown(moved) & ~part.unknown(panel) & seen).any():
             given = ", ".join(f"{name} = {value!r}" for name, value in values.items())
             raise ModelError(f"{part.formula.text!r} has no value at {given}; choose others.")
-    nowhere = [np.zeros(panel.n_rows, bool)] * len(designs.parts)
-    return designs.apply(moved, nowhere, [False] * len(designs.parts)).A[seen].mean(0)
+    return designs.columns(moved)[seen].mean(0)

@@ -91,7 +91,6 @@ class HMMParts(Parts):
     def columns(self, panel: Panel) -> dict[str, Any]:
         fit = self.fit
         data, state = fit.model.read(panel), np.asarray(fit.decode())
-        table = fit.state_probabilities()
         means = row_means(fit, data, state, panel.row_subject)
         outcomes = []
         for j, place in enumerate(places(fit.model)):
@@ -102,8 +101,8 @@ class HMMParts(Parts):
                 one["fitName"] = f"probability of {levels[-1]}"
             mean = np.where(np.isnan(y), np.nan, means[:, j])
             outcomes.append(one if np.isnan(mean).all() else one | {"fit": mean})
-        chance = [np.asarray(table[f"state_{k}"], float) for k in range(fit.model.n_states)]
-        return {"state": state, "chance": chance, "outcomes": outcomes}
+        chance = fit._state_probabilities(fit._own_data)
+        return {"state": state, "chance": list(chance.T), "outcomes": outcomes}
 
 
 def _states(fit: HMMFit) -> str:

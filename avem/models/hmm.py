@@ -110,20 +110,11 @@ class HMMModel(Model):
         """The same model with the averages of a data set."""
         return replace(self, averages=data.A[~np.isnan(data.Y).all(axis=1)].mean(0))
 
-    def in_user_units(self) -> HMMModel:
-        """The same model without any scaling."""
-        return replace(self, scaling=self.scaling.without())
-
     # --- what it is made of ---------------------------------------------------------------------
 
     @property
     def n_states(self) -> int:
         """Number of states."""
-        return self.spec.n_states
-
-    @property
-    def size(self) -> int:
-        """The number of states."""
         return self.spec.n_states
 
     @property
@@ -193,9 +184,8 @@ class HMMModel(Model):
         )
 
     @property
-    def outcomes(self) -> tuple[str, ...]:
-        """Names of all outcomes."""
-        return tuple(name for emission in self.emissions for name in emission.outcomes)
+    def extras(self) -> tuple[str, ...]:
+        return tuple(name for emission in self.emissions for name in emission.family.extras)
 
     @property
     def effect_names(self) -> list[str]:

@@ -110,10 +110,6 @@ class SSMModel(Model):
         designs = Designs((alike, *others))
         return replace(self, spec=self.spec._replace(random=()), designs=designs)
 
-    def in_user_units(self) -> SSMModel:
-        """The same model without any scaling."""
-        return replace(self, scaling=self.scaling.without())
-
     # --- what it is made of ---------------------------------------------------------------------
 
     @property
@@ -122,14 +118,9 @@ class SSMModel(Model):
         return self.spec.n_latent
 
     @property
-    def size(self) -> int:
-        """The number of latent states."""
-        return self.spec.n_latent
-
-    @property
-    def outcomes(self) -> tuple[str, ...]:
-        """Names of all outcomes."""
-        return self.spec.formula.outcomes
+    def parts_ahead(self) -> tuple[Design, ...]:
+        """The designs of the outcomes and of the states."""
+        return self.designs.parts[:2]
 
     @property
     def outcome_columns(self) -> list[int]:

@@ -15,7 +15,7 @@ from avem.effects.draws import draw_new_effects
 from avem.errors import ModelError
 
 
-class Source(NamedTuple):
+class Emitter(NamedTuple):
     """Outcomes that are drawn together."""
 
     outcomes: tuple[str, ...]
@@ -71,7 +71,7 @@ class Draw(ABC):
         """(rows, ...) one path for every sequence of the panel."""
 
     @abstractmethod
-    def sources(self) -> Iterator[Source]:
+    def emitters(self) -> Iterator[Emitter]:
         """All outcomes whose distribution depends on nothing but their row and designs."""
 
     def steps(self) -> Iterator[tuple[int, np.ndarray]]:
@@ -85,7 +85,7 @@ class Draw(ABC):
         Step by step, where outcomes depend on earlier outcomes. Where there is nothing to look back
         to, the model says nothing: known values stay.
         """
-        table, sources, panel = self.panel.table.copy(), list(self.sources()), self.panel
+        table, emitters, panel = self.panel.table.copy(), list(self.emitters()), self.panel
         lags = [part.lags(set(self.model.outcomes)) for part in self.model.designs.parts]
         n_outcomes = len(lags) - len(self.model.spec.state_formulas) - 1
         if any(lags[n_outcomes:]):
@@ -96,19 +96,19 @@ class Draw(ABC):
         back = max(lags[:n_outcomes])
         if not back:
             every = np.arange(panel.n_rows)
-            for values in [source.draw(every, self.A, states) for source in sources]:
+            for values in [emitter.draw(every, self.A, states) for emitter in emitters]:
                 table = table.assign(**values)
             return table
-        for name in [name for source in sources for name in source.outcomes]:
+        for name in [name for emitter in emitters for name in emitter.outcomes]:
             if name not in table:
                 table[name] = np.nan
         for step, at in self.steps():
             window = np.flatnonzero((panel.row_step <= step) & (panel.row_step >= step - back))
             seen = self.model.designs.columns(panel.part(table, window))
             A = seen[np.searchsorted(window, at)]
-            for source in sources:
-                own = max(lags[part] for part in source.parts)
-                for name, values in source.draw(at, A, states).items():
+            for emitter in emitters:
+                own = max(lags[part] for part in emitter.parts)
+                for name, values in emitter.draw(at, A, states).items():
                     _put(table, name, at, values, keep_known=step < own)
         return table
 

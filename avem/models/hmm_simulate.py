@@ -13,7 +13,7 @@ from avem.components.emission import Emission
 from avem.components.outcome import read_extras
 from avem.components.param_info import Params
 from avem.data import Panel
-from avem.models.draw import Draw, Source
+from avem.models.draw import Draw, Emitter
 from avem.models.hmm import HMMModel
 
 
@@ -92,12 +92,12 @@ class HMMDraw(Draw):
 
     # --- outcomes -------------------------------------------------------------------------------
 
-    def sources(self) -> Iterator[Source]:
+    def emitters(self) -> Iterator[Emitter]:
         """Every emission that does not remember earlier outcomes."""
         for emission in self.model.emissions:
             if not emission.remembers:
                 draw = partial(self.draw, emission)
-                yield Source(emission.outcomes, emission.parts, draw)
+                yield Emitter(emission.outcomes, emission.parts, draw)
 
     def outcomes(self, states: np.ndarray) -> pd.DataFrame:
         """The panel's table with all outcomes drawn, last those that remember."""

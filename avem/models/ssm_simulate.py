@@ -10,7 +10,7 @@ import pandas as pd
 
 from avem.components.param_info import Params
 from avem.data import Panel
-from avem.models.draw import Draw, Source
+from avem.models.draw import Draw, Emitter
 from avem.models.ssm import SSMModel
 from avem.models.ssm_subjects import stable_effects, subject_matrices
 
@@ -86,9 +86,9 @@ class SSMDraw(Draw):
             states[at] = here[lane]
         return states
 
-    def sources(self) -> Iterator[Source]:
+    def emitters(self) -> Iterator[Emitter]:
         """All outcomes together."""
-        yield Source(self.model.outcomes, (0,), self.draw)
+        yield Emitter(self.model.outcomes, (0,), self.draw)
 
     def draw(self, at: np.ndarray, A: np.ndarray, states: np.ndarray) -> dict[str, np.ndarray]:
         """The outcomes of some rows."""

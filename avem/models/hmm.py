@@ -17,7 +17,7 @@ from avem.components.initial import Initial, make_initial
 from avem.components.lines import Builder, Effect
 from avem.components.outcome import Outcome, learn_families, read_outcome
 from avem.components.param_info import Params
-from avem.components.scaling import Scaling, spread
+from avem.components.scaling import Scaling, spreads
 from avem.components.transitions import Transitions
 from avem.data import Design, Panel, parse_formula
 from avem.data.designs import Designs
@@ -296,7 +296,7 @@ class HMMModel(Model):
             layout=layout,
             chunks=tuple(jax.device_put(chunk) for chunk in filled),
             kernel=kernel,
-            spread=np.array([spread(column) ** 2 for column in y.T]),
+            spread=spreads(y) ** 2,
             n_without_past=data.n_without_past,
         )
 

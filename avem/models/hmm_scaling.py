@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from avem.components.scaling import Scaling, size, spread
+from avem.components.scaling import Scaling, size, spreads
 
 if TYPE_CHECKING:
     from avem.models.encoded import PanelData
@@ -23,7 +23,7 @@ def learn_scaling(model: HMMModel, data: PanelData) -> Scaling:
         if unit is None:
             continue
         at = list(unit.columns)
-        found = np.array([spread(y) for y in Y[:, at].T])
+        found = spreads(Y[:, at])
         if unit.together:
             found = np.full_like(found, np.exp(np.log(found).mean()))
         if isotropic and len(model.emissions) > 1 and model.structure.effects:

@@ -13,7 +13,7 @@ from avem.components.dynamics import Dynamics, FirstState, SSMComponent
 from avem.components.effects import EffectCovariance
 from avem.components.loadings import Loadings
 from avem.components.param_info import Params
-from avem.components.scaling import Scaling, spread
+from avem.components.scaling import Scaling, spreads
 from avem.data import Design, Panel, parse_formula
 from avem.data.columns import outcome_values
 from avem.data.designs import Designs
@@ -93,7 +93,7 @@ class SSMModel(Model):
 
     def scaled_to(self, data: PanelData) -> SSMModel:
         """The same model with outcomes of unit size, and of middle 0 where there are intercepts."""
-        scale = np.array([spread(column) for column in data.Y.T])
+        scale = spreads(data.Y)
         centre = np.zeros_like(scale)
         if self.scaling.constant in self.x_cols:
             centre = np.nanmedian(data.Y, axis=0)
@@ -294,7 +294,7 @@ class SSMModel(Model):
             layout=layout,
             chunks=tuple(jax.device_put(chunk) for chunk in chunks),
             kernel=self.kernel(groups),
-            spread=np.array([spread(column) ** 2 for column in y.T]),
+            spread=spreads(y) ** 2,
             n_without_past=data.n_without_past,
             n_runaway=int(beyond.sum()),
         )
@@ -306,8 +306,7 @@ def runaway(panel: Panel, y: np.ndarray) -> np.ndarray:
     Rows after the last that lies within a thousand standard deviations, of those that lie beyond:
     what came before says all there is to say, and their squares would drown everything else.
     """
-    unit = np.array([spread(column) for column in y.T])
-    size = np.nan_to_num(np.abs(y) / unit).max(axis=1, initial=0.0)
+    size = np.nan_to_num(np.abs(y) / spreads(y)).max(axis=1, initial=0.0)
     if not (size > _BEYOND).any():
         return np.zeros(len(y), bool)
     last = np.full(panel.n_lanes, -1)

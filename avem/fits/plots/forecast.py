@@ -55,7 +55,7 @@ def ahead_figure(
     _, found = later.predictive(fit, encoded, horizon, future, effects, lanes=lanes)
     of_lane = np.repeat(np.sort(lanes), horizon)
     every = places(model)
-    y = encoded.in_user_units(model.scaling)[0][:, [place.column for place in every]]
+    y = encoded.in_user_units(model.scaling)[0][:, model.outcome_columns]
     state = np.asarray(fit.decode())
     past = fit._state_probabilities(encoded)
     n, colors = len(ends), state_colors(model.n_states)

@@ -1,11 +1,20 @@
-"""What `MixedHMM` and `MixedSSM` tell those who make many fits of a model."""
+"""What `MixedHMM` and `MixedSSM` do alike, for users and for those who make many fits."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
+from avem.components.param_info import Params, check_count, check_seed
 from avem.data import Panel
+from avem.data.grouping import blank_frame, read_panel, subject_column
+from avem.errors import ModelError
+from avem.models.encoded import PanelData
 
 
 class Mixed(ABC):
@@ -20,15 +29,17 @@ class Mixed(ABC):
     """The option of `select` that takes several numbers of them."""
     own_criteria: ClassVar[tuple[str, ...]]
     """Methods of its fits that give criteria which not every model has."""
+    _model_type: ClassVar[Any]
+    """The model as the engine sees it."""
+    _group: str | None
+    """The column of the subjects, if it is known."""
+    _learned: Any = None
+    """A model whose levels and columns are to be taken."""
 
     @classmethod
     @abstractmethod
     def from_spec(cls, spec: Any, learned: Any = None) -> Self:
         """The model with this specification."""
-
-    @abstractmethod
-    def with_size(self, size: int) -> Self:
-        """The same model with another number of states."""
 
     @abstractmethod
     def usual_sizes(self) -> range:
@@ -39,11 +50,117 @@ class Mixed(ABC):
         """The model fitted to data."""
 
     @abstractmethod
-    def has_effects(self) -> bool:
-        """Whether subjects differ."""
+    def _check_size(self, size: Any) -> None:
+        """Raise unless it can have so many states."""
 
     @abstractmethod
+    def _check_data(self, model: Any, panel: Panel, data: PanelData) -> None:
+        """Raise unless the data can carry the model."""
+
+    @abstractmethod
+    def _levels(self) -> Iterable[tuple[str, tuple | None]]:
+        """Every outcome with its levels: None where it is a number, none where not known."""
+
+    def with_size(self, size: int) -> Self:
+        """The same model with another number of states.
+
+        Parameters
+        ----------
+        size : int
+            Number of states, or of latent states.
+
+        Returns
+        -------
+        MixedHMM or MixedSSM
+
+        Examples
+        --------
+        >>> avem.MixedHMM("y ~ 1", n_states=2).with_size(3).spec.n_states
+        3
+        """
+        self._check_size(size)
+        other = copy(self)
+        other.spec = self.spec._replace(**{self.size_name: int(size)})
+        return other
+
+    def has_effects(self) -> bool:
+        """Whether subjects differ.
+
+        Returns
+        -------
+        bool
+
+        Examples
+        --------
+        >>> avem.MixedHMM("y ~ 1", n_states=2).has_effects()
+        False
+        """
+        return any(formula.groups for formula in self.spec.formulas)
+
+    # --- inside ---------------------------------------------------------------------------------
+
     def _panel(
         self, data: Any, subject: str | None, time: str | None, sequence: str | None
     ) -> Panel:
         """A user's data as a panel."""
+        return read_panel(data, subject_column(self._group, subject), time, sequence)
+
+    def _model(self, panel: Panel, plain: bool) -> tuple[Any, PanelData]:
+        """The model with the units of a panel, and the panel's numbers."""
+        if self._learned is None:
+            model = self._model_type.learn(self.spec, panel)
+        else:
+            model = replace(self._learned, spec=self.spec)
+        data = model.read(panel)
+        self._check_data(model, panel, data)
+        return (model.averaged_over(data) if plain else model.scaled_to(data)), data
+
+    def _simulate(
+        self,
+        draw: Callable[[Any, Params, Panel, np.random.Generator], Any],
+        params: Mapping[str, Any],
+        size: tuple[int | None, int | None],
+        data: Any,
+        columns: tuple[str | None, str | None, str | None],
+        seed: int | None,
+    ) -> Any:
+        """What `draw` gives for a user's parameters and rows.
+
+        ``size``: subjects and times, unless there are data; ``columns``: subject, time, sequence.
+        """
+        if seed is not None:
+            check_seed(seed)
+        group, time = subject_column(self._group, columns[0]), columns[1]
+        if not isinstance(data, Panel):
+            group = group or "subject"
+        if data is None:
+            n_subjects, n_times = size
+            if n_subjects is None or n_times is None:
+                raise ModelError("simulate needs n_subjects and n_times, or data.")
+            check_count("n_subjects", n_subjects)
+            check_count("n_times", n_times)
+            data, time = blank_frame(str(group), n_subjects, n_times), "time"
+        panel = self._with_outcomes(read_panel(data, group, time, columns[2]))
+        model = self._model_type.learn(self.spec, panel)
+        checked, info = model.check_params(params, "params"), model.param_info()
+        for name, own in info.items():
+            if 0 in own.shape:
+                checked.setdefault(name, np.zeros(own.shape))
+        if lacking := set(info) - set(checked):
+            raise ModelError(f"params lacks {', '.join(sorted(lacking))}.")
+        drawn = draw(model, checked, panel, np.random.default_rng(seed))
+        return drawn._replace(frame=panel.table_like(drawn.frame))
+
+    def _with_outcomes(self, panel: Panel) -> Panel:
+        """The panel with all outcomes, which may be looked back at before they are drawn."""
+        table = panel.table.copy()
+        for name, levels in self._levels():
+            if name in table:
+                continue
+            if levels == ():
+                raise ModelError(
+                    f"Which values does {name!r} take? Give the family its levels: "
+                    "avem.Categorical(levels=('a', 'b', 'c'))."
+                )
+            table[name] = 0.0 if not levels else np.resize(np.array(levels), len(table))
+        return replace(panel, table=table)

@@ -5,19 +5,18 @@ This module stands above all layers because it is the one that calls them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
+from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, outcome
-from avem.components.param_info import check_count, check_seed
+from avem.components.param_info import check_count
 from avem.components.transitions import Transitions, as_transitions
 from avem.data import Panel, parse_formula
 from avem.data.formula import Formula
-from avem.data.grouping import blank_frame, group_of, read_panel, subject_column
+from avem.data.grouping import group_of
 from avem.effects.prior import STRUCTURES, project_covariance
 from avem.errors import ModelError
 from avem.fits.hmm_fit import HMMFit
@@ -97,12 +96,12 @@ class MixedHMM(Mixed):
                 "Effects on the first state are not available: a subject has few first states. "
                 "Leave the (... | group) term out of initial=."
             )
-        kind = None if isinstance(transition, str) else as_transitions(transition)
-        if kind is not None and start is None:
+        if isinstance(transition, str):
+            transition = LogitTransitions(text=_one_sided(transition, "transition").text)
+        moves = as_transitions(transition)
+        if start is None and not moves.may_be_stationary:
             raise ModelError("initial='stationary' goes with transitions given by a formula.")
-        moves = _one_sided(transition, "transition") if kind is None else kind.formula
-        self.spec = Specification(int(n_states), outcomes, moves, start, effect_covariance, kind)
-        self._learned: HMMModel | None = None
+        self.spec = Specification(int(n_states), outcomes, moves, start, effect_covariance)
         self._group = group_of(self.spec.formulas)
 
     @classmethod
@@ -129,7 +128,7 @@ class MixedHMM(Mixed):
         made = cls(
             spec.outcomes,
             spec.n_states,
-            transition=spec.transition.text if spec.kind is None else spec.kind,
+            transition=spec.transition,
             initial="stationary" if spec.initial is None else spec.initial.text,
             effect_covariance=cast(Any, spec.effect_covariance),
         )
@@ -140,35 +139,15 @@ class MixedHMM(Mixed):
         families = [repr(spec.family) for spec in self.spec.outcomes]
         words = f"MixedHMM({self.spec.text!r}, n_states={self.spec.n_states}, "
         words += f"family={families[0] if len(families) == 1 else families}"
-        if self.spec.kind is not None:
-            words += f", transition={self.spec.kind!r}"
-        elif self.spec.transition.text.replace(" ", "") != "~1":
-            words += f", transition={self.spec.transition.text!r}"
+        if moves := self.spec.transition.code():
+            words += f", transition={moves}"
         return words + ")"
 
+    _model_type = HMMModel
     size_name: ClassVar[str] = HMMModel.size_name
     state_words: ClassVar[str] = HMMModel.state_words
     size_option: ClassVar[str] = "states"
     own_criteria: ClassVar[tuple[str, ...]] = ("icl",)
-
-    def with_size(self, size: int) -> MixedHMM:
-        """The same model with another number of states.
-
-        Parameters
-        ----------
-        size : int
-            Number of states.
-
-        Returns
-        -------
-        MixedHMM
-
-        Examples
-        --------
-        >>> avem.MixedHMM("y ~ 1", n_states=2).with_size(3).spec.n_states
-        3
-        """
-        return self.with_states(size)
 
     def usual_sizes(self) -> range:
         """The numbers of states that `select` tries unless told otherwise.
@@ -183,20 +162,6 @@ class MixedHMM(Mixed):
         [1, 2, 3, 4, 5]
         """
         return range(1, 6)
-
-    def has_effects(self) -> bool:
-        """Whether subjects differ.
-
-        Returns
-        -------
-        bool
-
-        Examples
-        --------
-        >>> avem.MixedHMM("y ~ 1", n_states=2).has_effects()
-        False
-        """
-        return any(formula.groups for formula in self.spec.formulas)
 
     def with_states(self, n_states: int) -> MixedHMM:
         """The same model with another number of states.
@@ -215,10 +180,7 @@ class MixedHMM(Mixed):
         >>> avem.MixedHMM("y ~ 1", n_states=2).with_states(3).spec.n_states
         3
         """
-        check_count("n_states", n_states)
-        other = copy(self)
-        other.spec = self.spec._replace(n_states=int(n_states))
-        return other
+        return self.with_size(n_states)
 
     def fit(
         self,
@@ -375,59 +337,22 @@ class MixedHMM(Mixed):
         >>> model.simulate(fit.params, n_subjects=10, n_times=5, seed=1).frame.shape
         (50, 3)
         """
-        if seed is not None:
-            check_seed(seed)
-        group = subject_column(self._group, subject) or "subject"
-        if data is None:
-            if n_subjects is None or n_times is None:
-                raise ModelError("simulate needs n_subjects and n_times, or data.")
-            check_count("n_subjects", n_subjects)
-            check_count("n_times", n_times)
-            data, time = blank_frame(group, n_subjects, n_times), "time"
-        panel = self._panel(data, group, time, sequence)
-        model, panel = self._blank_model(panel)
-        checked = model.check_params(params, "params")
-        needed = set(model.param_info()) - (set() if model.n_effects else {"effect_covariance"})
-        if needed - set(checked):
-            raise ModelError(f"params lacks {', '.join(sorted(needed - set(checked)))}.")
-        checked.setdefault("effect_covariance", np.zeros((0, 0)))
-        drawn = simulate(model, checked, panel, np.random.default_rng(seed))
-        return drawn._replace(frame=panel.table_like(drawn.frame))
+        size, columns = (n_subjects, n_times), (subject, time, sequence)
+        return self._simulate(simulate, params, size, data, columns, seed)
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _panel(
-        self, data: Any, subject: str | None, time: str | None, sequence: str | None
-    ) -> Panel:
-        return read_panel(data, subject_column(self._group, subject), time, sequence)
+    def _check_size(self, size: Any) -> None:
+        check_count("n_states", size)
 
-    def _model(self, panel: Panel, plain: bool) -> tuple[HMMModel, PanelData]:
-        if self._learned is None:
-            model = HMMModel.learn(self.spec, panel)
-        else:
-            model = replace(self._learned, spec=self.spec)
-        data = model.read(panel)
+    def _check_data(self, model: HMMModel, panel: Panel, data: PanelData) -> None:
         check_data(model, panel, data)
-        return (model.averaged_over(data) if plain else model.scaled_to(data)), data
 
-    def _blank_model(self, panel: Panel) -> tuple[HMMModel, Panel]:
-        """The model for a panel that need not have the outcomes, and the panel with them."""
-        table = panel.table.copy()
+    def _levels(self) -> Iterator[tuple[str, tuple | None]]:
         for spec in self.spec.outcomes:
             levels = spec.family.levels
-            if levels == ():
-                levels = spec.family.usual_levels
             for name in spec.formula.outcomes:
-                if name in table:
-                    continue
-                if levels == ():
-                    raise ModelError(
-                        f"Which values does {name!r} take? Give the family its levels: "
-                        "avem.Categorical(levels=('a', 'b', 'c'))."
-                    )
-                table[name] = 0.0 if not levels else np.resize(np.array(levels), len(table))
-        filled = replace(panel, table=table)
-        return HMMModel.learn(self.spec, filled), filled
+                yield name, spec.family.usual_levels if levels == () else levels
 
 
 def _outcomes(given: Any, family: Any, effects_by_state: bool) -> tuple[Outcome, ...]:

@@ -6,18 +6,17 @@ Like `mixed_hmm`, this module stands above all layers because it is the one that
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from avem.components.param_info import check_count, check_seed
+from avem.components.param_info import check_count
 from avem.data import Panel, parse_formula
 from avem.data.design import has_intercept
 from avem.data.formula import Formula
-from avem.data.grouping import blank_frame, group_of, read_panel, subject_column
+from avem.data.grouping import group_of, subject_column
 from avem.errors import ModelError
 from avem.fits.making import fit_task, start_from
 from avem.fits.notes import ssm_alarms, ssm_remarks
@@ -93,7 +92,6 @@ class MixedSSM(Mixed):
         )
         if subject is not None and not isinstance(subject, str):
             raise ModelError(f"subject is {subject!r}; the name of a column is wanted.")
-        self._learned: SSMModel | None = None
         self._group = subject_column(group_of(self.spec.formulas), subject)
 
     @classmethod
@@ -126,29 +124,11 @@ class MixedSSM(Mixed):
         made._learned = None if learned is None else learned.in_user_units()
         return made
 
+    _model_type = SSMModel
     size_name: ClassVar[str] = SSMModel.size_name
     state_words: ClassVar[str] = SSMModel.state_words
     size_option: ClassVar[str] = "latent"
     own_criteria: ClassVar[tuple[str, ...]] = ()
-
-    def with_size(self, size: int) -> MixedSSM:
-        """The same model with another number of latent states.
-
-        Parameters
-        ----------
-        size : int
-            Number of latent states.
-
-        Returns
-        -------
-        MixedSSM
-
-        Examples
-        --------
-        >>> avem.MixedSSM(["valence", "arousal"], n_latent=1).with_size(2).spec.n_latent
-        2
-        """
-        return self.with_latent(size)
 
     def usual_sizes(self) -> range:
         """The numbers of latent states that `select` tries unless told otherwise.
@@ -176,7 +156,7 @@ class MixedSSM(Mixed):
         >>> avem.MixedSSM(["valence", "arousal"], n_latent=1, random="none").has_effects()
         False
         """
-        return bool(self.spec.random) or any(f.groups for f in self.spec.formulas)
+        return bool(self.spec.random) or super().has_effects()
 
     def with_latent(self, n_latent: int) -> MixedSSM:
         """The same model with another number of latent states.
@@ -195,10 +175,7 @@ class MixedSSM(Mixed):
         >>> avem.MixedSSM(["valence", "arousal"], n_latent=1).with_latent(2).spec.n_latent
         2
         """
-        _check_latent(n_latent, len(self.spec.formula.outcomes))
-        other = copy(self)
-        other.spec = self.spec._replace(n_latent=int(n_latent))
-        return other
+        return self.with_size(n_latent)
 
     def __repr__(self) -> str:
         words = f"MixedSSM({self.spec.text!r}, n_latent={self.spec.n_latent}"
@@ -372,27 +349,10 @@ class MixedSSM(Mixed):
         >>> model.simulate(ssm_fit.params, n_subjects=10, n_times=5, seed=1).states.shape
         (50, 1)
         """
-        if seed is not None:
-            check_seed(seed)
         self._check_radius(max_radius)
-        group = subject_column(self._group, subject)
-        if data is None:
-            if n_subjects is None or n_times is None:
-                raise ModelError("simulate needs n_subjects and n_times, or data.")
-            check_count("n_subjects", n_subjects)
-            check_count("n_times", n_times)
-            group = group or "subject"
-            data, time = blank_frame(group, n_subjects, n_times), "time"
-        panel = read_panel(data, group, time, sequence)
-        panel = _with_columns(panel, self.spec.formula.outcomes)
-        model = SSMModel.learn(self.spec, panel)
-        checked = model.check_params(params, "params")
-        lacking = set(model.param_info()) - set(checked)
-        if lacking:
-            raise ModelError(f"params lacks {', '.join(sorted(lacking))}.")
-        rng = np.random.default_rng(seed)
-        drawn = simulate_ssm(model, checked, panel, rng, max_radius=max_radius)
-        return drawn._replace(frame=panel.table_like(drawn.frame))
+        draw = partial(simulate_ssm, max_radius=max_radius)
+        size, columns = (n_subjects, n_times), (subject, time, sequence)
+        return self._simulate(draw, params, size, data, columns, seed)
 
     # --- inside ---------------------------------------------------------------------------------
 
@@ -410,19 +370,15 @@ class MixedSSM(Mixed):
                 "random='both' or 'transition'."
             )
 
-    def _panel(
-        self, data: Any, subject: str | None, time: str | None, sequence: str | None
-    ) -> Panel:
-        return read_panel(data, subject_column(self._group, subject), time, sequence)
+    def _check_size(self, size: Any) -> None:
+        _check_latent(size, len(self.spec.formula.outcomes))
 
-    def _model(self, panel: Panel, plain: bool) -> tuple[SSMModel, PanelData]:
-        if self._learned is None:
-            model = SSMModel.learn(self.spec, panel)
-        else:
-            model = replace(self._learned, spec=self.spec)
-        data = model.read(panel)
+    def _check_data(self, model: SSMModel, panel: Panel, data: PanelData) -> None:
         check_ssm_data(model, panel, data)
-        return (model if plain else model.scaled_to(data)), data
+
+    def _levels(self) -> Iterator[tuple[str, None]]:
+        for name in self.spec.formula.outcomes:
+            yield name, None
 
 
 def _check_latent(n_latent: Any, n_outcomes: int) -> None:
@@ -513,9 +469,3 @@ def _check_held(model: SSMModel, held: Mapping[str, Any]) -> None:
             f"fixed holds some covariances of effects, but not {', '.join(free)}. Hold all of "
             f"{', '.join(kinds)}, or none."
         )
-
-
-def _with_columns(panel: Panel, names: Sequence[str]) -> Panel:
-    """The panel with these columns, which may be looked back at before they are drawn."""
-    table = panel.table.assign(**{n: 0.0 for n in names if n not in panel.table})
-    return replace(panel, table=table)

@@ -159,12 +159,11 @@ def note_new_subjects(fitted: Fit, data: pd.DataFrame) -> None:
 
 def empty_rows(fitted: Fit, n_subjects: int, n_times: int) -> pd.DataFrame:
     """Rows of subjects 1, 2, ..., each with one sequence of times 1, 2, ..."""
-    import numpy as np
-    import pandas as pd
+    from avem.data.grouping import blank_frame
 
     names = fitted.columns
-    columns = {names["subject"]: np.repeat(np.arange(1, n_subjects + 1), n_times)}
+    time = names["time"] or "time"
+    rows = blank_frame(str(names["subject"]), n_subjects, n_times, time, first=1)
     if names["sequence"] is not None:
-        columns[names["sequence"]] = np.ones(n_subjects * n_times, int)
-    columns[names["time"] or "time"] = np.tile(np.arange(1, n_times + 1), n_subjects)
-    return pd.DataFrame(columns)
+        rows.insert(1, names["sequence"], 1)
+    return rows

@@ -41,16 +41,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jax import Array
 
+from avem.components.free import Part, Plain
+from avem.components.lanes import Theta
 from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms
 
 if TYPE_CHECKING:
-    from avem.components.free import Part
     from avem.components.param_info import ParamInfo, Params
     from avem.components.scaling import Scaling
-
-Theta = dict[str, Array]
 
 
 class Match(NamedTuple):
@@ -107,9 +106,10 @@ class Component:
         """What is free: not held by the user, and not on the boundary.
 
         ``spread`` (outcome columns) and ``scale`` (effects) are the variances that others are
-        judged by.
+        judged by. By default, the coefficients that may move.
         """
-        return []
+        free = self.free_entries(fixed).items()
+        return [Plain(k, np.flatnonzero(np.resize(own, theta[k].size))) for k, own in free]
 
     def held(self, fixed: Collection[str]) -> set[str]:
         """The entries of theta with a closed form that stay as they are."""

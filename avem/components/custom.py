@@ -13,10 +13,10 @@ import numpy as np
 from jax import Array, lax
 
 from avem.components import autodiff as auto
-from avem.components.base import EmissionBlock, Match, Row, Theta
+from avem.components.base import EmissionBlock, Match, Row
 from avem.components.emission import BlockMaker, Clusters, Emission
 from avem.components.glm import standardised
-from avem.components.lanes import by_subject, q_on_lanes, sum_lanes, to_lanes
+from avem.components.lanes import Theta, by_subject, q_on_lanes, sum_lanes, to_lanes
 from avem.components.linear import CoefTerms
 from avem.components.lines import Line
 from avem.components.param_info import ParamInfo, Params

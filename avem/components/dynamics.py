@@ -152,9 +152,6 @@ class Dynamics(SSMComponent):
         q = self.n_latent
         return {"dynamics": np.full((q, q), bool(self.entries))}
 
-    def free_parts(self, theta, fixed, spread, scale) -> list[Any]:
-        return [Plain(key, np.flatnonzero(free)) for key, free in self.free_entries(fixed).items()]
-
     def matches(self, fixed) -> dict[int, Match]:
         if "transition_mean" in fixed:
             return {}

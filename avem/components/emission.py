@@ -208,7 +208,7 @@ class Emission(Component, ABC):
     def free_parts(self, theta, fixed, spread, scale) -> list[Any]:
         """Its coefficients that are neither held nor at a limit."""
         coef, free = theta[self.coef_key], self.free_entries(fixed)[self.coef_key]
-        open_to_move = np.tile(np.resize(free, coef[0].size), len(coef))
+        open_to_move = np.resize(free, coef.size)
         limits = self.limits().get(self.coef_key)
         if limits is not None:
             low, high = (np.broadcast_to(limit, coef.shape).ravel() for limit in limits)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jax import Array
 
-from avem.components.base import EmissionBlock, Row, Theta
+from avem.components.base import EmissionBlock, Row
 from avem.components.emission import BlockMaker, Clusters, Emission, Unit, matches_of_lines
 from avem.components.free import covariance_parts
 from avem.components.gaussian_kernel import GaussianKernel, Sums
-from avem.components.lanes import by_subject, q_on_lanes
+from avem.components.lanes import Theta, by_subject, q_on_lanes
 from avem.components.param_info import ParamInfo, Params
 from avem.components.regression import regress
 from avem.components.scaling import Scaling

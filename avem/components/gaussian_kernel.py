@@ -242,7 +242,7 @@ class GaussianKernel:
         own = at.shape[1]
         quadratic = quadratic.reshape(len(at), own, own, n)
         linear = linear.reshape(len(at), own, n)
-        if len(at) == 1 and (at[0] == np.arange(self.n_effects)).all() and own == self.n_effects:
+        if np.array_equal(at, [np.arange(self.n_effects)]):
             return quadratic[0], linear[0]
         # A product with 0s and 1s puts every entry in its place, without a scatter.
         place = jnp.asarray(at[:, :, None] == np.arange(self.n_effects), quadratic.dtype)

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from avem.components.base import EmissionBlock, Row, Theta
+from avem.components.base import EmissionBlock, Row
 from avem.components.cells import from_cells
 from avem.components.emission import BlockMaker, Clusters, Emission, Unit, matches_of_lines
-from avem.components.lanes import by_subject, q_on_lanes, to_lanes
+from avem.components.lanes import Theta, by_subject, q_on_lanes, to_lanes
 from avem.components.linear import Cells, CoefTerms, GeneralKernel
 from avem.components.lines import Line, general_kernel
 from avem.components.param_info import ParamInfo, Params

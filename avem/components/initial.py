@@ -14,10 +14,10 @@ from jax import Array
 from scipy.special import softmax
 
 from avem.components import autodiff
-from avem.components.base import Block, Component, Row, Theta
+from avem.components.base import Block, Component, Row
 from avem.components.emission import BlockMaker
-from avem.components.free import Plain, odds_part
-from avem.components.lanes import q_on_lanes, sum_lanes, to_lanes
+from avem.components.free import odds_part
+from avem.components.lanes import Theta, q_on_lanes, sum_lanes, to_lanes
 from avem.components.linear import Cells, CoefTerms, GeneralKernel
 from avem.components.lines import Builder, Line, general_kernel
 from avem.components.logit_transitions import MOVES, LogitMoves
@@ -180,9 +180,6 @@ class LogitInitial(Initial):
         size = sum(len(line.terms) for line in self.lines)
         return {START: np.full(size, "initial_coef" not in fixed)}
 
-    def free_parts(self, theta, fixed, spread, scale) -> list[Any]:
-        return [Plain(START, np.flatnonzero(self.free_entries(fixed)[START]))]
-
     def relabelled(self, theta: Params, order: np.ndarray) -> Params:
         value, k = theta[START], self.n_states
         rows = np.concatenate([np.zeros((1, value.size // (k - 1))), value.reshape(k - 1, -1)])
@@ -308,7 +305,7 @@ def _stationary(transition: Array) -> Array:
 
 def make_initial(given: Formula | None, n_states: int, part: int, builder: Builder) -> Initial:
     """The initial distribution of a formula; stationary where there is none."""
-    if n_states == 1 or (given is not None and given.fixed == "1"):
+    if n_states == 1 or (given is not None and given.is_constant):
         return FreeInitial(n_states)
     if given is None:
         return StationaryInitial(n_states)

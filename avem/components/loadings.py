@@ -10,7 +10,7 @@ import numpy as np
 
 from avem.components.base import Match, Row
 from avem.components.dynamics import SSMComponent
-from avem.components.free import Plain, covariance_parts
+from avem.components.free import covariance_parts
 from avem.components.param_info import ParamInfo, Params
 from avem.components.scaling import Scaling
 
@@ -122,8 +122,7 @@ class Loadings(SSMComponent):
         }
 
     def free_parts(self, theta, fixed, spread, scale) -> list[Any]:
-        free = self.free_entries(fixed)
-        parts: list[Any] = [Plain(key, np.flatnonzero(own)) for key, own in free.items()]
+        parts = super().free_parts(theta, fixed, spread, scale)
         if "noise" not in fixed:
             for j, own in enumerate(theta["noise_covariance"]):
                 unit, alone = spread[j : j + 1], np.zeros(1, int)

@@ -21,13 +21,18 @@ from scipy.special import softmax
 from avem.components.base import Match, Row
 from avem.components.cells import from_cells
 from avem.components.emission import BlockMaker
-from avem.components.free import Plain
 from avem.components.lanes import by_subject, q_on_lanes, sum_lanes, to_lanes
 from avem.components.linear import Cells, CoefTerms, GeneralKernel
 from avem.components.lines import Builder, Line, general_kernel
 from avem.components.param_info import ParamInfo, Params
 from avem.components.scaling import Scaling
-from avem.components.transitions import STICKINESS, TransitionBlock, Transitions, register
+from avem.components.transitions import (
+    STICKINESS,
+    FreeTransitions,
+    TransitionBlock,
+    Transitions,
+    register,
+)
 from avem.data import parse_formula
 from avem.data.formula import Formula
 from avem.data.layout import Chunk
@@ -44,6 +49,7 @@ class LogitTransitions(Transitions):
     """Log odds of moving, against staying, that are linear in covariates and effects."""
 
     word = "logit"
+    may_be_stationary = True
     text: str = "~ 1"
     as_matrix: bool = False
     """Without covariates and effects: the user sees one matrix of probabilities."""
@@ -53,6 +59,10 @@ class LogitTransitions(Transitions):
     @property
     def formula(self) -> Formula:
         return parse_formula(self.text)
+
+    def in_closed_form(self, n_states: int, stationary: bool) -> Transitions:
+        constant = self.formula.is_constant and not stationary
+        return FreeTransitions() if constant or n_states == 1 else self
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -88,6 +98,9 @@ class LogitTransitions(Transitions):
 
     def describe(self) -> str:
         return "" if self.as_matrix else f"transitions {self.text}"
+
+    def code(self) -> str:
+        return "" if self.formula.is_constant else repr(self.text)
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -138,10 +151,6 @@ class LogitTransitions(Transitions):
 
     def free_entries(self, fixed) -> Params:
         return {MOVES: np.full((self.n_states - 1) * len(self.terms), self._moved(fixed))}
-
-    def free_parts(self, theta, fixed, spread, scale) -> list[Any]:
-        size = theta[MOVES].size if self._moved(fixed) else 0
-        return [Plain(MOVES, np.arange(size))]
 
     def matches(self, fixed) -> dict[int, Match]:
         found: dict[int, Match] = {}

@@ -84,6 +84,11 @@ def spread(values: np.ndarray) -> float:
     return min(sd, middle) if middle > 1e-9 * np.abs(quarters).max() else sd
 
 
+def spreads(columns: np.ndarray) -> np.ndarray:
+    """(columns,) the spread of each column of (rows, columns)."""
+    return np.array([spread(column) for column in columns.T])
+
+
 def size(values: np.ndarray) -> float:
     """Root mean square, 1 where all is 0."""
     largest = np.abs(values).max(initial=0.0)

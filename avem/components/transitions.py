@@ -14,10 +14,10 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from jax import Array
 
-from avem.components.base import Block, Component, Row, Theta
+from avem.components.base import Block, Component, Row
 from avem.components.emission import BlockMaker
 from avem.components.free import odds_part
-from avem.components.lanes import by_subject
+from avem.components.lanes import Theta, by_subject
 from avem.components.lines import Builder, Line
 from avem.components.param_info import ParamInfo, Params
 from avem.components.scaling import Scaling
@@ -48,6 +48,8 @@ class Transitions(Component, ABC):
     """Under which files know it."""
     keeps_order: ClassVar[bool] = False
     """The states have an order of their own: they are not renumbered."""
+    may_be_stationary: ClassVar[bool] = False
+    """The first state may follow their stationary distribution."""
     n_states: int = 0
 
     @property
@@ -63,6 +65,10 @@ class Transitions(Component, ABC):
     def bound(self, n_states: int, part: int, builder: Builder) -> Transitions:
         """The transitions of a model; `part` is the number of their formula's design."""
         return replace(self, n_states=n_states)
+
+    def in_closed_form(self, n_states: int, stationary: bool) -> Transitions:
+        """The same transitions with an M-step in closed form, where there are such."""
+        return self
 
     @abstractmethod
     def chances(
@@ -87,6 +93,10 @@ class Transitions(Component, ABC):
     def describe(self) -> str:
         """It in words, for summaries; empty where there is nothing to say."""
         return f"transitions {self.word.replace('_', ' ')}"
+
+    def code(self) -> str:
+        """Python for what a user gives; empty for what a model has without being told."""
+        return repr(self)
 
     def to_json(self) -> dict[str, Any]:
         """Its word and the fields that a user gives."""

@@ -49,12 +49,10 @@ class Designs:
         design = self.parts[part]
         return tuple(self.keys.index(design.keys[c]) for c in design.z_cols)
 
-    def constant(self, A: np.ndarray) -> int:
-        """The shared column of ones, or -1."""
-        for column, (_, name) in enumerate(self.keys):
-            if name == "Intercept" and (A[:, column] == 1.0).all():
-                return column
-        return -1
+    def columns(self, panel: Panel) -> np.ndarray:
+        """(rows, columns), 0 where a covariate is missing or there is nothing to look back to."""
+        nowhere = [np.zeros(panel.n_rows, bool)] * len(self.parts)
+        return self.apply(panel, nowhere, [False] * len(self.parts)).A
 
     def apply(self, panel: Panel, needed: Sequence[np.ndarray], must: Sequence[bool]) -> Columns:
         """All columns in panel row order.

@@ -86,11 +86,16 @@ def _number(text: str) -> float | None:
         return None
 
 
+def need_folder(path: Path, purpose: str = "") -> None:
+    """Raise unless there is a folder to write a file into; `purpose` is " to save the fit in"."""
+    if not path.parent.is_dir():
+        raise FileError(f"There is no folder {str(path.parent)!r}{purpose}. Make it first.")
+
+
 def write_table(frame: pd.DataFrame, path: Path) -> None:
     """Write a frame as the file's suffix says."""
     kind = table_kind(path)
-    if not path.parent.is_dir():
-        raise FileError(f"There is no folder {str(path.parent)!r}. Make it first.")
+    need_folder(path)
     if kind == ".parquet":
         try:
             frame.to_parquet(path, index=False)

@@ -39,6 +39,11 @@ class Formula:
     groups: tuple[tuple[str, str], ...]
 
     @property
+    def is_constant(self) -> bool:
+        """It has an intercept, and nothing else."""
+        return self.fixed == "1" and not self.groups
+
+    @property
     def sides(self) -> tuple[str, ...]:
         """The fixed side, then the effects of each group term."""
         return (self.fixed, *(effects for effects, _ in self.groups))

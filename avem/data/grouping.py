@@ -52,11 +52,9 @@ def read_panel(data: Any, group: str | None, time: str | None, sequence: str | N
     return Panel.from_frame(data, group, time=time, sequence=sequence)
 
 
-def blank_frame(group: str, n_subjects: int, n_times: int) -> pd.DataFrame:
-    """Rows of subjects 0, 1, ... at times 0, 1, ..., with nothing else."""
-    return pd.DataFrame(
-        {
-            group: np.repeat(np.arange(n_subjects), n_times),
-            "time": np.tile(np.arange(n_times), n_subjects),
-        }
-    )
+def blank_frame(
+    group: str, n_subjects: int, n_times: int, time: str = "time", first: int = 0
+) -> pd.DataFrame:
+    """Rows of subjects and times that are numbered from `first` on, with nothing else."""
+    who, when = (first + np.arange(n) for n in (n_subjects, n_times))
+    return pd.DataFrame({group: np.repeat(who, n_times), time: np.tile(when, n_subjects)})

@@ -81,8 +81,6 @@ class Family(ABC):
     """The formulas that fit it: linear predictors, closed forms, or a function of one step."""
     linear_gaussian: ClassVar[bool] = False
     """Effects add to the outcome and the noise is Gaussian: what follows has a closed form."""
-    one_outcome: ClassVar[bool] = False
-    """A formula has one outcome, not several of this family."""
     discrete: ClassVar[bool] = False
     """The outcome takes separate values, so that `log_density` is a log probability."""
     zeros_apart: ClassVar[bool] = False
@@ -111,11 +109,6 @@ class Family(ABC):
     def has_history(self) -> bool:
         """The density of an outcome depends on earlier outcomes."""
         return False
-
-    @property
-    def can_draw(self) -> bool:
-        """Outcomes can be drawn."""
-        return True
 
     @property
     def cannot_save(self) -> str:

@@ -48,7 +48,6 @@ class Custom(Family):
 
     name = "custom"
     emission = "custom"
-    one_outcome = True
 
     def __init__(
         self,
@@ -88,10 +87,6 @@ class Custom(Family):
     @property
     def has_history(self) -> bool:
         return self.update is not None
-
-    @property
-    def can_draw(self) -> bool:
-        return self.draw is not None
 
     @property
     def cannot_save(self) -> str:

@@ -14,12 +14,11 @@ from scipy.special import betainc
 
 from avem.families.base import LOG, LOGIT, Etas, Parameter
 from avem.families.gamma import log_gamma_rest
-from avem.families.poisson import count_mean, is_count
-from avem.families.univariate import Univariate
+from avem.families.poisson import CountFamily, count_mean
 
 
 @dataclass(frozen=True)
-class NegativeBinomial(Univariate):
+class NegativeBinomial(CountFamily):
     """A count whose variance, within a state, is mean + mean^2 / size.
 
     Examples
@@ -30,15 +29,10 @@ class NegativeBinomial(Univariate):
 
     name = "negative_binomial"
     other_names = ("nbinom",)
-    wanted = "counts (0, 1, 2, ...)"
-    discrete = True
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return Parameter("mean", LOG), Parameter("size", LOG)
-
-    def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
-        return is_count(y[0])
 
     def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
         # The large parts of log gamma(y + size) - log gamma(size) cancel against log(size + mean);
@@ -57,12 +51,6 @@ class NegativeBinomial(Univariate):
         mean = count_mean(y[0])
         excess = max(float(y[0].var()) - mean, 0.01 * mean**2)
         return float(np.log(mean)), float(np.log(mean**2 / excess))
-
-    def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
-        return np.sqrt(y[0])[:, None]
-
-    def mean(self, eta: Etas) -> np.ndarray:
-        return np.exp(eta[0])
 
     def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
         count = np.floor(y)

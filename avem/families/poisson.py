@@ -15,8 +15,24 @@ from avem.families.base import LOG, Etas, Parameter
 from avem.families.univariate import Univariate
 
 
+class CountFamily(Univariate):
+    """A number of events, whose mean is on the log scale."""
+
+    wanted = "counts (0, 1, 2, ...)"
+    discrete = True
+
+    def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        return is_count(y[0])
+
+    def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        return np.sqrt(y[0])[:, None]
+
+    def mean(self, eta: Etas) -> np.ndarray:
+        return np.exp(eta[0])
+
+
 @dataclass(frozen=True)
-class Poisson(Univariate):
+class Poisson(CountFamily):
     """A count whose variance, within a state, equals its mean.
 
     Examples
@@ -26,9 +42,7 @@ class Poisson(Univariate):
     """
 
     name = "poisson"
-    wanted = "counts (0, 1, 2, ...)"
     concave = True
-    discrete = True
 
     def describe(self) -> str:
         return "Poisson"
@@ -37,20 +51,11 @@ class Poisson(Univariate):
     def parameters(self) -> tuple[Parameter, ...]:
         return (Parameter("rate", LOG),)
 
-    def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
-        return is_count(y[0])
-
     def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
         return y[0] * eta[0] - jnp.exp(eta[0]) - gammaln(y[0] + 1.0)
 
     def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
         return (float(np.log(count_mean(y[0]))),)
-
-    def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
-        return np.sqrt(y[0])[:, None]
-
-    def mean(self, eta: Etas) -> np.ndarray:
-        return np.exp(eta[0])
 
     def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
         count = np.floor(y)

@@ -20,8 +20,25 @@ _SERIES = (1 / 8, 9 / 128, 75 / 1024, 3675 / 32768, 59535 / 262144, 2401245 / 41
 _FAR = 100.0
 
 
+class AngleFamily(Univariate):
+    """A direction around a mean one."""
+
+    wanted = "angles in radians, between -pi and pi"
+    angular = True
+
+    def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        """At most a full turn, give or take the rounding of a written 2 pi."""
+        return np.abs(y[0]) <= 2 * np.pi + 1e-3
+
+    def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        return np.column_stack([np.cos(y[0]), np.sin(y[0])])
+
+    def mean(self, eta: Etas) -> np.ndarray:
+        return ANGLE.to_natural(eta[0])
+
+
 @dataclass(frozen=True)
-class VonMises(Univariate):
+class VonMises(AngleFamily):
     """An angle in radians; the larger the concentration, the closer to the mean angle.
 
     Examples
@@ -31,8 +48,6 @@ class VonMises(Univariate):
     """
 
     name = "von_mises"
-    wanted = "angles in radians, between -pi and pi"
-    angular = True
 
     def describe(self) -> str:
         return "von Mises"
@@ -40,9 +55,6 @@ class VonMises(Univariate):
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return Parameter("mean", ANGLE), Parameter("concentration", LOG, 1)
-
-    def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
-        return is_angle(y[0])
 
     def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
         # cos x - 1 = -2 sin(x / 2)^2, which keeps its digits at small angles
@@ -55,12 +67,6 @@ class VonMises(Univariate):
         length = np.clip(length, 0.01, 1 - 5e-5)
         concentration = length * (2 - length**2) / (1 - length**2)
         return angle, float(np.log(concentration))
-
-    def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
-        return np.column_stack([np.cos(y[0]), np.sin(y[0])])
-
-    def mean(self, eta: Etas) -> np.ndarray:
-        return ANGLE.to_natural(eta[0])
 
     def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
         """Of the arc from -pi to y."""
@@ -89,11 +95,6 @@ def _log_i0e(k: Array) -> Array:
     for coefficient in reversed(_SERIES):
         series = (series + coefficient) * inverse
     return jnp.where(near, jnp.log(i0e(small)), jnp.log1p(series) - 0.5 * jnp.log(2 * np.pi * far))
-
-
-def is_angle(y: np.ndarray) -> np.ndarray:
-    """Which values are at most a full turn, give or take the rounding of a written 2 pi."""
-    return np.abs(y) <= 2 * np.pi + 1e-3
 
 
 def mean_vector(y: np.ndarray) -> tuple[float, float]:

@@ -10,12 +10,11 @@ import numpy as np
 from jax import Array
 
 from avem.families.base import ANGLE, LOGIT, Etas, Parameter
-from avem.families.univariate import Univariate
-from avem.families.von_mises import is_angle, mean_vector
+from avem.families.von_mises import AngleFamily, mean_vector
 
 
 @dataclass(frozen=True)
-class WrappedCauchy(Univariate):
+class WrappedCauchy(AngleFamily):
     """An angle in radians; the concentration is the mean of cos(y - mean), from 0 to 1.
 
     Examples
@@ -25,8 +24,6 @@ class WrappedCauchy(Univariate):
     """
 
     name = "wrapped_cauchy"
-    wanted = "angles in radians, between -pi and pi"
-    angular = True
 
     def describe(self) -> str:
         return "wrapped Cauchy"
@@ -34,9 +31,6 @@ class WrappedCauchy(Univariate):
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return Parameter("mean", ANGLE), Parameter("concentration", LOGIT)
-
-    def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
-        return is_angle(y[0])
 
     def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
         # (1 - c^2) / (1 + c^2 - 2 c cos x) in the odds c / (1 - c): no difference is left
@@ -47,12 +41,6 @@ class WrappedCauchy(Univariate):
     def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
         angle, length = mean_vector(y[0])
         return angle, float(LOGIT.to_eta(np.clip(length, 0.01, 0.999)))
-
-    def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
-        return np.column_stack([np.cos(y[0]), np.sin(y[0])])
-
-    def mean(self, eta: Etas) -> np.ndarray:
-        return ANGLE.to_natural(eta[0])
 
     def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
         """Of the arc from -pi to y."""

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri
 
 from avem.components.param_info import Params, check_level
 from avem.data import Panel
 from avem.errors import DataError
+from avem.fits.uncertainty import normal_interval
 from avem.fits.words import check_word
 from avem.inference.after.marginal import Marginal, marginal
 from avem.inference.after.new_subjects import infer_effects
@@ -25,17 +25,12 @@ def effects_table(
     """A row per subject and effect, from means (n, d) and covariances (n, d, d)."""
     check_level(level)
     n, d = mean.shape
-    centre = mean.ravel()
-    sd = np.sqrt(np.diagonal(cov, axis1=1, axis2=2)).ravel()
-    half = ndtri(0.5 + level / 2) * sd
+    sd = np.sqrt(np.diagonal(cov, axis1=1, axis2=2))
     return pd.DataFrame(
         {
             fit.columns["subject"]: np.repeat(subjects, d),
             "effect": np.tile(np.array(fit.model.effect_names, dtype=object), n),
-            "mean": centre,
-            "sd": sd,
-            "lower": centre - half,
-            "upper": centre + half,
+            **normal_interval(mean.ravel(), sd.ravel(), level),
         }
     )
 

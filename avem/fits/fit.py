@@ -14,6 +14,7 @@ import pandas as pd
 
 from avem.components.param_info import check_level, check_seed
 from avem.data import Panel
+from avem.errors import ModelError
 from avem.fits.common import (
     effect_sd,
     effects_table,
@@ -30,6 +31,7 @@ from avem.fits.plots.fit_plots import FitPlots
 from avem.fits.predict.log_score import score
 from avem.fits.questions.check import Check, run_check
 from avem.fits.questions.coefficients import coefficients_table, parameter_part
+from avem.fits.questions.contrast import effect_contrast
 from avem.fits.questions.diagnosis import Diagnosis, diagnose
 from avem.fits.questions.whiteness import whiteness
 from avem.fits.tables import Summary, compose, tidy
@@ -143,6 +145,10 @@ class Fit(ABC, Generic[Model, Drawn]):
     @abstractmethod
     def _residual_values(self, data: Any, effects: str, seed: int) -> list[np.ndarray]:
         """(rows, outcomes) one-step residuals; if there are such, those freed of each other."""
+
+    @abstractmethod
+    def _predictions(self, data: Any, level: float, effects: str) -> dict[str, np.ndarray]:
+        """By column of `predictions`, (rows,) of encoded data."""
 
     @abstractmethod
     def _states_by_row(self, data: Any) -> list[Any]:
@@ -464,6 +470,79 @@ class Fit(ABC, Generic[Model, Drawn]):
         mean, cov = self.model.effects_out(*inferred_effects(self, encoded))
         table = effects_table(self, encoded.panel.subjects, mean, cov, level)
         return encoded.panel.source.table(table)
+
+    def predictions(
+        self,
+        data: Any = None,
+        level: float = 0.95,
+        effects: Literal["fitted", "integrated"] = "fitted",
+    ) -> Any:
+        """Each outcome of each row, given the rows before it in its sequence.
+
+        Parameters
+        ----------
+        data : DataFrame or Panel, optional
+            By default the rows of the fit.
+        level : float
+            Probability of the intervals, which are those of a new measurement.
+        effects : {"fitted", "integrated"}
+            As in `predict`.
+
+        Returns
+        -------
+        DataFrame
+            In the data's own row order and index: mean, sd, lower and upper of each outcome; of
+            labels, the probability of each level. NaN where a covariate is missing.
+
+        Examples
+        --------
+        >>> list(fit.predictions().columns)
+        ['valence', 'valence_sd', 'valence_lower', 'valence_upper']
+        """
+        check_level(level)
+        encoded = self._encode(data)
+        return encoded.panel.frame_like(self._predictions(encoded, level, effects))
+
+    def contrast(
+        self,
+        groups: Any = None,
+        *,
+        subjects: Any = None,
+        level: float = 0.95,
+        posterior: Posterior = "fit",
+    ) -> Any:
+        """Differences of effects between groups of subjects, or between subjects.
+
+        Parameters
+        ----------
+        groups : str or dict, optional
+            A column that is the same in all rows of a subject, or a dict from subjects to groups:
+            differences of the groups' mean effects. ``se``, the interval and ``p`` are Welch's, on
+            the means of the subjects: about the populations that they are a sample of. ``sd`` is
+            what is not known of these very subjects' difference, given the parameters. A group
+            of one subject has no spread, hence no test: `note` says so.
+            Effects are shrunk towards 0, and so are differences.
+        subjects : list, optional
+            Labels, two or more: the effects of each pair, with their posterior; ``probability`` is
+            that of the sign they show.
+        level : float
+            Probability of the intervals.
+        posterior : {"fit", "adaptive"}
+            Of the effects, as in `effects`.
+
+        Returns
+        -------
+        DataFrame
+            Of the data's own kind: a row per pair and effect.
+
+        Examples
+        --------
+        >>> ssm_fit.contrast(subjects=["p01", "p02"])["other"].unique().tolist()
+        ['p02']
+        """
+        if (groups is None) == (subjects is None):
+            raise ModelError("contrast takes one of groups= and subjects=.")
+        return self._own_kind(effect_contrast(self, groups, subjects, level, posterior))
 
     # --- does the model hold? --------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from avem.fits.fit import Fit
 from avem.fits.plots.hmm_plots import Plots
 from avem.fits.predict import hmm as prediction
 from avem.fits.predict.at import places
-from avem.fits.questions.contrast import effect_contrast, state_contrast
+from avem.fits.questions.contrast import state_contrast
 from avem.fits.questions.covariate import covariate_table
 from avem.fits.questions.diagnosis import HARD_TO_TELL
 from avem.fits.questions.dwell import dwell_table, stationary_table
@@ -237,36 +237,6 @@ class HMMFit(Fit[HMMModel, Simulation]):
         """
         chosen = (horizon, data, future, of, level, effects, n_draws, seed)
         return prediction.predict(self, *chosen)
-
-    def predictions(
-        self,
-        data: Any = None,
-        level: float = 0.95,
-        effects: Literal["fitted", "integrated"] = "fitted",
-    ) -> Any:
-        """Each outcome of each row, given the rows before it in its sequence.
-
-        Parameters
-        ----------
-        data : DataFrame or Panel, optional
-            By default the rows of the fit.
-        level : float
-            Probability of the intervals.
-        effects : {"fitted", "integrated"}
-            As in `predict`.
-
-        Returns
-        -------
-        DataFrame
-            In the data's own row order and index: mean, sd, lower and upper of each outcome; of
-            labels, the probability of each level. NaN where a covariate is missing.
-
-        Examples
-        --------
-        >>> list(fit.predictions().columns)
-        ['valence', 'valence_sd', 'valence_lower', 'valence_upper']
-        """
-        return prediction.predictions(self, data, level, effects)
 
     def residuals(
         self,
@@ -506,11 +476,10 @@ class HMMFit(Fit[HMMModel, Simulation]):
         """
         if sum(given is not None for given in (groups, subjects, states)) != 1:
             raise ModelError("contrast takes one of groups=, subjects= and states=.")
-        if states is not None:
-            found = state_contrast(self, states, level, errors_word(errors, kind))
-        else:
-            found = effect_contrast(self, groups, subjects, level, posterior)
-        return self._own_kind(found)
+        if states is None:
+            return super().contrast(groups, subjects=subjects, level=level, posterior=posterior)
+        errors_of = errors_word(errors, kind)
+        return self._own_kind(state_contrast(self, states, level, errors_of))
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -518,6 +487,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
     def _nodes(self) -> PosteriorNodes:
         """Of the posterior of its own subjects' effects."""
         return posterior_nodes(self._marginal)
+
+    def _predictions(self, data: Encoded, level: float, effects: str) -> dict[str, np.ndarray]:
+        return prediction.predictions(self, data, level, effects)
 
     def _head(self) -> list[str]:
         return tables.head(self)

@@ -33,7 +33,7 @@ def alarms(model: HMMModel, fitted: Fitted) -> list[str]:
     collapsed = np.argwhere(fitted.collapsed)
     if not len(collapsed):
         return []
-    names = _column_names(model)
+    names = dict(zip(model.outcome_columns, model.outcomes, strict=True))
     where = "; ".join(f"state {k}, {names[j]}" for k, j in collapsed[:5])
     return [
         f"The variance of {where} fell onto (nearly) a single value and was held at its floor, "
@@ -42,19 +42,9 @@ def alarms(model: HMMModel, fitted: Fitted) -> list[str]:
     ]
 
 
-def _column_names(model: HMMModel) -> dict[int, str]:
-    """The outcome of each outcome column."""
-    return {
-        column: name
-        for piece, at in model.each_piece()
-        for column, name in zip(at, piece.outcomes, strict=False)
-    }
-
-
 def _in_own_unit(model: HMMModel) -> np.ndarray:
     """(d,) which effects are in the outcome's own unit, not on the scale of a link."""
-    pieces = model.structure.pieces
-    names = {name for p in pieces if p.family.linear_gaussian for name in p.outcomes}
+    names = {n for e in model.emissions if e.family.linear_gaussian for n in e.outcomes}
     return np.array([effect.outcome in names for effect in model.structure.effects])
 
 

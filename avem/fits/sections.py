@@ -114,7 +114,7 @@ def _flat(value: np.ndarray) -> np.ndarray:
 
 def move_frames(fit: HMMFit) -> Iterator[Section]:
     """Transitions."""
-    states, moves = _states(fit), fit.model.structure.moves
+    states, moves = _states(fit), fit.model.transition.lines
     if "transition_coef" in fit.params:
         pairs = [(k, m) for k, m in product(range(len(states)), repeat=2) if k != m]
         values = [fit.params["transition_coef"][k, m] for k, m in pairs]
@@ -132,7 +132,7 @@ def start_frames(fit: HMMFit) -> Iterator[Section]:
         frame = pd.DataFrame([params["initial"]], index=[""], columns=states)
         yield Section("Initial probabilities", frame, True)
     elif "initial_coef" in params:
-        terms = list(model.structure.start[0].terms)
+        terms = list(model.initial.lines[0].terms)
         frame = pd.DataFrame(params["initial_coef"].T, index=terms, columns=states)
         yield Section("First state (log odds against state 0)", frame, False)
 

@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from avem.data import Panel
-from avem.errors import ModelError
 from avem.fits.fit import Fit
 from avem.fits.plots.ssm_plots import SSMPlots
 from avem.fits.predict import ssm as prediction
-from avem.fits.questions.contrast import effect_contrast
 from avem.fits.questions.diagnosis import HARD_TO_SEE
 from avem.fits.questions.residuals import ssm_residuals
 from avem.fits.sections import Section
 from avem.fits.ssm_tables import ssm_head, ssm_sections
-from avem.fits.words import Posterior
 from avem.inference.e_steps import ESteps
 from avem.inference.fit_ssm import make_ssm_e_steps
 from avem.models.encoded import Encoded
@@ -106,36 +103,6 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
         """
         return prediction.states(self, data, kind, level, effects)
 
-    def predictions(
-        self,
-        data: Any = None,
-        level: float = 0.95,
-        effects: Literal["fitted", "integrated"] = "fitted",
-    ) -> Any:
-        """Each outcome of each row, given the rows before it in its sequence.
-
-        Parameters
-        ----------
-        data : DataFrame or Panel, optional
-            By default the rows of the fit.
-        level : float
-            Probability of the intervals, which are those of a new measurement.
-        effects : {"fitted", "integrated"}
-            As in `states`.
-
-        Returns
-        -------
-        DataFrame
-            Mean, sd, lower and upper of each outcome, in the data's own row order and index. NaN
-            where a covariate is missing.
-
-        Examples
-        --------
-        >>> list(ssm_fit.predictions().columns)[:2]
-        ['valence', 'valence_sd']
-        """
-        return prediction.predictions(self, data, level, effects)
-
     def predict(
         self,
         data: Any = None,
@@ -217,53 +184,15 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
         found = ssm_residuals(self, encoded, effects, joint, seed)
         return encoded.panel.frame_like(dict(zip(self.model.outcomes, found.T, strict=True)))
 
-    def contrast(
-        self,
-        groups: Any = None,
-        *,
-        subjects: Any = None,
-        level: float = 0.95,
-        posterior: Posterior = "fit",
-    ) -> Any:
-        """Differences of effects between groups of subjects, or between subjects.
-
-        Parameters
-        ----------
-        groups : str or dict, optional
-            A column that is the same in all rows of a subject, or a dict from subjects to groups:
-            differences of the groups' mean effects. ``se``, the interval and ``p`` are Welch's, on
-            the means of the subjects: about the populations that they are a sample of. ``sd`` is
-            what is not known of these very subjects' difference, given the parameters. A group
-            of one subject has no spread, hence no test: `note` says so.
-            Effects are shrunk towards 0, and so are differences.
-        subjects : list, optional
-            Labels, two or more: the effects of each pair, with their posterior; ``probability`` is
-            that of the sign they show.
-        level : float
-            Probability of the intervals.
-        posterior : {"fit", "adaptive"}
-            Of the effects, as in `effects`.
-
-        Returns
-        -------
-        DataFrame
-            Of the data's own kind: a row per pair and effect.
-
-        Examples
-        --------
-        >>> ssm_fit.contrast(subjects=["p01", "p02"])["other"].unique().tolist()
-        ['p02']
-        """
-        if (groups is None) == (subjects is None):
-            raise ModelError("contrast takes one of groups= and subjects=.")
-        return self._own_kind(effect_contrast(self, groups, subjects, level, posterior))
-
     # --- inside ----------------------------------------------------------------------------------
 
     @cached_property
     def _matrices(self) -> Matrices:
         model = self.model.in_user_units()
         return subject_matrices(model, model.params_in(self.params), self.effects_mean)
+
+    def _predictions(self, data: Encoded, level: float, effects: str) -> dict[str, np.ndarray]:
+        return prediction.predictions(self, data, level, effects)
 
     def _head(self) -> list[str]:
         return ssm_head(self.model)

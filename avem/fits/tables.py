@@ -62,7 +62,7 @@ def head(fit: HMMFit) -> list[str]:
     model = fit.model
     n_states = model.n_states
     kind = "Mixed hidden" if model.n_effects else "Hidden"
-    families = dict.fromkeys(piece.family.describe() for piece in model.structure.pieces)
+    families = dict.fromkeys(piece.family.describe() for piece in model.emissions)
     return [
         f"{kind} Markov model: {model.spec.text}",
         *_chain_words(fit),

@@ -131,6 +131,12 @@ def intervals(
     return out[0], out[1]
 
 
+def normal_interval(mean: np.ndarray, sd: np.ndarray, level: float) -> dict[str, np.ndarray]:
+    """Mean, sd, lower and upper of normal distributions, as columns of a table."""
+    half = ndtri(0.5 + level / 2) * sd
+    return {"mean": mean, "sd": sd, "lower": mean - half, "upper": mean + half}
+
+
 def quantile(fit: Fit, level: float) -> float:
     """How many standard errors to go: with effects, the n subjects are all there is to judge by."""
     if fit.model.n_effects:

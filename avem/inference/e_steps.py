@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from avem.components.base import Match
+from avem.components.param_info import Params as Theta
 from avem.data.layout import Chunk
 from avem.errors import AvemError
 from avem.execution.dataset import Dataset, PerShard
@@ -30,7 +31,6 @@ IMPOSSIBLE = (
     "values far outside those of the fit, and for zero probabilities or tiny variances in init= "
     "and fixed=."
 )
-Theta = dict[str, np.ndarray]
 Guard = Callable[[Theta, np.ndarray], np.ndarray]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from avem.components.linear import CoefTerms
+from avem.components.param_info import Params as Theta
 from avem.data.layout import Chunk
 from avem.execution.dataset import Dataset, PerShard, add_up
 from avem.inference.catch_up import best_anchors, known, seen
@@ -27,8 +28,6 @@ _TRAVELS, _SHRINKS = 0.05, 1.25
 effects' variance in some direction by this factor, since they were put where they are."""
 Q_UPDATES = ("laplace", "quadrature")
 ANCHORS = ("mean", "optimal", "fixed")
-
-Theta = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from avem.inference.stages import Guess
 from avem.inference.starts import after, best_start
 from avem.inference.tuning import HMM_E_STEPS, HMM_M_STEPS
 from avem.models.encoded import Encoded
-from avem.models.hmm import CHAIN_PARAMS, HMMModel
+from avem.models.hmm import HMMModel
 
 _START_RULES = Rules(max_iter=60, tol=1e-3, settle=False, lenient=0.0)
 
@@ -66,7 +66,7 @@ class HMMTask(Task):
                 effects = np.zeros_like(effects)  # the paper's start: all anchors at the prior mean
             return state_at(em.data, theta, effects)
 
-        emissions = set(model.param_info()) - set(CHAIN_PARAMS)
+        emissions = model.emission_params
         if options.plain:
             return start(0), ()
         if options.n_starts > 1 and not set(guess.params) >= emissions:

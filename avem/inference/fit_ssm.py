@@ -22,7 +22,7 @@ from avem.inference.ssm_starts import make_ssm_start
 from avem.inference.stages import Guess
 from avem.inference.tuning import HARMLESS_PER_CELL, LARGE_EFFECT, SMALL_EFFECT, WILD
 from avem.models.encoded import Encoded
-from avem.models.ssm import OF_THETA, SSMModel
+from avem.models.ssm import SSMModel
 from avem.models.ssm_subjects import stable_effects
 
 _START_RULES = Rules(max_iter=40, tol=3e-3, max_searches=0)
@@ -64,15 +64,13 @@ class SSMTask(Task):
         """A model without effects first, unless the user's parameters say where to begin."""
         model, data = self.model, self.data
         starts: tuple[Tried, ...] = ()
-        needed = set(OF_THETA) - ({"coef"} if not model.x_cols else set())
-        needed -= {"state_coef"} if not model.drive_cols else set()
-        if set(guess.params) >= needed:
+        if set(guess.params) >= model.population:
             theta = model.override(_with_effects(model, _blank(model)), guess.params)
             if not options.plain and not _knows_covariances(model, guess):
                 theta = _hinted(model, em.e, data, theta, guess)
         else:
             tame = _without_wild(data)
-            own = self.fixed & frozenset(OF_THETA)
+            own = self.fixed & model.population
             theta, starts = _reduced(model, tame, guess, own, options.n_starts, rng, watch)
             e = replace(em.e, data=Dataset.of(tame))
             theta = _hinted(model, e, data, theta, guess)
@@ -159,7 +157,7 @@ def _reduced(
     """The best fit of the model whose subjects are all alike."""
     alike = model.without_effects()
     same = replace(data, kernel=alike.kernel(data.kernel.groups))
-    own = {name: value for name, value in guess.params.items() if name in OF_THETA}
+    own = {name: value for name, value in guess.params.items() if name in alike.population}
     em = make_ssm_em(alike, same, fixed=fixed)
     nobody = np.zeros((0, data.layout.n_subjects))
     runs = []
@@ -237,7 +235,7 @@ def _hinted(model: SSMModel, e: ESteps, data: Encoded, theta: Params, guess: Gue
     hint = np.where(np.isfinite(hint), hint, 0.0)
     hint = np.clip(hint, SMALL_EFFECT * unit, LARGE_EFFECT * unit)
     theta = {**theta, "effect_covariance": np.diag(hint)}
-    covariances = {n: v for n, v in guess.params.items() if n not in OF_THETA}
+    covariances = {n: v for n, v in guess.params.items() if n not in model.population}
     return model.override(theta, covariances)
 
 

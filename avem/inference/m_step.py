@@ -14,6 +14,7 @@ import numpy as np
 
 from avem.components.base import Match
 from avem.components.linear import CoefTerms
+from avem.components.param_info import Params as Theta
 from avem.effects.prior import project_covariance
 from avem.inference.methods.anchored import TO_THE_END
 from avem.inference.newton import climb
@@ -24,8 +25,6 @@ from avem.numerics.covariance import floor_eigenvalues
 
 NOISE_FLOOR, EFFECT_FLOOR = 1e-6, 1e-8
 """Smallest variance of a state and of an effect, in units of the outcome's overall variance."""
-
-Theta = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from avem.components.base import Match
+from avem.components.param_info import Params as Theta
 
-Theta = dict[str, np.ndarray]
 _CHANCES = ("initial", "transition")
 
 

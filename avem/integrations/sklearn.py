@@ -8,7 +8,7 @@ each of its rows; ``set_output(transform="pandas")`` works as elsewhere.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import narwhals as nw
 import numpy as np
@@ -16,7 +16,6 @@ import numpy as np
 from avem.components.outcome import Outcome
 from avem.data.grouping import group_of
 from avem.errors import AvemError, DataError, ModelError
-from avem.fits.fit import Fit
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.ssm_fit import SSMFit
 from avem.mixed_hmm import MixedHMM
@@ -28,6 +27,10 @@ if TYPE_CHECKING:
         """What is used of scikit-learn's, for the type checker."""
 
         def __sklearn_tags__(self) -> Any: ...
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]:
+            """Likewise."""
+            ...
 
     class TransformerMixin:
         """Likewise."""
@@ -48,7 +51,154 @@ else:
                 raise AvemError(f"{cls.__name__} needs scikit-learn: pip install 'avem[sklearn]'.")
 
 
-class HMMEstimator(TransformerMixin, BaseEstimator):
+_GROUPS = "subject"
+"""The column of the subjects where they are given beside the table."""
+_OF_FIT = ("subject", "time", "sequence", "fit_options")
+"""Parameters of an estimator that the model itself does not have."""
+
+
+class SequenceEstimator(TransformerMixin, BaseEstimator):
+    """What the estimators of all models do alike."""
+
+    _model_type: ClassVar[Any]
+    subject: str | None
+    time: str | None
+    sequence: str | None
+    fit_options: Mapping[str, Any] | None
+    fit_: Any
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
+        """Itself, fitted.
+
+        Parameters
+        ----------
+        X : DataFrame
+            A row per subject and time, with the columns that the model names.
+        y : None
+            Not used.
+        groups : array, optional
+            (rows,) the subjects, where no column of `X` has them.
+
+        Returns
+        -------
+        HMMEstimator or SSMEstimator
+
+        Examples
+        --------
+        >>> from avem.sklearn import HMMEstimator
+        >>> options = {"n_starts": 1, "refine": None}
+        >>> estimator = HMMEstimator(
+        ...     "valence ~ 1 + (1 | person)", time="beep", sequence="day", fit_options=options
+        ... )
+        >>> estimator.fit(avem.load_affect()).fit_.stop.name
+        'CONVERGED'
+        """
+        own = {n: v for n, v in self.get_params(deep=False).items() if n not in _OF_FIT}
+        model = self._model_type(**own)
+        self._subject = group_of(model.spec.formulas) or self.subject or _GROUPS
+        frame = self._rows(X, groups)
+        self.feature_names_in_ = np.array(list(_narwhal(X).columns), dtype=object)
+        self.n_features_in_ = len(self.feature_names_in_)
+        options = {"progress": False, **(self.fit_options or {})}
+        self.fit_ = model.fit(frame, self._subject, self.time, self.sequence, **options)
+        return self
+
+    def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
+        """The log likelihood per row, every subject taken as new: higher is better.
+
+        Parameters
+        ----------
+        X : DataFrame
+            A row per subject and time, with the columns that the model names.
+        y : None
+            Not used.
+        groups : array, optional
+            (rows,) the subjects, where no column of `X` has them.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> bool(np.isclose(estimator.score(diary), estimator.fit_.loglik() / len(diary)))
+        True
+        """
+        fit, frame = self._known(), self._rows(X, groups)
+        return float(fit.loglik(frame)) / len(_narwhal(frame))
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns that `transform` returns.
+
+        Parameters
+        ----------
+        input_features : None
+            Not used.
+
+        Returns
+        -------
+        numpy.ndarray of str
+
+        Examples
+        --------
+        >>> list(estimator.get_feature_names_out())
+        ['state_0', 'state_1']
+        """
+        return np.array([f"state_{k}" for k in range(self._known().model.size)], dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = False
+        return tags
+
+    def _known(self) -> Any:
+        """The fit, which must be there."""
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(self, "fit_")
+        return self.fit_
+
+    def _rows(self, X: Any, groups: Any) -> Any:
+        """The table, with a column of the subjects."""
+        frame, name = _narwhal(X), self._subject
+        if groups is None:
+            if name not in frame.columns:
+                raise ModelError(
+                    f"X has no column {name!r}, which says whose each row is. Name the column with "
+                    "subject=, or give groups."
+                )
+            return X
+        given = np.asarray(groups)
+        if given.shape != (len(frame),):
+            raise DataError(
+                f"groups has shape {given.shape}; one subject for each of the {len(frame)} rows of "
+                "X is wanted."
+            )
+        if name in frame.columns:
+            if not np.array_equal(frame[name].to_numpy(), given):
+                raise DataError(
+                    f"groups and the column {name!r} of X differ; the subjects are wanted in one "
+                    "of them."
+                )
+            return X
+        values = nw.new_series(name, given, backend=frame.implementation)
+        if frame.implementation.is_pandas():
+            return X.assign(**{name: given})
+        return frame.with_columns(values).to_native()
+
+
+def _narwhal(X: Any) -> Any:
+    try:
+        return nw.from_native(X, eager_only=True)
+    except TypeError:
+        raise DataError(
+            f"X is {type(X).__name__}; a table with named columns (pandas, polars or pyarrow) is "
+            "wanted. In a pipeline, what comes before keeps the names with "
+            "set_output(transform='pandas')."
+        ) from None
+
+
+class HMMEstimator(SequenceEstimator):
     """`MixedHMM` as an estimator: states are predicted, and their probabilities are features.
 
     Parameters
@@ -84,6 +234,9 @@ class HMMEstimator(TransformerMixin, BaseEstimator):
     3
     """
 
+    _model_type = MixedHMM
+    fit_: HMMFit
+
     def __init__(
         self,
         formula: str | Outcome | Sequence[Outcome],
@@ -111,44 +264,6 @@ class HMMEstimator(TransformerMixin, BaseEstimator):
         self.sequence = sequence
         self.fit_options = fit_options
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> HMMEstimator:
-        """Itself, fitted.
-
-        Parameters
-        ----------
-        X : DataFrame
-            A row per subject and time, with the columns that the model names.
-        y : None
-            Not used.
-        groups : array, optional
-            (rows,) the subjects, where no column of `X` has them.
-
-        Returns
-        -------
-        HMMEstimator
-
-        Examples
-        --------
-        >>> from avem.sklearn import HMMEstimator
-        >>> options = {"n_starts": 1, "refine": None}
-        >>> estimator = HMMEstimator(
-        ...     "valence ~ 1 + (1 | person)", time="beep", sequence="day", fit_options=options
-        ... )
-        >>> estimator.fit(avem.load_affect()).fit_.stop.name
-        'CONVERGED'
-        """
-        model = MixedHMM(
-            self.formula,
-            self.n_states,
-            self.family,
-            transition=self.transition,
-            initial=self.initial,
-            effect_covariance=self.effect_covariance,
-            effects_by_state=self.effects_by_state,
-        )
-        self.fit_: HMMFit = _fitted(self, model, X, groups)
-        return self
-
     def predict(self, X: Any, groups: Any = None) -> np.ndarray:
         """The most probable path of states.
 
@@ -169,7 +284,7 @@ class HMMEstimator(TransformerMixin, BaseEstimator):
         >>> set(estimator.predict(diary).tolist())
         {0, 1}
         """
-        return np.asarray(_known(self).decode(_rows(self, X, groups)))
+        return np.asarray(self._known().decode(self._rows(X, groups)))
 
     def predict_proba(self, X: Any, groups: Any = None) -> np.ndarray:
         """The probability of each state, given all rows of the sequence.
@@ -191,7 +306,7 @@ class HMMEstimator(TransformerMixin, BaseEstimator):
         >>> estimator.predict_proba(diary).shape == (len(diary), 2)
         True
         """
-        found = _known(self).state_probabilities(_rows(self, X, groups))
+        found = self._known().state_probabilities(self._rows(X, groups))
         return nw.from_native(found, eager_only=True, pass_through=False).to_numpy()
 
     def transform(self, X: Any) -> np.ndarray:
@@ -214,53 +329,8 @@ class HMMEstimator(TransformerMixin, BaseEstimator):
         """
         return self.predict_proba(X)
 
-    def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
-        """The log likelihood per row, every subject taken as new: higher is better.
 
-        Parameters
-        ----------
-        X : DataFrame
-            A row per subject and time, with the columns that the model names.
-        y : None
-            Not used.
-        groups : array, optional
-            (rows,) the subjects, where no column of `X` has them.
-
-        Returns
-        -------
-        float
-
-        Examples
-        --------
-        >>> bool(np.isclose(estimator.score(diary), estimator.fit_.loglik() / len(diary)))
-        True
-        """
-        return _score(_known(self), _rows(self, X, groups))
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the columns that `transform` returns.
-
-        Parameters
-        ----------
-        input_features : None
-            Not used.
-
-        Returns
-        -------
-        numpy.ndarray of str
-
-        Examples
-        --------
-        >>> list(estimator.get_feature_names_out())
-        ['state_0', 'state_1']
-        """
-        return np.array([f"state_{k}" for k in range(_known(self).model.n_states)], dtype=object)
-
-    def __sklearn_tags__(self) -> Any:
-        return _tags(super().__sklearn_tags__())
-
-
-class SSMEstimator(TransformerMixin, BaseEstimator):
+class SSMEstimator(SequenceEstimator):
     """`MixedSSM` as an estimator: a few latent processes instead of many outcomes.
 
     Parameters
@@ -290,7 +360,17 @@ class SSMEstimator(TransformerMixin, BaseEstimator):
     >>> from avem.sklearn import SSMEstimator
     >>> SSMEstimator(["valence", "arousal"]).set_params(n_latent=2).n_latent
     2
+    >>> options = {"n_starts": 1, "refine": None}
+    >>> columns = {"subject": "person", "time": "beep", "sequence": "day"}
+    >>> estimator = SSMEstimator(
+    ...     ["valence", "arousal"], random="transition", **columns, fit_options=options
+    ... )
+    >>> estimator.fit(avem.load_affect()).fit_.stop.name
+    'CONVERGED'
     """
+
+    _model_type = MixedSSM
+    fit_: SSMFit
 
     def __init__(
         self,
@@ -315,43 +395,6 @@ class SSMEstimator(TransformerMixin, BaseEstimator):
         self.sequence = sequence
         self.fit_options = fit_options
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> SSMEstimator:
-        """Itself, fitted.
-
-        Parameters
-        ----------
-        X : DataFrame
-            A row per subject and time, with the columns that the model names.
-        y : None
-            Not used.
-        groups : array, optional
-            (rows,) the subjects, where no column of `X` has them.
-
-        Returns
-        -------
-        SSMEstimator
-
-        Examples
-        --------
-        >>> from avem.sklearn import SSMEstimator
-        >>> options = {"n_starts": 1, "refine": None}
-        >>> columns = {"subject": "person", "time": "beep", "sequence": "day"}
-        >>> estimator = SSMEstimator(
-        ...     ["valence", "arousal"], random="transition", **columns, fit_options=options
-        ... )
-        >>> estimator.fit(avem.load_affect()).fit_.stop.name
-        'CONVERGED'
-        """
-        model = MixedSSM(
-            self.outcomes,
-            self.n_latent,
-            state=self.state,
-            random=self.random,
-            effect_covariance=self.effect_covariance,
-        )
-        self.fit_: SSMFit = _fitted(self, model, X, groups)
-        return self
-
     def transform(self, X: Any, groups: Any = None) -> np.ndarray:
         """The smoothed states.
 
@@ -372,127 +415,7 @@ class SSMEstimator(TransformerMixin, BaseEstimator):
         >>> ssm_estimator.transform(diary).shape == (len(diary), 1)
         True
         """
-        fit = _known(self)
-        found = fit.states(_rows(self, X, groups))
+        fit = self._known()
+        found = fit.states(self._rows(X, groups))
         names = [f"state_{k}" for k in range(fit.model.n_latent)]
         return nw.from_native(found, eager_only=True, pass_through=False).select(names).to_numpy()
-
-    def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
-        """The log likelihood per row, every subject taken as new: higher is better.
-
-        Parameters
-        ----------
-        X : DataFrame
-            A row per subject and time, with the columns that the model names.
-        y : None
-            Not used.
-        groups : array, optional
-            (rows,) the subjects, where no column of `X` has them.
-
-        Returns
-        -------
-        float
-
-        Examples
-        --------
-        >>> bool(np.isclose(ssm_estimator.score(diary), ssm_estimator.fit_.loglik() / len(diary)))
-        True
-        """
-        return _score(_known(self), _rows(self, X, groups))
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the columns that `transform` returns.
-
-        Parameters
-        ----------
-        input_features : None
-            Not used.
-
-        Returns
-        -------
-        numpy.ndarray of str
-
-        Examples
-        --------
-        >>> list(ssm_estimator.get_feature_names_out())
-        ['state_0']
-        """
-        return np.array([f"state_{k}" for k in range(_known(self).model.n_latent)], dtype=object)
-
-    def __sklearn_tags__(self) -> Any:
-        return _tags(super().__sklearn_tags__())
-
-
-# --- what both do alike -------------------------------------------------------------------------
-
-_GROUPS = "subject"
-"""The column of the subjects where they are given beside the table."""
-
-
-def _fitted(estimator: Any, model: MixedHMM | MixedSSM, X: Any, groups: Any) -> Any:
-    estimator._subject = group_of(model.spec.formulas) or estimator.subject or _GROUPS
-    frame = _rows(estimator, X, groups)
-    estimator.feature_names_in_ = np.array(_names(X), dtype=object)
-    estimator.n_features_in_ = len(estimator.feature_names_in_)
-    options = {"progress": False, **(estimator.fit_options or {})}
-    return model.fit(frame, estimator._subject, estimator.time, estimator.sequence, **options)
-
-
-def _known(estimator: Any) -> Any:
-    from sklearn.utils.validation import check_is_fitted
-
-    check_is_fitted(estimator, "fit_")
-    return estimator.fit_
-
-
-def _names(X: Any) -> list[str]:
-    return list(_narwhal(X).columns)
-
-
-def _narwhal(X: Any) -> Any:
-    try:
-        return nw.from_native(X, eager_only=True)
-    except TypeError:
-        raise DataError(
-            f"X is {type(X).__name__}; a table with named columns (pandas, polars or pyarrow) is "
-            "wanted. In a pipeline, what comes before keeps the names with "
-            "set_output(transform='pandas')."
-        ) from None
-
-
-def _rows(estimator: Any, X: Any, groups: Any) -> Any:
-    """The table, with a column of the subjects."""
-    frame, name = _narwhal(X), estimator._subject
-    if groups is None:
-        if name not in frame.columns:
-            raise ModelError(
-                f"X has no column {name!r}, which says whose each row is. Name the column with "
-                "subject=, or give groups."
-            )
-        return X
-    given = np.asarray(groups)
-    if given.shape != (len(frame),):
-        raise DataError(
-            f"groups has shape {given.shape}; one subject for each of the {len(frame)} rows of X "
-            "is wanted."
-        )
-    if name in frame.columns:
-        if not np.array_equal(frame[name].to_numpy(), given):
-            raise DataError(
-                f"groups and the column {name!r} of X differ; the subjects are wanted in one of "
-                "them."
-            )
-        return X
-    values = nw.new_series(name, given, backend=frame.implementation)
-    if frame.implementation.is_pandas():
-        return X.assign(**{name: given})
-    return frame.with_columns(values).to_native()
-
-
-def _score(fit: Fit, frame: Any) -> float:
-    return float(fit.loglik(frame)) / len(_narwhal(frame))
-
-
-def _tags(tags: Any) -> Any:
-    tags.target_tags.required = False
-    return tags

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, reduce
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from avem.components.effects import EffectCovariance
 from avem.components.free import Free
 from avem.components.param_info import ParamInfo, Params, check_arrays
 from avem.components.scaling import Scaling
+from avem.data import Design
 from avem.data.designs import Designs
 
 
@@ -55,6 +57,31 @@ class Model(ABC):
     @abstractmethod
     def effect_names(self) -> list[str]:
         """Name of each effect."""
+
+    @property
+    @abstractmethod
+    def parts_ahead(self) -> tuple[Design, ...]:
+        """The designs that later rows of a sequence read."""
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """Columns of the data that are read beside outcomes and covariates."""
+        return ()
+
+    @property
+    def size(self) -> int:
+        """The number of its states."""
+        return getattr(self.spec, self.size_name)
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """Names of all outcomes."""
+        return self.spec.outcome_names
+
+    def in_user_units(self) -> Self:
+        """The same model without any scaling."""
+        leaf: Any = self
+        return replace(leaf, scaling=self.scaling.without())
 
     @cached_property
     def parts(self) -> tuple[Any, ...]:
@@ -101,6 +128,11 @@ class Model(ABC):
             name: reduce(ParamInfo.joined, (share.info for share in shares))
             for name, shares in self._owners.items()
         }
+
+    @property
+    def population(self) -> set[str]:
+        """Names of all parameters but the covariances of the effects."""
+        return {name for part in self.parts for name in part.param_info()}
 
     def params_out(self, theta: Params) -> Params:
         """The user's parameters from theta."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,12 +14,11 @@ from avem.components.effects import EffectCovariance
 from avem.components.emission import Emission
 from avem.components.emissions import make_emissions
 from avem.components.initial import Initial, make_initial
-from avem.components.lines import Builder, Effect, Line
-from avem.components.logit_transitions import LogitTransitions
+from avem.components.lines import Builder, Effect
 from avem.components.outcome import Outcome, learn_families, read_outcome
 from avem.components.param_info import Params
-from avem.components.scaling import Scaling, spread
-from avem.components.transitions import FreeTransitions, Transitions
+from avem.components.scaling import Scaling, spreads
+from avem.components.transitions import Transitions
 from avem.data import Design, Panel, parse_formula
 from avem.data.designs import Designs
 from avem.data.formula import Formula
@@ -39,12 +37,10 @@ class Specification(NamedTuple):
 
     n_states: int
     outcomes: tuple[Outcome, ...]
-    transition: Formula
+    transition: Transitions
     initial: Formula | None
     """None: the stationary distribution."""
     effect_covariance: str
-    kind: Transitions | None = None
-    """Transitions of a kind of their own; None: as the formula says."""
 
     @property
     def formulas(self) -> tuple[Formula, ...]:
@@ -55,7 +51,7 @@ class Specification(NamedTuple):
     @property
     def state_formulas(self) -> tuple[Formula, ...]:
         """Those of the transitions and of the first state."""
-        return (self.transition, *([self.initial] if self.initial is not None else []))
+        return (self.transition.formula, *([self.initial] if self.initial is not None else []))
 
     @property
     def outcome_names(self) -> tuple[str, ...]:
@@ -76,20 +72,10 @@ class Specification(NamedTuple):
 class Structure(NamedTuple):
     """All components of a model, and its effects."""
 
-    pieces: tuple[Emission, ...]
+    emissions: tuple[Emission, ...]
     initial: Initial
     transition: Transitions
     effects: tuple[Effect, ...]
-
-    @property
-    def moves(self) -> tuple[Line, ...]:
-        """Log odds of going 1, 2, ... states on, against staying; empty: one matrix for all."""
-        return self.transition.lines
-
-    @property
-    def start(self) -> tuple[Line, ...]:
-        """Log odds of starting in state 1, 2, ... against 0; empty: free, or stationary."""
-        return self.initial.lines
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,20 +110,11 @@ class HMMModel(Model):
         """The same model with the averages of a data set."""
         return replace(self, averages=data.A[~np.isnan(data.Y).all(axis=1)].mean(0))
 
-    def in_user_units(self) -> HMMModel:
-        """The same model without any scaling."""
-        return replace(self, scaling=self.scaling.without())
-
     # --- what it is made of ---------------------------------------------------------------------
 
     @property
     def n_states(self) -> int:
         """Number of states."""
-        return self.spec.n_states
-
-    @property
-    def size(self) -> int:
-        """The number of states."""
         return self.spec.n_states
 
     @property
@@ -158,7 +135,7 @@ class HMMModel(Model):
     def parts_ahead(self) -> tuple[Design, ...]:
         """The designs that later rows of a sequence read: of the outcomes, and of the moves."""
         n = self._transition_part
-        return self.designs.parts[: n + bool(self.structure.moves)]
+        return self.designs.parts[: n + bool(self.transition.lines)]
 
     @cached_property
     def structure(self) -> Structure:
@@ -166,25 +143,15 @@ class HMMModel(Model):
         part, n_states = self._transition_part, self.n_states
         builder = Builder(self.designs, n_states, self.effect_covariance == "block")
         emissions = make_emissions(self.spec.outcomes, self.families, builder)
-        transition = self._transitions().bound(n_states, part, builder)
+        given = self.spec.transition.in_closed_form(n_states, self.stationary)
+        transition = given.bound(n_states, part, builder)
         initial = make_initial(self.spec.initial, n_states, part + 1, builder)
         return Structure(emissions, initial, transition, tuple(builder.effects))
-
-    def _transitions(self) -> Transitions:
-        if self.spec.kind is not None:
-            return self.spec.kind
-        formula = self.spec.transition
-        plain = formula.fixed == "1" and not formula.groups and not self.stationary
-        return (
-            FreeTransitions()
-            if plain or self.n_states == 1
-            else LogitTransitions(text=formula.text)
-        )
 
     @property
     def emissions(self) -> tuple[Emission, ...]:
         """The components that emit outcomes."""
-        return self.structure.pieces
+        return self.structure.emissions
 
     @property
     def initial(self) -> Initial:
@@ -195,6 +162,11 @@ class HMMModel(Model):
     def transition(self) -> Transitions:
         """The component of the transitions."""
         return self.structure.transition
+
+    @property
+    def emission_params(self) -> set[str]:
+        """Names of the parameters that say something of the outcomes."""
+        return {name for emission in self.emissions for name in emission.param_info()}
 
     def _make_parts(self) -> tuple[Component, ...]:
         return (self.initial, self.transition, *self.emissions)
@@ -212,27 +184,22 @@ class HMMModel(Model):
         )
 
     @property
-    def outcomes(self) -> tuple[str, ...]:
-        """Names of all outcomes."""
-        return tuple(name for emission in self.emissions for name in emission.outcomes)
+    def extras(self) -> tuple[str, ...]:
+        return tuple(name for emission in self.emissions for name in emission.family.extras)
 
     @property
     def effect_names(self) -> list[str]:
         return [effect.name for effect in self.structure.effects]
 
     @property
-    def y_cols(self) -> tuple[tuple[int, ...], ...]:
-        """For each emission, its columns of Y: the outcomes, then what its family reads beside."""
-        return tuple(emission.y_cols for emission in self.emissions)
+    def n_columns(self) -> int:
+        """Columns of Y: the outcomes, and what their families read beside them."""
+        return sum(len(emission.y_cols) for emission in self.emissions)
 
     @property
     def outcome_columns(self) -> list[int]:
         """Columns of Y that hold outcomes, not what families read beside them."""
         return [c for emission in self.emissions for c in emission.y_cols[: len(emission.outcomes)]]
-
-    def each_piece(self) -> Iterator[tuple[Emission, tuple[int, ...]]]:
-        """Every emission with its columns of Y."""
-        return zip(self.emissions, self.y_cols, strict=True)
 
     # --- states ---------------------------------------------------------------------------------
 
@@ -275,31 +242,30 @@ class HMMModel(Model):
 
     def read(self, panel: Panel, outcomes: bool = True) -> PanelData:
         """The panel's outcomes and design columns."""
-        columns = []
-        for piece in self.structure.pieces:
-            if outcomes:
-                columns += [read_outcome(piece.family, panel, name) for name in piece.outcomes]
-        width = self.y_cols[-1][-1] + 1
-        Y = np.concatenate(columns, axis=1) if outcomes else np.full((panel.n_rows, width), np.nan)
+        columns = [np.full((panel.n_rows, self.n_columns), np.nan)]
+        if outcomes:
+            named = [(e.family, name) for e in self.emissions for name in e.outcomes]
+            columns = [read_outcome(family, panel, name) for family, name in named]
+        Y = np.concatenate(columns, axis=1)
         needed, must = self._needed(panel, Y if outcomes else None)
         found = self.designs.apply(panel, needed, must)
         n_without_past = 0
-        for piece, at in self.each_piece():
-            for j in range(len(piece.outcomes)):
-                parts = {line.part for line in piece.lines if line.part >= 0}
-                lost = np.any([found.incomplete[part] for part in parts], axis=0)
-                lost &= ~np.isnan(Y[:, at[j]])
+        for emission in self.emissions:
+            incomplete = np.any([found.incomplete[part] for part in emission.parts], axis=0)
+            for column in emission.y_cols[: len(emission.outcomes)]:
+                lost = incomplete & ~np.isnan(Y[:, column])
                 n_without_past += int(lost.sum())
-                Y[lost, at[j]] = np.nan
+                Y[lost, column] = np.nan
         return PanelData(Y, found.A, n_without_past)
 
     def _needed(self, panel: Panel, Y: np.ndarray | None) -> tuple[list[np.ndarray], list[bool]]:
         """Where each design's covariates are used, and whether a lag must have a past there."""
         everywhere = np.ones(panel.n_rows, bool)
         seen: dict[int, np.ndarray] = {}
-        for piece, at in self.each_piece():
-            observed = everywhere if Y is None else ~np.isnan(Y[:, list(at)]).all(axis=1)
-            for line in piece.lines:
+        for emission in self.emissions:
+            at = list(emission.y_cols)
+            observed = everywhere if Y is None else ~np.isnan(Y[:, at]).all(axis=1)
+            for line in emission.lines:
                 seen[line.part] = seen.get(line.part, ~everywhere) | observed
         later = panel.row_step > 0
         part = self._transition_part
@@ -308,10 +274,10 @@ class HMMModel(Model):
             if number < part:
                 needed.append(seen.get(number, ~everywhere))
             elif number == part:
-                first = self.stationary and bool(self.structure.moves)
-                needed.append(everywhere if first else later & bool(self.structure.moves))
+                first = self.stationary and bool(self.transition.lines)
+                needed.append(everywhere if first else later & bool(self.transition.lines))
             else:
-                needed.append(~later & bool(self.structure.start))
+                needed.append(~later & bool(self.initial.lines))
         return needed, [number >= part for number in range(len(self.designs.parts))]
 
     @in_float64
@@ -330,7 +296,7 @@ class HMMModel(Model):
             layout=layout,
             chunks=tuple(jax.device_put(chunk) for chunk in filled),
             kernel=kernel,
-            spread=np.array([spread(column) ** 2 for column in y.T]),
+            spread=spreads(y) ** 2,
             n_without_past=data.n_without_past,
         )
 
@@ -353,10 +319,6 @@ def _where(effect: Effect) -> dict[str, Any]:
         "term": effect.term,
         "outcome": outcome,
     }
-
-
-CHAIN_PARAMS = ("initial", "initial_coef", "transition", "transition_coef", "effect_covariance")
-"""The parameters that say nothing of the outcomes."""
 
 
 def by_spec(model: HMMModel) -> list[list[Emission]]:

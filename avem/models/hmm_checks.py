@@ -25,9 +25,9 @@ def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
             panel,
             f"Drop the (... | {panel.subject}) term and give subject={panel.subject!r} to fit().",
         )
-    for piece, at in model.each_piece():
-        for j, name in enumerate(piece.outcomes):
-            y = data.Y[:, at[j]]
+    for piece in model.emissions:
+        for name, column in zip(piece.outcomes, piece.y_cols, strict=False):
+            y = data.Y[:, column]
             check_outcome(name, y[~np.isnan(y)])
             # Each outcome has its own coefficients, so each needs rows that tell its terms apart.
             rows = ~np.isnan(y)
@@ -38,13 +38,13 @@ def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
                 if line.z_cols:
                     _check_line_effects(model, panel, data.A, rows, line, f"on {line.label!r}")
     later, first = panel.row_step > 0, panel.row_step == 0
-    if model.structure.moves:
-        line = model.structure.moves[0]
+    if model.transition.lines:
+        line = model.transition.lines[0]
         check_terms(data.A[later][:, list(line.x_cols)], line.terms, "where the chain moves")
         if line.z_cols:
             _check_line_effects(model, panel, data.A, later, line, "on the transitions")
-    if model.structure.start:
-        line = model.structure.start[0]
+    if model.initial.lines:
+        line = model.initial.lines[0]
         check_terms(data.A[first][:, list(line.x_cols)], line.terms, "where sequences start")
     _check_states(model, data)
 
@@ -168,8 +168,8 @@ def _check_states(model: HMMModel, data: PanelData) -> None:
     k, observed = model.n_states, ~np.isnan(data.Y)
     n_cells = n_wanted = 0
     distinct_columns = []
-    for piece, at in model.each_piece():
-        own = list(at[: len(piece.outcomes)])
+    for piece in model.emissions:
+        own = list(piece.y_cols[: len(piece.outcomes)])
         distinct_columns += own
         n_cells += int(observed[:, own].sum())
         n_wanted += sum(int(np.prod(info.shape)) for info in piece.param_info().values())

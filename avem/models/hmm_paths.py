@@ -15,7 +15,7 @@ from avem.components.param_info import Params
 from avem.data import Panel
 from avem.errors import ModelError
 from avem.models.hmm import HMMModel
-from avem.models.hmm_simulate import Draw
+from avem.models.hmm_simulate import HMMDraw, choose
 
 _PATH = "path of this draw"
 """The column that tells paths apart: a name that no table has."""
@@ -63,7 +63,7 @@ def draw_ahead(
     back, table = look_back(model), begin.table.copy()
     table[_PATH] = np.repeat(np.arange(len(begin.length)), begin.length)
     panel = Panel.from_frame(table, _PATH)
-    draw = Draw(model, theta, panel, begin.effects, rng)
+    draw = HMMDraw(model, theta, panel, begin.effects, rng)
     found = {e.key: e.paths(theta, begin) for e in model.emissions}
     remembering = {key: paths for key, paths in found.items() if paths is not None}
     ends, here, chance = np.cumsum(begin.length), begin.state, None
@@ -75,17 +75,17 @@ def draw_ahead(
             left = horizon - step
             window = np.flatnonzero((to_end >= left) & (to_end <= left + back))
             seen, inside = panel.part(table, window), np.searchsorted(window, at)
-            draw.A[at] = draw.columns(seen)[inside]
+            draw.A[at] = model.designs.columns(seen)[inside]
             unknown = {n: part.unknown(seen)[inside] for n, part in enumerate(parts)}
         if step:
-            moves = model.structure.moves
+            moves = model.transition.lines
             if moves and unknown[moves[0].part].any():
                 raise ModelError(
                     "The transitions look back at an outcome of which the model says nothing, "
                     "because its own lag looks back to nothing."
                 )
             chance = draw.move(at, here)
-            here = _choose(chance, rng)
+            here = choose(chance, rng)
         states = np.zeros(len(table), int)
         states[at] = here
         drawn, known = {}, {}
@@ -120,9 +120,3 @@ def check_draws(model: HMMModel) -> None:
 def look_back(model: HMMModel) -> int:
     """How many rows the formulas of coming rows look back at outcomes; 0 when they do not."""
     return max(part.lags(set(model.outcomes)) for part in model.parts_ahead)
-
-
-def _choose(chance: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(paths,) a state for each, with these chances (paths, states)."""
-    passed = np.cumsum(chance, axis=1)
-    return np.minimum((rng.random((len(chance), 1)) > passed).sum(1), chance.shape[1] - 1)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from avem.components.scaling import Scaling, size, spread
+from avem.components.scaling import Scaling, size, spreads
 
 if TYPE_CHECKING:
     from avem.models.encoded import PanelData
@@ -23,7 +23,7 @@ def learn_scaling(model: HMMModel, data: PanelData) -> Scaling:
         if unit is None:
             continue
         at = list(unit.columns)
-        found = np.array([spread(y) for y in Y[:, at].T])
+        found = spreads(Y[:, at])
         if unit.together:
             found = np.full_like(found, np.exp(np.log(found).mean()))
         if isotropic and len(model.emissions) > 1 and model.structure.effects:
@@ -46,7 +46,7 @@ def _freedom(model: HMMModel, column: int, constant: int) -> tuple[bool, bool]:
     """Whether a design column may be centred, and scaled, without changing the model."""
     structure, covariance = model.structure, model.effect_covariance
     lines = [(line, e.reads_user_units) for e in model.emissions for line in e.lines]
-    lines += [(line, False) for line in (*structure.moves, *structure.start)]
+    lines += [(line, False) for line in (*model.transition.lines, *model.initial.lines)]
     may_shift = may_scale = True
     for line, reads_user_units in lines:
         if column in (*line.x_cols, *line.z_cols) and reads_user_units:

@@ -13,7 +13,7 @@ from avem.components.dynamics import Dynamics, FirstState, SSMComponent
 from avem.components.effects import EffectCovariance
 from avem.components.loadings import Loadings
 from avem.components.param_info import Params
-from avem.components.scaling import Scaling, spread
+from avem.components.scaling import Scaling, spreads
 from avem.data import Design, Panel, parse_formula
 from avem.data.columns import outcome_values
 from avem.data.designs import Designs
@@ -27,16 +27,6 @@ from avem.numerics.precision import in_float64
 
 _BEYOND = 1e3
 RANDOM = ("transition", "loading")
-OF_THETA = {
-    "initial_mean": "start_mean",
-    "initial_covariance": "start_covariance",
-    "transition_mean": "dynamics",
-    "state_coef": "drive",
-    "loading_mean": "loading",
-    "coef": "coef",
-    "noise": "noise_covariance",
-}
-"""The entry of theta behind each parameter; the effects' covariances are one entry together."""
 BLOCKS = (*RANDOM, "coef")
 """Kinds of effects; those of different kinds are independent."""
 STRUCTURES = ("full", "diagonal")
@@ -103,11 +93,15 @@ class SSMModel(Model):
 
     def scaled_to(self, data: PanelData) -> SSMModel:
         """The same model with outcomes of unit size, and of middle 0 where there are intercepts."""
-        scale = np.array([spread(column) for column in data.Y.T])
+        scale = spreads(data.Y)
         centre = np.zeros_like(scale)
         if self.scaling.constant in self.x_cols:
             centre = np.nanmedian(data.Y, axis=0)
         return replace(self, scaling=replace(self.scaling, centre=centre, scale=scale))
+
+    def averaged_over(self, data: PanelData) -> SSMModel:
+        """The same model: it keeps no averages of a data set."""
+        return self
 
     def without_effects(self) -> SSMModel:
         """The model whose subjects are all alike."""
@@ -115,10 +109,6 @@ class SSMModel(Model):
         alike = replace(first, z_cols=(), effect_terms=(), effect_blocks=())
         designs = Designs((alike, *others))
         return replace(self, spec=self.spec._replace(random=()), designs=designs)
-
-    def in_user_units(self) -> SSMModel:
-        """The same model without any scaling."""
-        return replace(self, scaling=self.scaling.without())
 
     # --- what it is made of ---------------------------------------------------------------------
 
@@ -128,14 +118,9 @@ class SSMModel(Model):
         return self.spec.n_latent
 
     @property
-    def size(self) -> int:
-        """The number of latent states."""
-        return self.spec.n_latent
-
-    @property
-    def outcomes(self) -> tuple[str, ...]:
-        """Names of all outcomes."""
-        return self.spec.formula.outcomes
+    def parts_ahead(self) -> tuple[Design, ...]:
+        """The designs of the outcomes and of the states."""
+        return self.designs.parts[:2]
 
     @property
     def outcome_columns(self) -> list[int]:
@@ -309,7 +294,7 @@ class SSMModel(Model):
             layout=layout,
             chunks=tuple(jax.device_put(chunk) for chunk in chunks),
             kernel=self.kernel(groups),
-            spread=np.array([spread(column) ** 2 for column in y.T]),
+            spread=spreads(y) ** 2,
             n_without_past=data.n_without_past,
             n_runaway=int(beyond.sum()),
         )
@@ -321,8 +306,7 @@ def runaway(panel: Panel, y: np.ndarray) -> np.ndarray:
     Rows after the last that lies within a thousand standard deviations, of those that lie beyond:
     what came before says all there is to say, and their squares would drown everything else.
     """
-    unit = np.array([spread(column) for column in y.T])
-    size = np.nan_to_num(np.abs(y) / unit).max(axis=1, initial=0.0)
+    size = np.nan_to_num(np.abs(y) / spreads(y)).max(axis=1, initial=0.0)
     if not (size > _BEYOND).any():
         return np.zeros(len(y), bool)
     last = np.full(panel.n_lanes, -1)

@@ -191,12 +191,8 @@ def _check_same_data(smaller: HMMFit, larger: HMMFit) -> None:
 def _values(fit: HMMFit, subjects: pd.Index) -> np.ndarray:
     """(rows, 2 + outcomes) subject, step and outcomes, in an order that only they decide."""
     panel, model = fit._panel(None), fit.model
-    columns = {
-        name: column
-        for piece, at in model.each_piece()
-        for name, column in zip(piece.outcomes, at, strict=False)
-    }
-    y = model.read(panel).Y[:, [columns[name] for name in sorted(columns)]]
+    columns = [c for _, c in sorted(zip(model.outcomes, model.outcome_columns, strict=True))]
+    y = model.read(panel).Y[:, columns]
     place = subjects.get_indexer(pd.Index(panel.subjects))[panel.row_subject]
     rows = np.column_stack([place, panel.row_step, y])
     return rows[np.lexsort(rows.T[::-1])]
@@ -289,7 +285,7 @@ def nesting_doubts(smaller: HMMModel, larger: HMMModel) -> Iterator[str]:
 
 def _extras(smaller: HMMModel, larger: HMMModel) -> Iterator[str]:
     kinds, others = (
-        {name: type(p.family).__name__ for p in model.structure.pieces for name in p.outcomes}
+        {name: type(p.family).__name__ for p in model.emissions for name in p.outcomes}
         for model in (smaller, larger)
     )
     for name, kind in kinds.items():
@@ -326,9 +322,8 @@ def _sizes(smaller: HMMModel, larger: HMMModel) -> str:
 
 
 def _lines(model: HMMModel) -> Iterator[Line]:
-    structure = model.structure
-    of_pieces = (line for piece in structure.pieces for line in piece.lines)
-    return chain(of_pieces, structure.moves, structure.start)
+    of_emissions = (line for emission in model.emissions for line in emission.lines)
+    return chain(of_emissions, model.transition.lines, model.initial.lines)
 
 
 def _key(line: Line) -> tuple[str, str, str]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from avem.components.param_info import Params
+from avem.data.files import need_folder
 from avem.errors import FileError
 from avem.workflows.bootstrap_table import Replicate
 
@@ -40,11 +41,7 @@ class Journal:
         """The replicates that an earlier run has finished."""
         if self.path.is_dir():
             raise FileError(f"{str(self.path)!r} is a folder; the name of a file is wanted.")
-        if not self.path.parent.is_dir():
-            raise FileError(
-                f"There is no folder {str(self.path.parent)!r} to keep the replicates in. "
-                "Make it first."
-            )
+        need_folder(self.path, " to keep the replicates in")
         head = _line(_FORMAT | identity)
         try:
             known = self.path.read_bytes() if self.path.exists() else b""

@@ -76,7 +76,7 @@ def test_zeros_are_no_parameters(fit):
 def test_it_is_saved_and_loaded(fit, drawn, tmp_path):
     fit.save(tmp_path / "fit.avem")
     again = avem.load(tmp_path / "fit.avem")
-    assert again.model.spec.kind == LeftToRight()
+    assert again.model.spec.transition == LeftToRight()
     assert (again.decode(drawn.frame) == fit.decode()).all()
 
 

@@ -10,7 +10,7 @@ from scipy.stats import kstest
 from avem.data import Panel
 from avem.data.ahead import times_ahead
 from avem.errors import DataError, ModelError
-from avem.fits.predict.ssm import predict, predictions, states
+from avem.fits.predict.ssm import predict, states
 from avem.inference.after.ssm_states import moments
 from avem.inference.e_steps import state_at
 from avem.inference.fit_ssm import make_ssm_em
@@ -42,7 +42,7 @@ def test_states_are_in_the_callers_row_order(made):
 
 def test_predictions_belong_to_the_residuals(made):
     fit, frame = made
-    found, left = predictions(fit), fit.residuals()
+    found, left = fit.predictions(), fit.residuals()
     want = (frame["y2"] - found["y2"]) / found["y2_sd"]
     np.testing.assert_allclose(left["y2"], want, atol=1e-10)
     assert (left["y2"].isna() == frame["y2"].isna()).all()
@@ -54,7 +54,7 @@ def test_predictions_are_missing_where_covariates_are():
     frame = frame.astype({"y1": float})
     hole = frame.index[4]
     frame.loc[hole, ["x", "y1", "y2"]] = np.nan
-    found = predictions(fit, frame)
+    found = fit.predictions(frame)
     assert found.isna().any(axis=1).sum() == 1
     assert found.loc[hole].isna().all()
 

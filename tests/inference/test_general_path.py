@@ -281,7 +281,7 @@ def test_chain_terms_equal_the_definition(kind, n_states):
         params["initial"] = rng.dirichlet(np.ones(k))
     elif initial == "~ x":
         params["initial_coef"] = np.vstack([np.zeros(2), rng.standard_normal((k - 1, 2))])
-    m = len(model.structure.moves[0].terms) if model.structure.moves else 0
+    m = len(model.transition.lines[0].terms) if model.transition.lines else 0
     if m and not (m == 1 and d == 0):
         params["transition_coef"] = 0.5 * rng.standard_normal((k, k, m))
         params["transition_coef"][np.arange(k), np.arange(k)] = 0.0
@@ -295,7 +295,7 @@ def test_chain_terms_equal_the_definition(kind, n_states):
         if "transition" in params:
             return params["transition"]
         terms = {"Intercept": 1.0, "x": x, "g": g}
-        names = model.structure.moves[0].terms
+        names = model.transition.lines[0].terms
         logits = np.array(params["transition_coef"]) @ np.array([terms[name] for name in names])
         for place, effect in enumerate(model.structure.effects):
             logits[effect.state, effect.to_state] += f[place] * terms[effect.term]

@@ -8,6 +8,7 @@ import numpy as np
 
 from avem.components.emission import Emission
 from avem.components.param_info import check_count
+from avem.effects.draws import roots
 from avem.errors import AvemError
 from avem.fits.sections import emission_names
 from avem.models.hmm import HMMModel, by_spec
@@ -61,10 +62,9 @@ def to_arviz(fit: Fit, n_draws: int = 500, seed: int = 0) -> Any:
 
 def _draw_effects(fit: Fit, n_draws: int, rng: np.random.Generator) -> np.ndarray:
     """(draws, subjects, d)."""
-    values, vectors = np.linalg.eigh(fit.effects_cov)  # works for a singular covariance too
-    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
     noise = rng.standard_normal((n_draws, *fit.effects_mean.shape))
-    return fit.effects_mean + np.einsum("nij,snj->sni", root, noise)
+    root = roots(np.moveaxis(fit.effects_cov, 0, -1))
+    return fit.effects_mean + np.einsum("ijn,snj->sni", root, noise)
 
 
 def _levels(fit: Fit) -> str:
@@ -103,17 +103,16 @@ def _ssm_axes(model: SSMModel) -> dict[str, dict[str, Any]]:
 
 def _hmm_axes(model: HMMModel) -> dict[str, dict[str, Any]]:
     """Axes of one formula among several are prefixed like its parameters: ``step.term``."""
-    structure = model.structure
     states, effects = np.arange(model.n_states), model.effect_names
     found: dict[str, dict[str, Any]] = {
         "effect_covariance": {"effect": effects, "other_effect": effects},
         "initial": {"state": states},
         "transition": {"state": states, "to_state": states},
     }
-    if structure.start:
-        found["initial_coef"] = {"state": states, "initial_term": list(structure.start[0].terms)}
+    if first := model.initial.lines:
+        found["initial_coef"] = {"state": states, "initial_term": list(first[0].terms)}
     if "transition_coef" in (info := model.param_info()):
-        terms = list(structure.moves[0].terms)
+        terms = list(model.transition.lines[0].terms)
         found["transition_coef"] = {"state": states, "to_state": states, "transition_term": terms}
     for pieces in by_spec(model):
         for name in emission_names(pieces):

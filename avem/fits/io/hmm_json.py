@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, outcome
 from avem.components.scaling import Scaling
-from avem.components.transitions import from_json
+from avem.components.transitions import Transitions, from_json
 from avem.data import Design, parse_formula
 from avem.data.designs import Designs
 from avem.data.formula import Formula
@@ -72,6 +73,7 @@ class _Units:
 def model_out(model: HMMModel) -> dict[str, Any]:
     """The model as JSON."""
     spec = model.spec
+    as_formula = LogitTransitions(text=spec.transition.formula.text)
     _check_size(spec.n_states, model.families, model.designs)
     record = _Model(
         n_states=spec.n_states,
@@ -79,13 +81,13 @@ def model_out(model: HMMModel) -> dict[str, Any]:
             asdict(_outcome_out(item, families))
             for item, families in zip(spec.outcomes, model.families, strict=True)
         ],
-        transition=spec.transition.text,
+        transition=spec.transition.formula.text,
         initial=None if spec.initial is None else spec.initial.text,
         effect_covariance=spec.effect_covariance,
         learned=designs_out(model.designs),
         scaling=model.scaling.to_json(),
         averages=tuple(model.averages.tolist()),
-        kind=None if spec.kind is None else spec.kind.to_json(),
+        kind=None if as_formula == spec.transition else spec.transition.to_json(),
     )
     return asdict(record)
 
@@ -136,10 +138,9 @@ def model_in(found: dict[str, Any]) -> HMMModel:
     spec = Specification(
         record.n_states,
         tuple(_outcome_in(item) for item in outcomes),
-        one_sided(record.transition),
+        _transitions_in(record),
         None if record.initial is None else one_sided(record.initial),
         record.effect_covariance,
-        None if record.kind is None else from_json(record.kind),
     )
     _check_spec(spec)
     pairs = zip(spec.outcomes, outcomes, strict=True)
@@ -151,7 +152,12 @@ def model_in(found: dict[str, Any]) -> HMMModel:
     n_columns = len(model.designs.keys)
     if len(model.averages) != n_columns or not np.isfinite(model.averages).all():
         raise FileError("its scaling does not belong to its formulas.")
-    return replace(model, scaling=scaling_in(record.scaling, designs, model.y_cols[-1][-1] + 1))
+    return replace(model, scaling=scaling_in(record.scaling, designs, model.n_columns))
+
+
+def _transitions_in(record: _Model) -> Transitions:
+    formula = one_sided(record.transition)
+    return LogitTransitions(text=formula.text) if record.kind is None else from_json(record.kind)
 
 
 def designs_in(formulas: Sequence[Formula], learned: list) -> Designs:

@@ -20,6 +20,7 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 
+from avem.data.files import need_folder
 from avem.errors import AvemError, FileError
 from avem.fits.fit import Fit
 from avem.fits.hmm_fit import HMMFit
@@ -86,10 +87,7 @@ def save(fit: Fit, path: str | os.PathLike[str]) -> None:
     path = Path(path)
     if path.is_dir():
         raise FileError(f"{str(path)!r} is a folder; the name of a file is wanted.")
-    if not path.parent.is_dir():
-        raise FileError(
-            f"There is no folder {str(path.parent)!r} to save the fit in. Make it first."
-        )
+    need_folder(path, " to save the fit in")
     members = {_JSON: _json(fit)} | {name: npy(values) for name, values in _arrays(fit).items()}
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:

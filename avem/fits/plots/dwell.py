@@ -81,7 +81,7 @@ def stationary_figure(
     n, table = fit.model.n_states, stationary_table(fit, None, level)
     figure, (panel,) = panels(1, ax, figsize, (max(4.2, 1.8 + 0.9 * n), 3.4), 1)
     share = table["share"].to_numpy()
-    moves = fit.model.structure.moves
+    moves = fit.model.transition.lines
     differ = bool(moves) and (bool(moves[0].z_cols) or len(moves[0].terms) > 1)
     rng = np.random.default_rng(0)
     for k, color in enumerate(state_colors(n)):

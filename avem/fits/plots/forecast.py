@@ -24,7 +24,6 @@ from avem.fits.plots.timeline import choose_subjects, last_rows
 from avem.fits.predict import hmm as later
 from avem.fits.predict.at import Place, places
 from avem.fits.predict.mixture import Drawn, Mixture
-from avem.inference.after.hmm_states import state_probabilities
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,9 +55,9 @@ def ahead_figure(
     _, found = later.predictive(fit, encoded, horizon, future, effects, lanes=lanes)
     of_lane = np.repeat(np.sort(lanes), horizon)
     every = places(model)
-    y = encoded.in_user_units(model.scaling)[0][:, [place.column for place in every]]
+    y = encoded.in_user_units(model.scaling)[0][:, model.outcome_columns]
     state = np.asarray(fit.decode())
-    past = state_probabilities(model, encoded, fit.theta, fit._effects_for(encoded))
+    past = fit._state_probabilities(encoded)
     n, colors = len(ends), state_colors(model.n_states)
     figure = new_figure(figsize or (max(6.4, 3.9 * n), 1.5 + 2.0 * len(outcomes) + 1.2))
     heights = [*[2.0] * len(outcomes), 1.2]

@@ -290,7 +290,7 @@ class Plots(FitPlots):
             panel.text(m, k, _probability(float(matrix[k, m])), ha="center", va="center", color=ink)
         panel.set_xticks(range(n), [str(k) for k in range(n)])
         panel.set_yticks(range(n), [f"state {k}" for k in range(n)])
-        where = at_words(self._fit.model.structure.moves)
+        where = at_words(self._fit.model.transition.lines)
         title = "Transition probabilities" + (f"\n{where.strip()}" if where else "")
         panel.set(xlabel="to state", ylabel="from")
         panel.set_title(title, fontsize="medium" if where else None)

@@ -22,8 +22,7 @@ from avem.fits.plots.figures import (
 )
 from avem.fits.plots.fit_plots import MOST_OUTCOMES, FitPlots
 from avem.fits.plots.timeline import choose_subjects, last_rows, make_stretches, share_time
-from avem.fits.predict.ssm import predict
-from avem.inference.after.ssm_states import StateMoments, moments
+from avem.fits.predict.ssm import predict, smoothed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,8 +82,8 @@ class SSMPlots(FitPlots):
         >>> len(ssm_fit.plot.states("p01").axes)
         3
         """
-        model, encoded, found = self._smoothed()
-        panel, y = encoded.panel, model.read(encoded.panel).Y
+        model, panel, found = self._fit.model, self._fit._panel(None), smoothed(self._fit)
+        y = model.read(panel).Y
         outcomes = self._outcomes(outcome, MOST_OUTCOMES)
         shown = choose_subjects(panel, subjects, max_subjects)
         stretches, time_label, are_dates = make_stretches(panel, shown, max_rows)
@@ -161,8 +160,8 @@ class SSMPlots(FitPlots):
         >>> len(ssm_fit.plot.forecast("p01", horizon=2).axes)
         2
         """
-        model, encoded, found = self._smoothed()
-        panel, y = encoded.panel, model.read(encoded.panel).Y
+        model, panel, found = self._fit.model, self._fit._panel(None), smoothed(self._fit)
+        y = model.read(panel).Y
         table = predict(self._fit, horizon, None, future, "outcomes", 0.95, effects)
         shape = (panel.n_lanes, horizon, len(model.outcomes))
         mean, sd = (np.asarray(table[name]).reshape(shape) for name in ("mean", "sd"))
@@ -268,11 +267,6 @@ class SSMPlots(FitPlots):
         return self._residuals(self._fit.residuals(effects=effects), outcome, title, lags, figsize)
 
     # --- inside ---------------------------------------------------------------------------------
-
-    def _smoothed(self) -> tuple[Any, Any, StateMoments]:
-        fit, encoded = self._fit, self._fit._encode(None)
-        effects = fit._effects_for(encoded)
-        return fit.model, encoded, moments(fit.model, encoded, fit.theta, effects, "smoothed")
 
     def _of_outcomes(self, outcomes: list[int]) -> str:
         n = len(self._fit.model.outcomes)

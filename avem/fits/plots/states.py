@@ -9,7 +9,7 @@ import numpy as np
 from avem.data import Panel
 from avem.fits.plots.figures import DARK, GREY, plain
 from avem.fits.plots.timeline import Stretch, make_stretches
-from avem.fits.predict.at import places, row_means
+from avem.fits.predict.at import row_means
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,7 @@ def make_tracks(
 ) -> tuple[list[Track], str, bool]:
     """The subjects to draw, what their x is, and whether it is dates."""
     data, state = fit.model.read(panel), np.asarray(fit.decode())
-    y = data.Y[:, [place.column for place in places(fit.model)]]
+    y = data.Y[:, fit.model.outcome_columns]
     mean = np.where(np.isnan(y), np.nan, row_means(fit, data, state, panel.row_subject))
     stretches, label, are_dates = make_stretches(panel, shown, max_rows)
     tracks = [Track(one, y[one.rows], mean[one.rows], state[one.rows]) for one in stretches]

@@ -35,13 +35,11 @@ class Place(NamedTuple):
 
 def places(model: HMMModel) -> list[Place]:
     """All outcomes, in the order of `model.outcomes`."""
-    found = []
-    for piece, columns in model.each_piece():
-        extras = columns[len(piece.outcomes) :]
-        found += [
-            Place(name, piece, j, columns[j], extras) for j, name in enumerate(piece.outcomes)
-        ]
-    return found
+    return [
+        Place(name, piece, j, piece.y_cols[j], piece.extras)
+        for piece in model.emissions
+        for j, name in enumerate(piece.outcomes)
+    ]
 
 
 # --- emissions ----------------------------------------------------------------------------------
@@ -157,6 +155,4 @@ def occupancy(fit: HMMFit) -> np.ndarray:
     """(states,) share of the rows in each state; without data, that of the chain in the end."""
     if fit.panel is None:
         return long_run(average_moves(fit), average_start(fit))
-    table = fit.state_probabilities()
-    names = [f"state_{k}" for k in range(fit.model.n_states)]
-    return np.array([np.asarray(table[name]).mean() for name in names])
+    return fit._state_probabilities(fit._own_data).mean(axis=0)

@@ -10,8 +10,8 @@ import pandas as pd
 
 from avem.components.param_info import check_count, check_level, check_seed
 from avem.data import Panel
-from avem.data.ahead import Ahead, look_ahead
-from avem.errors import ModelError
+from avem.data.ahead import Ahead
+from avem.fits.predict.ahead import for_each, rows_ahead
 from avem.fits.predict.at import Place, places, user_theta
 from avem.fits.predict.mixture import Mixture, mixtures, need_distributions
 from avem.fits.predict.paths import Simulated, must_simulate
@@ -74,7 +74,7 @@ def predict(
     ahead, at = predictive(fit, encoded, horizon, future, effects, of, None, n_draws, seed)
     if of == "states":
         names = [f"state_{k}" for k in range(model.n_states)]
-        table = _repeated(ahead, names, "state").assign(probability=at.chance.ravel())
+        table = for_each(ahead, names, "state").assign(probability=at.chance.ravel())
     else:
         table = _outcome_table(at, ahead, level)
     return encoded.panel.source.table(table)
@@ -93,8 +93,7 @@ def predictive(
 ) -> tuple[Ahead, Predictive | Simulated]:
     """The rows ahead, of all sequences or of some, and what is known of states and effects."""
     model = fit.model
-    covariates = covariates_ahead(model)
-    ahead = look_ahead(encoded.panel, horizon, model.outcomes, covariates, future)
+    ahead = rows_ahead(model, encoded.panel, horizon, future)
     if lanes is not None:
         some = np.isin(np.repeat(np.arange(encoded.panel.n_lanes), horizon), lanes)
         keys: Any = ahead.keys.loc[some].reset_index(drop=True)
@@ -107,15 +106,13 @@ def predictive(
     return ahead, at
 
 
-def predictions(fit: HMMFit, data: Any = None, level: float = 0.95, effects: str = "fitted") -> Any:
-    """Rows x (mean, sd, lower, upper of each outcome), given the rows before in its sequence.
+def predictions(fit: HMMFit, encoded: Encoded, level: float, effects: str) -> dict[str, np.ndarray]:
+    """(rows,) mean, sd, lower and upper of each outcome, given the rows before in its sequence.
 
     As in `predict`, one step ahead of every row; of labels, the probability of each level. NaN
     where a covariate is missing. The subjects' effects are found from all rows: of the fit's
     subjects from those of the fit.
     """
-    check_level(level)
-    encoded = fit._encode(data)
     need_distributions(fit.model, "Predictions")
     at = Predictive.make(fit, encoded, encoded, effects, np.arange(encoded.panel.n_rows))
     columns: dict[str, np.ndarray] = {}
@@ -129,7 +126,7 @@ def predictions(fit: HMMFit, data: Any = None, level: float = 0.95, effects: str
             found = [mixture.mean, mixture.sd, *mixture.interval(level)]
         for name, values in zip(_column_names(place), found, strict=True):
             columns[name][rows] = np.where(known, values, np.nan)
-    return encoded.panel.frame_like(columns)
+    return columns
 
 
 class Predictive(NamedTuple):
@@ -170,26 +167,13 @@ class Predictive(NamedTuple):
             yield rows, place, mixture, known[number][rows]
 
 
-def covariates_ahead(model: HMMModel) -> list[str]:
-    """The columns that must be known at the steps ahead."""
-    outcomes, parts = set(model.outcomes), model.parts_ahead
-    read = list(dict.fromkeys(name for part in parts for name in part.covariates))
-    for part in parts:
-        direct = part.reads_now(outcomes)
-        if direct:
-            what = f"{part.formula.text!r} reads {', '.join(direct)}"
-            raise ModelError(f"{what}, which is not known at the steps ahead.")
-    extras = [name for piece in model.structure.pieces for name in piece.family.extras]
-    return [name for name in dict.fromkeys([*read, *extras]) if name not in outcomes]
-
-
 def _known(model: HMMModel, panel: Panel, Y: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
     """For each outcome, whether all that its formulas and its family read in the rows is there."""
     unknown: dict[int, np.ndarray] = {}
     out = []
     for place in places(model):
         lost = np.isnan(Y[:, list(place.extras)]).any(axis=1)
-        for number in {line.part for line in place.piece.lines if line.part >= 0}:
+        for number in place.piece.parts:
             if number not in unknown:
                 unknown[number] = model.designs.parts[number].unknown(panel)[rows]
             lost |= unknown[number]
@@ -205,13 +189,6 @@ def _column_names(place: Place) -> list[str]:
     if levels is not None:
         return [f"{place.name}[{level}]" for level in levels]
     return [place.name + end for end in ("", "_sd", "_lower", "_upper")]
-
-
-def _repeated(ahead: Ahead, names: list[Any], what: str) -> pd.DataFrame:
-    """The keys of the rows ahead, each once for every name."""
-    table: Any = ahead.keys.loc[ahead.keys.index.repeat(len(names))].reset_index(drop=True)
-    table[what] = np.tile(np.array(names, dtype=object), len(ahead.keys))
-    return table
 
 
 def _outcome_table(at: Predictive | Simulated, ahead: Ahead, level: float) -> pd.DataFrame:

@@ -30,10 +30,10 @@ _CELLS = 1_000_000
 def must_simulate(model: HMMModel, horizon: int, of: str) -> bool:
     """Whether there is no other way to the outcomes, or states, of so many steps."""
     names = set(model.outcomes)
-    moves = model.parts_ahead[-1:] if model.structure.moves else ()
+    moves = model.parts_ahead[-1:] if model.transition.lines else ()
     if of == "states":
         return horizon > 1 and any(part.lags(names) for part in moves)
-    only_drawn = any(piece.family.alone(0) is None for piece in model.structure.pieces)
+    only_drawn = any(piece.family.alone(0) is None for piece in model.emissions)
     return only_drawn or (horizon > 1 and look_back(model) > 0)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from avem.components.param_info import check_level
-from avem.data.ahead import look_ahead
 from avem.errors import ModelError
 from avem.fits.common import posterior_for
+from avem.fits.predict.ahead import for_each, rows_ahead
+from avem.fits.uncertainty import normal_interval
 from avem.fits.words import check_word
 from avem.inference.after.ssm_states import StateMoments, moments, noise_of
 from avem.models.encoded import Encoded
@@ -34,22 +34,14 @@ def states(
     encoded = fit._encode(data)
     found = _moments(fit, encoded, kind, effects)
     names = [f"state_{k}" for k in range(fit.model.n_latent)]
-    return encoded.panel.frame_like(
-        _with_intervals(names, found.state, _variances(found.state_cov), level)
-    )
+    columns = _columns(names, found.state, _sd(found.state_cov), level)
+    return encoded.panel.frame_like(columns)
 
 
-def predictions(fit: SSMFit, data: Any = None, level: float = 0.95, effects: str = "fitted") -> Any:
-    """The table of `SSMFit.predictions`."""
-    check_level(level)
-    encoded = fit._encode(data)
+def predictions(fit: SSMFit, encoded: Encoded, level: float, effects: str) -> dict[str, np.ndarray]:
+    """The columns of `SSMFit.predictions`."""
     found = _moments(fit, encoded, "predicted", effects)
-    unknown = fit.model.designs.parts[0].unknown(encoded.panel)
-    mean = np.where(unknown[:, None], np.nan, found.level)
-    variance = _variances(found.outcome_cov(noise_of(fit.model, fit.theta)))
-    return encoded.panel.frame_like(
-        _with_intervals(list(fit.model.outcomes), mean, variance + 0 * mean, level)
-    )
+    return _columns(list(fit.model.outcomes), *_of_outcomes(fit, encoded, found), level)
 
 
 def predict(
@@ -65,35 +57,27 @@ def predict(
     check_level(level)
     check_word("of", of, ("outcomes", "states"))
     model, encoded = fit.model, fit._encode(data)
-    outcomes = model.outcomes
-    parts, names = model.designs.parts[:2], set(outcomes)
-    now = [name for part in parts for name in part.reads_now(names)]
-    if now:
-        raise ModelError(f"A formula reads {now[0]}, which is not known at the steps ahead.")
-    if horizon != 1 and any(part.lags(names) for part in parts):
+    if horizon != 1 and any(part.lags(set(model.outcomes)) for part in model.parts_ahead):
         raise ModelError(
             f"{model.spec.text!r} has lag() of an outcome among its covariates, which is not known "
             "beyond the first step ahead. Predict with horizon=1."
         )
-    read = dict.fromkeys(name for part in parts for name in part.covariates)
-    covariates = [name for name in read if name not in names]
-    ahead = look_ahead(encoded.panel, horizon, outcomes, covariates, future)
-    found = _moments(fit, model.encode(ahead.panel), "predicted", effects, like=encoded)
+    ahead = rows_ahead(model, encoded.panel, horizon, future)
+    later = model.encode(ahead.panel)
+    found = _moments(fit, later, "predicted", effects, like=encoded)
     if of == "states":
         names = [f"state_{k}" for k in range(model.n_latent)]
-        mean, variance = found.state, _variances(found.state_cov)
+        mean, sd = found.state, _sd(found.state_cov)
     else:
-        names = list(outcomes)
-        mean, variance = found.level, _variances(found.outcome_cov(noise_of(model, fit.theta)))
-        unknown = parts[0].unknown(ahead.panel)  # a lag that looks back to nothing
-        mean = np.where(unknown[:, None], np.nan, mean)
-    centre, sd = mean[ahead.rows].ravel(), np.sqrt(variance[ahead.rows]).ravel()
-    sd = sd + 0 * centre
-    half = ndtri(0.5 + level / 2) * sd
-    table = ahead.keys.loc[ahead.keys.index.repeat(len(names))].reset_index(drop=True)
-    table[of[:-1]] = np.tile(np.array(names, dtype=object), len(ahead.rows))
-    table = table.assign(mean=centre, sd=sd, lower=centre - half, upper=centre + half)
-    return encoded.panel.source.table(table)
+        names = list(model.outcomes)
+        mean, sd = _of_outcomes(fit, later, found)
+    own = normal_interval(mean[ahead.rows].ravel(), sd[ahead.rows].ravel(), level)
+    return encoded.panel.source.table(for_each(ahead, names, of[:-1]).assign(**own))
+
+
+def smoothed(fit: SSMFit) -> StateMoments:
+    """States and outcomes' levels of the rows of the fit, at the means of the effects."""
+    return _moments(fit, fit._own_data, "smoothed", "fitted")
 
 
 # --- inside -------------------------------------------------------------------------------------
@@ -112,18 +96,26 @@ def _moments(
     return moments(fit.model, encoded, fit.theta, mean, kind, cov)
 
 
-def _variances(cov: np.ndarray) -> np.ndarray:
+def _of_outcomes(
+    fit: SSMFit, encoded: Encoded, found: StateMoments
+) -> tuple[np.ndarray, np.ndarray]:
+    """(rows, outcomes) mean and sd of new measurements; NaN where a covariate is missing."""
+    unknown = fit.model.designs.parts[0].unknown(encoded.panel)  # or a lag looks back to nothing
+    mean = np.where(unknown[:, None], np.nan, found.level)
+    return mean, _sd(found.outcome_cov(noise_of(fit.model, fit.theta))) + 0 * mean
+
+
+def _sd(cov: np.ndarray) -> np.ndarray:
     # Rounding may leave a variance of a state that is known exactly just below 0.
-    return np.maximum(np.diagonal(cov, axis1=1, axis2=2), 0.0)
+    return np.sqrt(np.maximum(np.diagonal(cov, axis1=1, axis2=2), 0.0))
 
 
-def _with_intervals(
-    names: list[str], mean: np.ndarray, variance: np.ndarray, level: float
+def _columns(
+    names: list[str], mean: np.ndarray, sd: np.ndarray, level: float
 ) -> dict[str, np.ndarray]:
-    sd, z = np.sqrt(variance), ndtri(0.5 + level / 2)
+    """Of each name, from (rows, names), its mean under the name itself, sd, lower and upper."""
     out = {}
-    for j, name in enumerate(names):
-        out[name], out[f"{name}_sd"] = mean[:, j], sd[:, j]
-        out[f"{name}_lower"] = mean[:, j] - z * sd[:, j]
-        out[f"{name}_upper"] = mean[:, j] + z * sd[:, j]
+    for name, own_mean, own_sd in zip(names, mean.T, sd.T, strict=True):
+        found = normal_interval(own_mean, own_sd, level)
+        out |= {name if key == "mean" else f"{name}_{key}": v for key, v in found.items()}
     return out

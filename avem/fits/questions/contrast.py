@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtr, ndtri, stdtr, stdtrit
+from scipy.special import ndtr, stdtr, stdtrit
 
 from avem.components.param_info import check_level
 from avem.data.frames import column, examples
 from avem.errors import DataError, ModelError
 from avem.fits.plots.timeline import choose_subjects
-from avem.fits.uncertainty import with_intervals
-from avem.models.hmm import CHAIN_PARAMS
+from avem.fits.uncertainty import normal_interval, with_intervals
 
 if TYPE_CHECKING:
     from avem.fits.fit import Fit
@@ -159,7 +158,7 @@ def state_contrast(fit: HMMFit, states: Any, level: float, errors: str) -> pd.Da
     check_level(level)
     model, pairs = fit.model, _pairs(states, fit.model.n_states)
     table: Any = fit._table()
-    table = table[~table["parameter"].isin(CHAIN_PARAMS) & table["state"].notna()]
+    table = table[table["parameter"].isin(model.emission_params) & table["state"].notna()]
     place = table.index.to_numpy()
     keys = ["parameter", "outcome", "term", "other"]
     by_state = {k: table[table["state"] == k].reset_index(drop=True) for k in range(model.n_states)}
@@ -208,21 +207,16 @@ def _table(fit: Fit, keys: dict, difference, var, level: float) -> pd.DataFrame:
     """Differences (pairs, effects) with their posterior: intervals, and how sure their sign is."""
     n, d = difference.shape
     centre, sd = difference.ravel(), np.sqrt(var).ravel()
-    half = ndtri(0.5 + level / 2) * sd
     with np.errstate(divide="ignore", invalid="ignore"):
         # Without a difference there is no sign: as likely this one as the other.
         sure = np.where(centre == 0, 0.5, ndtr(np.abs(centre) / sd))
-    return pd.DataFrame(
-        {
-            **{name: np.repeat(values, d) for name, values in keys.items()},
-            "effect": np.tile(np.array(fit.model.effect_names, dtype=object), n),
-            "difference": centre,
-            "sd": sd,
-            "lower": centre - half,
-            "upper": centre + half,
-            "probability": sure,
-        }
-    )
+    found = {
+        **{name: np.repeat(values, d) for name, values in keys.items()},
+        "effect": np.tile(np.array(fit.model.effect_names, dtype=object), n),
+        **normal_interval(centre, sd, level),
+        "probability": sure,
+    }
+    return pd.DataFrame(found).rename(columns={"mean": "difference"})
 
 
 def _check_number(n: int, what: str) -> None:

@@ -72,9 +72,9 @@ def covariates_of(fit: HMMFit) -> dict[str, tuple[str, ...]]:
     """The columns that the formulas of the transitions and of each outcome read."""
     model = fit.model
     parts = model.designs.parts
-    moves = model.structure.moves
+    moves = model.transition.lines
     out = {"transitions": parts[moves[0].part].covariates if moves else ()}
-    for piece in model.structure.pieces:
+    for piece in model.emissions:
         used = [parts[line.part].covariates for line in piece.lines if line.part >= 0]
         own = tuple(dict.fromkeys(covariate for names in used for covariate in names))
         out |= dict.fromkeys(piece.outcomes, own)
@@ -126,7 +126,7 @@ def _outcome_target(fit: HMMFit, name: str, on: str) -> Target:
     model, read = fit.model.in_user_units(), covariates_of(fit)
     wanted = [
         piece
-        for piece in model.structure.pieces
+        for piece in model.emissions
         if (on == "outcomes" or on in piece.outcomes) and name in read[piece.outcomes[0]]
     ]
     pieces = [piece for piece in wanted if describe_means(piece)]
@@ -195,5 +195,4 @@ def columns_at(fit: HMMFit, values: Mapping[str, Any]) -> np.ndarray:
         if (part.unknown(moved) & ~part.unknown(panel) & seen).any():
             given = ", ".join(f"{name} = {value!r}" for name, value in values.items())
             raise ModelError(f"{part.formula.text!r} has no value at {given}; choose others.")
-    nowhere = [np.zeros(panel.n_rows, bool)] * len(designs.parts)
-    return designs.apply(moved, nowhere, [False] * len(designs.parts)).A[seen].mean(0)
+    return designs.columns(moved)[seen].mean(0)

@@ -31,10 +31,10 @@ def occupancy_table(fit: HMMFit, by: Any = None, level: float = 0.95) -> pd.Data
     panel = fit._panel(None)
     if means_subjects(panel, by):
         return _of_subjects(fit, panel, level)
-    table = fit.state_probabilities()
-    chances = np.stack([np.asarray(table[f"state_{k}"]) for k in range(fit.model.n_states)], axis=1)
     name, values = _values(panel, by)
-    return _of_groups(chances, panel.row_subject, name, values, level)
+    return _of_groups(
+        fit._state_probabilities(fit._own_data), panel.row_subject, name, values, level
+    )
 
 
 def means_subjects(panel: Panel, by: Any) -> bool:

@@ -10,7 +10,7 @@ from scipy.special import ndtri
 from avem.components.param_info import check_seed
 from avem.effects.draws import draw_effects
 from avem.fits.common import posterior_for
-from avem.fits.predict.at import places, user_theta
+from avem.fits.predict.at import user_theta
 from avem.fits.predict.mixture import mixtures, need_distributions
 from avem.fits.predict.posterior import in_user_units, node_moments, nodes_for
 from avem.fits.words import check_word
@@ -77,8 +77,7 @@ def hmm_residuals(
     uniform = np.empty((panel.n_rows, len(model.outcomes)))
     uniform[panel.order] = rng.random(uniform.shape)  # by sequence and time, not by row
     out = np.full(uniform.shape, np.nan)
-    columns = [place.column for place in places(model)]
-    seen = np.flatnonzero((~np.isnan(Y[:, columns])).any(axis=1))
+    seen = np.flatnonzero((~np.isnan(Y[:, model.outcome_columns])).any(axis=1))
     for rows, j, place, mixture in mixtures(model, user_theta(fit), seen, A, Y, own, chance):
         y = Y[rows, place.column]
         there = ~np.isnan(y)

@@ -91,7 +91,6 @@ class HMMParts(Parts):
     def columns(self, panel: Panel) -> dict[str, Any]:
         fit = self.fit
         data, state = fit.model.read(panel), np.asarray(fit.decode())
-        table = fit.state_probabilities()
         means = row_means(fit, data, state, panel.row_subject)
         outcomes = []
         for j, place in enumerate(places(fit.model)):
@@ -102,8 +101,8 @@ class HMMParts(Parts):
                 one["fitName"] = f"probability of {levels[-1]}"
             mean = np.where(np.isnan(y), np.nan, means[:, j])
             outcomes.append(one if np.isnan(mean).all() else one | {"fit": mean})
-        chance = [np.asarray(table[f"state_{k}"], float) for k in range(fit.model.n_states)]
-        return {"state": state, "chance": chance, "outcomes": outcomes}
+        chance = fit._state_probabilities(fit._own_data)
+        return {"state": state, "chance": list(chance.T), "outcomes": outcomes}
 
 
 def _states(fit: HMMFit) -> str:
@@ -116,11 +115,11 @@ def _states(fit: HMMFit) -> str:
         share, what = decoded / decoded.sum(), "Share of rows (decoded)"
     stay = np.diagonal(matrix)
     dwell = [f"{1 / (1 - p):.4g}" if p < 1 else "for ever" for p in stay]
-    structure = fit.model.structure
+    moves, first = fit.model.transition.lines, fit.model.initial.lines
     rows = [
         [what, *(f"{s:.1%}" for s in share)],
-        [f"Mean dwell time (rows){at_words(structure.moves)}", *dwell],
-        [f"Initial probability{at_words(structure.start)}", *map(number, average_start(fit))],
+        [f"Mean dwell time (rows){at_words(moves)}", *dwell],
+        [f"Initial probability{at_words(first)}", *map(number, average_start(fit))],
     ]
     heads = [head(f"state {k}") for k in range(len(matrix))]
     parts = [table("Each state", ["", *heads], rows)]
@@ -139,7 +138,7 @@ def _emissions(fit: HMMFit) -> str:
         for pieces in by_spec(fit.model)
         for section in emission_frames(fit, pieces)
     ]
-    families = [piece.family for piece in fit.model.structure.pieces]
+    families = [piece.family for piece in fit.model.emissions]
     caption = "What each state emits, weighted by how often the state occurs."
     if any(family.linear_gaussian for family in families):
         caption += " Gaussian densities are those over all subjects, effects and noise together."

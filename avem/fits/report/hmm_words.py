@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from avem.components.emission import Emission
 from avem.components.lines import Line
 from avem.components.outcome import Outcome
-from avem.data.formula import Formula
 from avem.fits.report.html import code, count, listed, words
 from avem.fits.report.sentences import call_code, explained, no_effects
 from avem.models.hmm import HMMModel, Specification, by_spec
@@ -67,12 +66,12 @@ def _own(what: str, line: Line, without: str) -> str:
 
 def _chain(model: HMMModel) -> list[str]:
     said = []
-    moves, start = model.structure.moves, model.structure.start
+    moves, start = model.transition.lines, model.initial.lines
     on = _dependence(moves[:1])
     if on:
         said.append(
             f"The log odds of moving to another state, against staying, depend on {on}, for each "
-            f"pair of states in its own way: {code(model.spec.transition.text)}."
+            f"pair of states in its own way: {code(model.spec.transition.formula.text)}."
         )
     elif model.transition.describe():
         said.append(f"{model.transition.describe().capitalize()}.")
@@ -134,20 +133,14 @@ def model_code(spec: Specification) -> str:
     else:
         listed = "".join(f"\n        {_outcome_code(item)}," for item in spec.outcomes)
         arguments = [f"[{listed}\n    ]", f"n_states={spec.n_states}"]
-    if spec.kind is not None:
-        arguments.append(f"transition={spec.kind!r}")
-    elif not _is_constant(spec.transition):
-        arguments.append(f"transition={spec.transition.text!r}")
+    if moves := spec.transition.code():
+        arguments.append(f"transition={moves}")
     if spec.initial is None:
         arguments.append("initial='stationary'")
-    elif not _is_constant(spec.initial):
+    elif not spec.initial.is_constant:
         arguments.append(f"initial={spec.initial.text!r}")
     arguments.append(f"effect_covariance={spec.effect_covariance!r}")
     return call_code("avem.MixedHMM", arguments)
-
-
-def _is_constant(formula: Formula) -> bool:
-    return formula.fixed == "1" and not formula.groups
 
 
 def _outcome_code(item: Outcome) -> str:

@@ -8,7 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from avem.errors import AvemError, FileError
+from avem.data.files import need_folder
+from avem.errors import AvemError
 from avem.fits.fit import Fit
 from avem.fits.plots.figures import state_colors
 from avem.fits.report import about as _about
@@ -44,8 +45,7 @@ def write_report(
 ) -> Path:
     """Write the report of a fit to an HTML file, and return its path."""
     target = Path(path)
-    if not target.parent.is_dir():
-        raise FileError(f"There is no folder {str(target.parent)!r}. Make it first.")
+    need_folder(target)
     with ReportProgress(progress) as steps:
         page = report_html(fit, timelines=timelines, thorough=thorough, say=steps)
     target.write_text(page, encoding="utf-8")

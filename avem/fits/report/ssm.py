@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from avem.data import Panel
+from avem.fits.predict.ssm import smoothed
 from avem.fits.report.estimates import section_table
 from avem.fits.report.frame import PageSection
 from avem.fits.report.html import figure_html, number, side_by_side, table
@@ -16,7 +17,6 @@ from avem.fits.report.parts import OutcomeFacts, Parts
 from avem.fits.report.ssm_words import ssm_model_code, ssm_model_words, ssm_reading
 from avem.fits.ssm_fit import SSMFit
 from avem.fits.ssm_tables import ssm_sections
-from avem.inference.after.ssm_states import moments
 from avem.models.ssm_subjects import spectral_radius
 
 
@@ -63,9 +63,7 @@ class SSMParts(Parts):
 
     def columns(self, panel: Panel) -> dict[str, Any]:
         fit = self.fit
-        encoded = fit._encode(None)
-        found = moments(fit.model, encoded, fit.theta, fit._effects_for(encoded), "smoothed")
-        y = fit.model.read(panel).Y
+        found, y = smoothed(fit), fit.model.read(panel).Y
         unknown = fit.model.designs.parts[0].unknown(panel)
 
         def sd(cov: np.ndarray, j: int) -> np.ndarray:

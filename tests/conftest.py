@@ -30,7 +30,7 @@ if version("jaxlib").startswith(_KNOWN):
     _FLAGS += " --xla_cpu_use_fusion_emitters=false" + _TOGETHER
 _FOLDER = "JAX_COMPILATION_CACHE_DIR"
 _made = None
-_SIZES = {4: (8, 32), 8: (8, 32), 64: (256, 1024)}
+_SIZES = {4: (8, 40), 8: (8, 40), 64: (256, 1024)}
 """Of times, of lanes and subjects, and of lists of rows."""
 _PIXEL = b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
@@ -56,6 +56,13 @@ def pytest_configure(config):
         config.pluginmanager.register(Costs(config.getoption("costs")))
 
 
+def pytest_collection_finish():
+    """What tracing makes is looked through less often, and what is there already never again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
 def pytest_unconfigure(config):
     if _made is not None:
         compiled.end(_made)
@@ -65,8 +72,8 @@ def pytest_unconfigure(config):
 def _few_shapes(request):
     """Panels of all the small sizes that tests use are padded to the same few shapes.
 
-    What is padded adds exactly 0: `test_padding_adds_nothing` and `data/test_layout.py` have the
-    library's own shapes, as has the slow run.
+    What is padded adds exactly 0: `test_padding_changes_nothing` of the invariances says so. It and
+    `data/test_layout.py` have the library's own shapes, as has the slow run.
     """
     if request.config.getoption("markexpr") == "slow":
         yield
@@ -88,9 +95,8 @@ def own_shapes(monkeypatch):
     """The shapes that users have."""
     from avem.data import layout
 
-    monkeypatch.setattr(
-        layout, "_round_up", getattr(layout._round_up, "args", [layout._round_up])[0]
-    )
+    now = layout._round_up
+    monkeypatch.setattr(layout, "_round_up", now.args[0] if isinstance(now, partial) else now)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -9,6 +9,7 @@ from avem.effects.quadratic import Quadratic
 from avem.kernels import kalman_filter, kalman_moments, posterior
 from avem.kernels.cpp import build
 from avem.kernels.dispatch import ENGINES, engine
+from avem.kernels.folder import cache_folder
 from avem.models.ssm_kernel import SSMKernel
 
 pytestmark = pytest.mark.skipif(
@@ -166,6 +167,14 @@ def test_a_matrix_that_is_not_positive_definite_has_no_inverse():
     assert logdet[0] == 0.0
     assert np.isnan(logdet[1])
     np.testing.assert_array_equal(inverse[..., 0], np.eye(8))
+
+
+def test_a_library_is_kept_for_the_next_process(monkeypatch):
+    assert native("inverse") is not None
+    monkeypatch.setattr(build, "_run", None)  # nothing is built
+    library = build._built("inverse", [])
+    assert library.is_file()
+    assert library.parent == cache_folder()
 
 
 def test_without_a_compiler_the_portable_code_runs(monkeypatch):

@@ -87,7 +87,7 @@ def _few_shapes(request):
 
 
 def _rounded(usual, size, smallest):
-    return next((few for few in _SIZES[smallest] if size <= few), None) or usual(size, smallest)
+    return next((few for few in _SIZES[smallest] if 0 < size <= few), None) or usual(size, smallest)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ if version("jaxlib").startswith(_KNOWN):
     _FLAGS += " --xla_cpu_use_fusion_emitters=false" + _TOGETHER
 _FOLDER = "JAX_COMPILATION_CACHE_DIR"
 _made = None
-_SIZES = {4: (8, 40), 8: (8, 40), 64: (256, 1024)}
+_SIZES = {4: (8, 32), 8: (8, 32), 64: (256, 1024)}
 """Of times, of lanes and subjects, and of lists of rows."""
 _PIXEL = b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="

@@ -75,33 +75,40 @@ def sequences(frame, outcomes, subject="id"):
 def scalar_loglik(y, params, transitions):
     """log p of one sequence (times, outcomes) at each of many values of the one transition.
 
-    A textbook Kalman filter, one observed cell after the other.
+    A textbook Kalman filter, one observed cell after the other. Sequences of one length
+    (..., times, outcomes) go together; their value is (..., transitions).
     """
     p = {name: np.asarray(value, float) for name, value in params.items()}
-    mean = np.full(len(transitions), p["initial_mean"][0])
-    cov = np.full(len(transitions), p["initial_covariance"][0, 0])
-    total = np.zeros(len(transitions))
-    for t, row in enumerate(y):
+    shape = (*np.shape(y)[:-2], len(transitions))
+    mean = np.full(shape, p["initial_mean"][0])
+    cov = np.full(shape, p["initial_covariance"][0, 0])
+    total = np.zeros(shape)
+    for t in range(np.shape(y)[-2]):
         if t:
             mean, cov = transitions * mean, transitions**2 * cov + 1.0
-        for j in np.flatnonzero(~np.isnan(row)):
-            h = p["loading_mean"][j, 0]
-            left, spread = row[j] - p["coef"][j, 0] - h * mean, h**2 * cov + p["noise"][j]
-            total -= 0.5 * (np.log(2 * np.pi * spread) + left**2 / spread)
+        for j, h in enumerate(p["loading_mean"][:, 0]):
+            cell = y[..., t, j, None]
+            seen = ~np.isnan(cell)
+            left, spread = cell - p["coef"][j, 0] - h * mean, h**2 * cov + p["noise"][j]
+            total -= np.where(seen, 0.5 * (np.log(2 * np.pi * spread) + left**2 / spread), 0.0)
             gain = cov * h / spread
-            mean, cov = mean + gain * left, cov * (1.0 - gain * h)
+            mean = np.where(seen, mean + gain * left, mean)
+            cov = np.where(seen, cov * (1.0 - gain * h), cov)
     return total
 
 
 def grid_posterior(y, params, n_points=401):
-    """log p(D_i), and mean and sd of the one effect of `ONE`, by a dense grid."""
+    """log p(D_i), and mean and sd of the one effect of `ONE`, by a dense grid.
+
+    Of one sequence, or of several of one length together.
+    """
     sd = float(np.sqrt(params["transition_covariance"][0][0]))
     f = np.linspace(-8 * sd, 8 * sd, n_points)
     prior = -0.5 * (f / sd) ** 2 + np.log((f[1] - f[0]) / np.sqrt(2 * np.pi) / sd)
     joint = prior + scalar_loglik(y, params, np.asarray(params["transition_mean"])[0, 0] + f)
-    top = joint.max()
+    top = joint.max(-1, keepdims=True)
     chance = np.exp(joint - top)
-    loglik = top + np.log(chance.sum())
-    chance /= chance.sum()
-    mean = (chance * f).sum()
-    return loglik, mean, np.sqrt((chance * (f - mean) ** 2).sum())
+    loglik = top[..., 0] + np.log(chance.sum(-1))
+    chance /= chance.sum(-1, keepdims=True)
+    mean = (chance * f).sum(-1)
+    return loglik, mean, np.sqrt((chance * (f - mean[..., None]) ** 2).sum(-1))

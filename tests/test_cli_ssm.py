@@ -92,6 +92,7 @@ def test_a_forecast_without_covariates_is_left_out(data, tmp_path):
     assert len(pd.read_csv(tmp_path / "two" / "forecast.csv")) == 3 * 2
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_saved_fit_is_read_by_the_other_commands(data, tmp_path):
     out = tmp_path / "out"
     words = ["--outcomes", "y1,y2,y3", *OPTIONS[2:], "--n-latent", 1, "--no-plots"]

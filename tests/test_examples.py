@@ -22,6 +22,7 @@ def module_names():
             yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@pytest.mark.usefixtures("blank_pictures")
 @pytest.mark.parametrize("name", list(module_names()))
 def test_examples_of(name, example_names, tmp_path):
     """They share the names of the root's conftest.py, and a folder to write to."""

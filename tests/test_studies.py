@@ -84,7 +84,6 @@ def tables_of(folder):
 
 def test_tables_are_the_same_bytes_after_a_kill_and_with_more_jobs(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    straight = start_study(whole, "tests.tiny_study", 8, 1)
     victim = start_study(killed, "tests.tiny_study", 8, 2)
     while len(lines_of(killed)) < 3:
         assert victim.poll() is None
@@ -96,7 +95,7 @@ def test_tables_are_the_same_bytes_after_a_kill_and_with_more_jobs(tmp_path):
     with (killed / "replicates.jsonl").open("a") as file:
         file.write('{"protocol": "paper", "ce')  # as if torn in the middle of a line
     finish(start_study(killed, "tests.tiny_study", 8, 2))
-    finish(straight)
+    runner.run(catalogue.find("tests.tiny_study"), {"paper": 8}, 1, whole)
     assert lines_of(killed)[: len(before)] == before  # nothing was done twice
     assert len(lines_of(killed)) == 16
     ours, theirs = tables_of(killed), tables_of(whole)

@@ -7,6 +7,8 @@ import pytest
 from avem.data import Panel
 from avem.data.layout import build_layout
 
+pytestmark = pytest.mark.usefixtures("own_shapes")
+
 
 def panel(lengths_of_subjects):
     """One list of sequence lengths per subject, rows shuffled."""

@@ -41,18 +41,25 @@ def run_by(monkeypatch, executor):
     ("model", "options"),
     [
         (MODEL, {"method": "adaptive", "init": START}),
+        pytest.param(MODEL, {"method": "adaptive", "init": START}, marks=pytest.mark.slow),
         pytest.param(MODEL, {"refine": None, "n_starts": 2}, marks=pytest.mark.slow),
         pytest.param(
             BINARY, {"refine": None, "init": {"coef": START["coef"]}}, marks=pytest.mark.slow
         ),
         pytest.param(MODEL, {"method": "mean_field", "init": START}, marks=pytest.mark.slow),
     ],
-    ids=["adaptive", "starts", "newton", "mean_field"],
+    ids=["few", "adaptive", "starts", "newton", "mean_field"],
 )
-def test_a_fit_does_not_notice_who_runs_its_shards(frame, monkeypatch, model, options):
+def test_a_fit_does_not_notice_who_runs_its_shards(request, monkeypatch, model, options):
+    if request.node.callspec.id == "few":
+        monkeypatch.setattr("avem.models.encoded._LANES", (16, 16))
+        frame = MODEL.simulate(TRUTH, n_subjects=60, n_times=N_TIMES, seed=1).frame
+    else:
+        frame = request.getfixturevalue("frame")
     if model is BINARY:
         frame = frame.assign(y=(frame["y"] > 0).astype(float))
     wanted = model.fit(frame, time="time", **options)
+    assert len(wanted._own_data.chunks) > 1
     executor = ThroughBytes()
     run_by(monkeypatch, executor)
     found = model.fit(frame, time="time", **options)

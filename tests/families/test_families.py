@@ -42,7 +42,7 @@ BENT = (LOG, LOGIT)
 CELL_ENDS = np.linspace(0.02, 0.98, 20)
 """Where, in shares of the draws, the cells of the chi-square test end."""
 ONE_SIZE = 1024
-"""All calls of `derivatives` have this size: it is compiled once for each family."""
+"""All calls of `density` and `derivatives` have this size: compiled once for each family."""
 
 
 # --- what the outcomes can be, as nodes and weights of a sum over the support ---------------------
@@ -316,6 +316,22 @@ def compiled_density(family, y, eta):
 
 @in_float64
 def density(family, y, eta):
+    """The log density of every value, ONE_SIZE of them at a time."""
+    parts = np.broadcast_arrays(*(np.asarray(part, float) for part in (*y, *eta)))
+    shape, size, n_y = parts[0].shape, parts[0].size, len(y)
+    flat = np.stack([part.ravel() for part in parts])
+    out = np.empty(size)
+    for begin in range(0, size, ONE_SIZE):
+        some = flat[:, begin : begin + ONE_SIZE]
+        rows = [np.resize(row, ONE_SIZE) for row in some]
+        found = compiled_density(family, tuple(rows[:n_y]), tuple(rows[n_y:]))
+        out[begin : begin + ONE_SIZE] = np.asarray(found)[: some.shape[1]]
+    return out.reshape(shape)
+
+
+@in_float64
+def broadcast_density(family, y, eta):
+    """In the shapes that it is given."""
     return np.asarray(compiled_density(family, y, tuple(np.asarray(e, float) for e in eta)))
 
 
@@ -495,7 +511,7 @@ def test_parameters_broadcast(case):
         eta = [*small[:large_one], large[large_one], *small[large_one + 1 :]]
         full = [np.broadcast_to(e, (cells, states, lanes)) for e in eta]
         everywhere = case.y(np.broadcast_to(values, (cells, states, lanes)))
-        got = density(case.family, case.y(values), eta)
+        got = broadcast_density(case.family, case.y(values), eta)
         assert got.shape == (cells, states, lanes)
         expected = density(case.family, everywhere, full)
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)

@@ -223,6 +223,7 @@ def test_effects_are_listed_up_to_a_limit(fit, page):
     assert len(large) < 1e6
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_fit_without_data_has_the_rest(fit):
     checker = read(report_html(dataclasses.replace(fit, panel=None)))
     assert len(checker.images) == 4
@@ -231,6 +232,7 @@ def test_a_fit_without_data_has_the_rest(fit):
     assert sum(share) == pytest.approx(100, abs=0.2)
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_model_without_effects(fit):
     plain = dataclasses.replace(
         fit,
@@ -245,6 +247,7 @@ def test_a_model_without_effects(fit):
     assert "There are no effects" in "".join(checker.text)
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_full_noise_covariance_shows_correlations(fit):
     covariance = np.array([[[0.5, 0.1], [0.1, 0.3]], [[0.8, -0.2], [-0.2, 0.4]]])
     hmm = avem.MixedHMM(fit.model.spec.text, 2, avem.Gaussian("full"))
@@ -261,6 +264,7 @@ def test_a_full_noise_covariance_shows_correlations(fit):
     assert ["y1", *numbers(sd[:, 0])] in checker.rows
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_write_report_writes_the_page(fit, tmp_path):
     path = write_report(dataclasses.replace(fit, panel=None), str(tmp_path / "fit.html"))
     assert path == tmp_path / "fit.html"
@@ -378,6 +382,7 @@ def test_what_takes_long_is_left_out_of_large_pages(fit, page, monkeypatch):
     assert any(cells[2:3] == ["0.25"] for cells in checker.rows)
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_part_that_fails_does_not_take_the_page_along(fit, monkeypatch):
     def fails(fit, *chosen):
         raise avem.DataError("no <luck>")

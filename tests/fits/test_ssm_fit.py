@@ -128,11 +128,14 @@ def test_standard_errors_are_those_of_the_numerical_curvature(frame, fit):
     table = fit.standard_errors()
     assert (table["note"] == "").all()
     names, estimate = table["parameter"].tolist(), table["estimate"].to_numpy()
+    y = np.stack(sequences(frame, ["y", "z"]))
 
     def loglik(values):
         params = {n: [v for m, v in zip(names, values, strict=True) if m == n] for n in fit.params}
-        return exact(frame, {n: np.reshape(v, fit.params[n].shape) for n, v in params.items()})
+        params = {n: np.reshape(v, fit.params[n].shape) for n, v in params.items()}
+        return grid_posterior(y, params, 161)[0].sum()
 
+    assert loglik(estimate) == pytest.approx(exact(frame, fit.params), abs=1e-9)
     step = 0.02 * np.maximum(np.abs(estimate), 0.1)
     step[names.index("transition_covariance")] = 0.1 * fit.params["transition_covariance"][0, 0]
     k = len(step)

@@ -163,6 +163,7 @@ def test_the_users_own_precision_setting_does_not_matter(fit, frame, flag):
     np.testing.assert_allclose(other.bound, fit.bound, rtol=1e-12)
 
 
+@pytest.mark.usefixtures("own_shapes")
 @pytest.mark.parametrize(("kind", "exact"), [(4, True), (8, False)])
 def test_padding_changes_nothing(frame, monkeypatch, kind, exact):
     """More padded times: not one bit. More padded lanes and subjects: nothing beyond rounding."""

@@ -63,6 +63,7 @@ def frame():
     return HMM.simulate(TRUTH, 20, 20, seed=1).frame
 
 
+@pytest.mark.usefixtures("blank_pictures")
 @pytest.mark.parametrize("method", [EvenGrid(31), AtPriorMean()], ids=lambda m: m.word)
 def test_all_that_a_fit_can_do(frame, method, tmp_path):
     fit = HMM.fit(frame, time="time", method=method, refine=None, n_starts=2)

@@ -9,6 +9,7 @@ from avem.effects.quadratic import Quadratic
 from avem.kernels import kalman_filter, kalman_moments, posterior
 from avem.kernels.cpp import build
 from avem.kernels.dispatch import ENGINES, engine
+from avem.kernels.folder import cache_folder
 from avem.models.ssm_kernel import SSMKernel
 
 pytestmark = pytest.mark.skipif(
@@ -51,14 +52,15 @@ def made(q, groups, n_w, n_s, lengths, share_missing, seed):
         noise=rng.uniform(0.2, 1.0, size=(p, 1)),
     )
     problem = kalman_filter.Problem(
-        system=kalman_filter.System(*map(jnp.asarray, system)),
-        y=jnp.asarray(rng.normal(size=(n_times, p, n))),
-        seen=jnp.asarray(seen & valid[:, None]),
-        valid=jnp.asarray(valid),
-        drive=jnp.asarray(rng.normal(size=(n_times, q, n))) if n_s else None,
+        system=system,
+        y=rng.normal(size=(n_times, p, n)),
+        seen=seen & valid[:, None],
+        valid=valid,
+        drive=rng.normal(size=(n_times, q, n)) if n_s else None,
     )
-    w, s = (jnp.asarray(rng.normal(size=(n_times, size, n))) for size in (n_w, n_s))
-    return kernel, problem, w, s.at[:1].set(0.0)
+    w, s = (rng.normal(size=(n_times, size, n)) for size in (n_w, n_s))
+    s[:1] = 0.0
+    return kernel, problem, w, s
 
 
 def groups_seen(kernel, problem):
@@ -69,11 +71,9 @@ def agree(kernel, problem, w, s):
     run = engine("kalman_moments", w.dtype, states=kernel.n_latent)
     arguments = kernel, problem, w, s, groups_seen(kernel, problem)
     expected = by_definition(*arguments)
-    found = kalman_moments.Moments(*run(*arguments))
+    found = kalman_moments.Moments(*jax.jit(run, static_argnums=0)(*arguments))
     for name in expected._fields:
-        here = np.asarray(
-            problem.valid[0]
-        )  # the first state of a lane without steps has no meaning
+        here = problem.valid[0]  # the first state of a lane without steps has no meaning
         a, b = (np.asarray(getattr(part, name))[..., here] for part in (found, expected))
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=name)
 
@@ -97,7 +97,7 @@ def test_moments_equal_the_scans(q, groups, n_w, n_s, lengths, missing):
 def test_moments_of_large_and_many_numbers():
     kernel, problem, w, s = made(2, ALL_SEEN, 0, 0, [400] * 3, 0.0, seed=5)
     # Determinants whose product is far beyond the largest number there is.
-    tight = problem.system._replace(noise=jnp.full((4, 1), 1e-12))
+    tight = problem.system._replace(noise=np.full((4, 1), 1e-12))
     agree(kernel, problem._replace(system=tight), w, s)
 
 
@@ -105,12 +105,13 @@ def test_moments_at_several_nodes():
     kernel, problem, w, s = made(2, APART, 1, 1, [7, 3, 7], 0.3, seed=9)
     run = engine("kalman_moments", w.dtype, states=2)
     seen = groups_seen(kernel, problem)
-    loadings = problem.system.loading[None] + jnp.arange(4.0)[:, None, None, None]
+    loadings = problem.system.loading[None] + np.arange(4.0)[:, None, None, None]
 
     def at(loading):
         return problem._replace(system=problem.system._replace(loading=loading))
 
-    found = kalman_moments.Moments(*jax.vmap(lambda h: run(kernel, at(h), w, s, seen))(loadings))
+    at_each = jax.jit(jax.vmap(lambda h: run(kernel, at(h), w, s, seen)))
+    found = kalman_moments.Moments(*map(np.asarray, at_each(loadings)))
     for i, loading in enumerate(loadings):
         expected = by_definition(kernel, at(loading), w, s, seen)
         for name in expected._fields:
@@ -124,13 +125,13 @@ def test_inverse_and_log_determinant(d, n):
     rng = np.random.default_rng(d)
     root = rng.normal(size=(n, d, 2 * d))
     matrices = root @ np.swapaxes(root, 1, 2)
-    batch = jnp.asarray(np.moveaxis(matrices, 0, -1))
-    run = native("inverse")
+    batch = np.moveaxis(matrices, 0, -1)
+    run = jax.jit(native("inverse"))
     inverse, logdet = run(batch)
     expected = np.moveaxis(np.linalg.inv(matrices), 0, -1)
     np.testing.assert_allclose(inverse, expected, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(logdet, np.linalg.slogdet(matrices)[1], rtol=1e-12)
-    twice, logdets = jax.vmap(run)(jnp.stack([batch, 2.0 * batch]))
+    twice, logdets = jax.jit(jax.vmap(run))(np.stack([batch, 2.0 * batch]))
     np.testing.assert_allclose(twice[1], expected / 2, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(logdets[1], logdet + d * np.log(2), rtol=1e-12)
 
@@ -139,26 +140,24 @@ def test_inverse_and_log_determinant(d, n):
 def test_posterior_of_a_quadratic(d, n, has_origin):
     rng = np.random.default_rng(d)
     roots = rng.normal(size=(n + 1, d, 2 * d))
-    squares = jnp.asarray(np.moveaxis(roots @ np.swapaxes(roots, 1, 2), 0, -1))
-    prior, quadratic = (
-        squares[..., :1],
-        Quadratic(squares[..., 1:], jnp.asarray(rng.normal(size=(d, n)))),
-    )
+    squares = np.moveaxis(roots @ np.swapaxes(roots, 1, 2), 0, -1)
+    prior, quadratic = squares[..., :1], Quadratic(squares[..., 1:], rng.normal(size=(d, n)))
     if has_origin:
-        quadratic = quadratic._replace(origin=jnp.asarray(rng.normal(size=(d, n))))
-    logdet = -jnp.linalg.slogdet(prior[..., 0])[1]
-    run = native("posterior")
+        quadratic = quadratic._replace(origin=rng.normal(size=(d, n)))
+    logdet = -np.linalg.slogdet(prior[..., 0])[1]
+    run = jax.jit(native("posterior"))
 
     def agree(found, expected):
         for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
 
-    expected = posterior.definition(prior, logdet[None], *quadratic)
+    expected = jax.jit(posterior.definition)(prior, logdet[None], *quadratic)
     agree(run(prior, logdet[None], *quadratic), expected)
     # Under vmap, with what is shared and what is not.
-    several = jax.vmap(lambda linear: run(prior, logdet[None], *quadratic._replace(linear=linear)))(
-        jnp.stack([quadratic.linear + 1.0, quadratic.linear])
+    at_each = jax.jit(
+        jax.vmap(lambda linear: run(prior, logdet[None], *quadratic._replace(linear=linear)))
     )
+    several = at_each(np.stack([quadratic.linear + 1.0, quadratic.linear]))
     agree(jax.tree.map(lambda leaf: leaf[1], several), expected)
 
 
@@ -168,6 +167,15 @@ def test_a_matrix_that_is_not_positive_definite_has_no_inverse():
     assert logdet[0] == 0.0
     assert np.isnan(logdet[1])
     np.testing.assert_array_equal(inverse[..., 0], np.eye(8))
+
+
+@pytest.mark.skipif(cache_folder() is None, reason="there is no folder to keep it in")
+def test_a_library_is_kept_for_the_next_process(monkeypatch):
+    assert native("inverse") is not None
+    monkeypatch.setattr(build, "_run", None)  # nothing is built
+    library = build._built("inverse", [])
+    assert library.is_file()
+    assert library.parent == cache_folder()
 
 
 def test_without_a_compiler_the_portable_code_runs(monkeypatch):
@@ -194,7 +202,7 @@ def test_moments_where_the_covariances_settle(gaps):
     """Long stretches without gaps: covariances stop changing, and start again after a gap."""
     kernel, problem, w, s = made(2, APART, 1, 1, [150] * 9 + [90] if gaps else [150] * 9, 0.0, 11)
     if gaps:
-        seen = np.array(problem.seen)
+        seen = problem.seen.copy()
         seen[70:72, [0, 2], 3] = seen[100, 1, 5] = False
-        problem = problem._replace(seen=jnp.asarray(seen))
+        problem = problem._replace(seen=seen)
     agree(kernel, problem, w, s)

@@ -30,17 +30,27 @@ VALID = np.arange(4)[:, None] < np.array([4, 1, 3, 4, 2])
 
 
 def normal(*shape):
-    return jnp.asarray(np.random.default_rng(len(shape)).standard_normal(shape))
+    return np.random.default_rng(len(shape)).standard_normal(shape)
 
 
 def covariances(d, n):
     root = normal(d, 2 * d, n)
-    return jnp.einsum("abn,cbn->acn", root, root) + jnp.eye(d)[:, :, None]
+    return np.einsum("abn,cbn->acn", root, root) + np.eye(d)[:, :, None]
+
+
+def in_one(function, arguments):
+    """One program: operation by operation, every single one would be compiled by itself."""
+    return jax.jit(lambda: function(*given(arguments)))()
+
+
+def given(arguments):
+    """What is an array of NumPy's as one of JAX's."""
+    return jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, arguments)
 
 
 def chains():
-    table = jnp.where(VALID[:, None], normal(4, 2, N), 0.0)
-    return jnp.array([0.3, 0.7]), jnp.array([[0.9, 0.1], [0.2, 0.8]]), table, jnp.asarray(VALID)
+    table = np.where(VALID[:, None], normal(4, 2, N), 0.0)
+    return np.array([0.3, 0.7]), np.array([[0.9, 0.1], [0.2, 0.8]]), table, VALID
 
 
 def states():
@@ -50,10 +60,10 @@ def states():
         0.4 * normal(2, 2, N),
         covariances(2, N),
         normal(3, 2, N),
-        jnp.exp(normal(3, N)),
+        np.exp(normal(3, N)),
     )
-    seen = jnp.broadcast_to(VALID[:, None], (4, 3, N))
-    return Problem(system, normal(4, 3, N), seen, jnp.asarray(VALID))
+    seen = np.broadcast_to(VALID[:, None], (4, 3, N))
+    return Problem(system, normal(4, 3, N), seen, VALID)
 
 
 def sums():
@@ -65,13 +75,13 @@ def sums():
         w_cols=(),
         drive_cols=(),
     )
-    none = jnp.zeros((4, 0, N))
-    return shape, states(), none, none, jnp.asarray(VALID)[:, None]
+    none = np.zeros((4, 0, N))
+    return shape, states(), none, none, VALID[:, None]
 
 
 def quadratics(d=8):
     prior = covariances(d, 1)
-    logdet = -jnp.linalg.slogdet(prior[..., 0])[1]
+    logdet = -np.linalg.slogdet(prior[..., 0])[1]
     return prior, logdet[None], covariances(d, N), normal(d, N), normal(d, N)
 
 
@@ -119,9 +129,9 @@ def test_an_engine_gives_what_the_definition_gives(own, monkeypatch):
     chosen = Chosen(own)
     monkeypatch.delenv("AVEM_NATIVE", raising=False)
     monkeypatch.setattr(dispatch, "ENGINES", (replace(own, make=chosen.make),))
-    found = public(*arguments())
+    found = in_one(public, arguments())
     assert chosen.n_calls == 1
-    expected = definition_of(own.kernel)(*defined())
+    expected = in_one(definition_of(own.kernel), defined())
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
 
@@ -136,24 +146,26 @@ def test_switched_off_the_definition_runs(kernel, monkeypatch):
     monkeypatch.setenv("AVEM_NATIVE", "0")
     monkeypatch.setattr(dispatch, "ENGINES", (Engine(kernel, refuse),))
     public, arguments, _ = KERNELS[kernel]
-    assert "ffi_call" not in str(jax.make_jaxpr(lambda: public(*arguments()))())
+    assert "ffi_call" not in str(jax.make_jaxpr(lambda: public(*given(arguments())))())
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_new_engine_is_one_registration(kernel, monkeypatch):
     """It stands before the others, and gets the definition's arguments."""
     public, arguments, defined = KERNELS[kernel]
-    definition, given = definition_of(kernel), []
+    definition, taken = definition_of(kernel), []
 
     def run(*own):
-        given.append(len(own))
+        taken.append(len(own))
         return tuple(jax.tree.map(lambda part: part + 1, definition(*own)))
 
     monkeypatch.delenv("AVEM_NATIVE", raising=False)
     new = Engine(kernel, lambda **sizes: run, jax.default_backend())
     monkeypatch.setattr(dispatch, "ENGINES", (new, *ENGINES))
-    found, expected = jax.eval_shape(lambda: (public(*arguments()), definition(*defined())))
-    assert given[0] == len(defined())
+    found, expected = jax.eval_shape(
+        lambda: (public(*given(arguments())), definition(*given(defined())))
+    )
+    assert taken[0] == len(defined())
     assert [part.shape for part in found] == [part.shape for part in expected]
 
 

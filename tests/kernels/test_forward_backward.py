@@ -132,7 +132,7 @@ def test_other_lanes_do_not_matter():
 
 def test_viterbi_equals_enumeration():
     initial, transition, table, valid = random_problem(seed=5)
-    path, height = in_float64(viterbi)(initial, transition, table, valid)
+    path, height = in_float64(jax.jit(viterbi))(initial, transition, table, valid)
     for lane, length in enumerate(LENGTHS):
         paths, joint = enumerate_paths(initial, transition, table[:length, :, lane])
         np.testing.assert_array_equal(np.asarray(path)[:length, lane], paths[joint.argmax()])
@@ -147,7 +147,8 @@ def test_states_given_other_steps_equal_enumeration(kind, varying):
     table[3, 0, 0] = -900.0
     moves = np.broadcast_to(transition[None, :, :, None], (6, 3, 3, len(LENGTHS)))
     given = moves if varying else transition
-    found, loglik = in_float64(hmm.states_given)(initial, given, table, valid, kind)
+    run = in_float64(jax.jit(hmm.states_given, static_argnums=4))
+    found, loglik = map(np.asarray, run(initial, given, table, valid, kind))
     for lane, length in enumerate(LENGTHS):
         _, joint = enumerate_paths(initial, transition, table[:length, :, lane])
         np.testing.assert_allclose(loglik[lane], log_sum(joint), rtol=1e-12)

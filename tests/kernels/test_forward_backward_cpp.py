@@ -39,14 +39,23 @@ def problem(n_states, lengths, transitions, seed=0):
         chances = np.moveaxis(chances, -3, -1)
     initial = rng.dirichlet(np.ones(n_states), size=() if transitions == "one" else n).T
     table = np.where(valid[:, None], table, 0.0)
-    return tuple(map(jnp.asarray, (initial, chances, table, valid)))
+    return initial, chances, table, valid
 
 
-def by_native(initial, transition, table, valid, steps=None):
-    steps = hmm.Steps() if steps is None else steps
+def native(initial, transition, table, valid, steps):
     run = engine("forward_backward", table.dtype, states=table.shape[1])
     assert run is not None
     return hmm.Posterior(*run(initial, transition, table, valid, steps))
+
+
+def by_native(*arguments, steps=hmm.Steps()):  # noqa: B008
+    """In one program: operation by operation, every single one would be compiled by itself."""
+    found = jax.jit(lambda *own: native(*own, steps))(*arguments)
+    return hmm.Posterior(*map(np.asarray, found))
+
+
+def by_scan(*arguments, steps=hmm.Steps()):  # noqa: B008
+    return jax.jit(lambda *own: hmm.definition(*own, steps))(*arguments)
 
 
 def assert_same(found, expected):
@@ -75,17 +84,16 @@ def cells(n_cells, lengths, seed=1):
 )
 def test_it_equals_the_scan(n_states, transitions, steps):
     arguments = problem(n_states, LENGTHS, transitions)
-    found = by_native(*arguments, steps)
+    found = by_native(*arguments, steps=steps)
     assert np.isfinite(found.loglik).all()
-    by_scan = jax.jit(lambda *own: hmm.definition(*own, steps))
-    assert_same(found, by_scan(*arguments))
+    assert_same(found, by_scan(*arguments, steps=steps))
     padded = ~np.broadcast_to(np.asarray(arguments[3])[:, None], found.state.shape)
     assert (np.asarray(found.state)[padded] == 0.0).all()
 
 
 def test_long_sequences_that_the_scan_adds_up_otherwise():
     arguments = problem(2, (1500, 900), "one")
-    assert_same(by_native(*arguments), hmm.definition(*arguments, hmm.Steps()))
+    assert_same(by_native(*arguments), by_scan(*arguments))
 
 
 @pytest.mark.parametrize("n_states", [4, pytest.param(8, marks=pytest.mark.slow)])
@@ -104,7 +112,7 @@ def test_padding_changes_no_bit_and_other_lanes_no_digit():
     initial, transition, table, valid = problem(3, LENGTHS, "one")
     plain = by_native(initial, transition, table, valid)
     longer = [
-        jnp.concatenate([part, jnp.zeros((5, *part.shape[1:]), part.dtype)])
+        np.concatenate([part, np.zeros((5, *part.shape[1:]), part.dtype)])
         for part in (table, valid)
     ]
     padded = by_native(initial, transition, *longer)
@@ -124,8 +132,8 @@ def test_its_exponentials(n_states):
     table = np.full((1, n_states, len(x)), -np.inf)
     table[0, 0], table[0, 1] = 0.0, x
     initial = np.array([1.0, 2.0**-60, 0.0])[:n_states]
-    moves = jnp.eye(n_states)
-    found = by_native(initial, moves, jnp.asarray(table), jnp.ones((1, len(x)), bool))
+    moves = np.eye(n_states)
+    found = by_native(initial, moves, table, np.ones((1, len(x)), bool))
     value = np.asarray(found.state)[0, 1] * 2.0**60
     exact = np.exp(x.astype(np.longdouble))
     assert (value[1:4] == 0.0).all()
@@ -140,8 +148,8 @@ def test_what_it_cannot_represent_is_flagged_in_that_lane_only():
     table[:, :, :3] = 0.0
     table[4, :, 7] = -np.inf  # impossible in any state
     table[5, 0, 8] = np.nan
-    arguments = jnp.array([0.5, 0.5]), jnp.eye(2), jnp.asarray(table), jnp.ones((60, 9), bool)
-    for found in (by_native(*arguments), hmm.definition(*arguments, hmm.Steps())):
+    arguments = np.array([0.5, 0.5]), np.eye(2), table, np.ones((60, 9), bool)
+    for found in (by_native(*arguments), by_scan(*arguments)):
         np.testing.assert_array_equal(np.isfinite(found.loglik), np.arange(9) < 3)
     np.testing.assert_allclose(found.loglik[:3], 0.0, atol=1e-12)
 
@@ -158,17 +166,17 @@ def test_what_it_cannot_represent_is_flagged_in_that_lane_only():
 def test_at_several_nodes_it_gives_each_of_them(axes, transitions):
     each = [problem(2, LENGTHS, transitions, seed) for seed in range(4)]
     arguments = [
-        each[0][i] if axis is None else jnp.stack([one[i] for one in each])
+        each[0][i] if axis is None else np.stack([one[i] for one in each])
         for i, axis in enumerate(axes)
     ]
     steps = cells(2, LENGTHS)
-    at_nodes = jax.vmap(lambda *own: by_native(*own, steps), in_axes=axes)
+    at_nodes = jax.vmap(lambda *own: native(*own, steps), in_axes=axes)
     found = jax.jit(at_nodes)(*arguments)
     for node in range(4):
         own = [
             part if axis is None else part[node] for part, axis in zip(arguments, axes, strict=True)
         ]
-        for a, b in zip(found, by_native(*own, steps), strict=True):
+        for a, b in zip(found, by_native(*own, steps=steps), strict=True):
             np.testing.assert_array_equal(a[node], b)
     # What is the same at all nodes goes to the kernel once.
     calls = [e for e in jax.make_jaxpr(at_nodes)(*arguments).eqns if e.primitive.name == "ffi_call"]

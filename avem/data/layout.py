@@ -139,7 +139,7 @@ class Layout:
         chosen, n = chosen[order], len(chosen)
 
         def padded(values: np.ndarray) -> np.ndarray:
-            return np.concatenate([values, np.repeat(values[:1] * 0, size - n, axis=0)])
+            return np.concatenate([values, np.zeros((size - n, *values.shape[1:]), values.dtype)])
 
         rows = slot.rows[chosen]
         return RowList(

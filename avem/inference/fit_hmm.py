@@ -58,7 +58,7 @@ class HMMTask(Task):
         knows_states = any(name.endswith("coef") for name in guess.params)
 
         def start(number: int) -> State:
-            theta, effects = make_start(rows, number, rng)
+            theta, effects = make_start(rows, number, rng, options.integrates)
             theta = model.override(theta, guess.params)
             if guess.effects is not None:
                 effects = guess.effects

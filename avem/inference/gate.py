@@ -45,6 +45,11 @@ class Gate(NamedTuple):
         """Anchoring changes more than may be neglected."""
         return not self.bias < BIAS
 
+    @property
+    def sure(self) -> bool:
+        """It changes so little that there is no need to ask again at the end."""
+        return self.bias < 0.3 * BIAS
+
 
 def gate(em: EM, exact: EStep, state: State, rng: np.random.Generator) -> Gate:
     """Compare both E-steps on some of the subjects; `em` is the anchored iteration."""

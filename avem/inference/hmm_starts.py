@@ -23,7 +23,7 @@ from avem.models.hmm import HMMModel
 _SAMPLE = 4000
 _LLOYD_STEPS = 15
 _WINDOWS = (9, 25, 3, 61)
-_UNEVEN = {1: 4.0, 2: 0.25}
+_UNEVEN = {2: 4.0, 3: 0.25}
 """How many times as many rows each slice has as the one before, in the starts of these numbers:
 states that are rare, or last, are not where even clusters are."""
 _COARSE = 30
@@ -98,9 +98,9 @@ class Rows:
 
 
 def make_start(
-    rows: Rows, number: int, rng: np.random.Generator
+    rows: Rows, number: int, rng: np.random.Generator, rare: bool = False
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Theta and subject effects (d, subjects) of start `number`."""
+    """Theta and subject effects (d, subjects) of start `number`; `rare`: some of rare states."""
     model, data = rows.model, rows.data
     n_states = model.n_states
     centred = _has_levels(model) and number % 2 == 0
@@ -119,8 +119,8 @@ def make_start(
     sample = rng.choice(rows.usable, min(_SAMPLE, len(rows.usable)), replace=False)
     x = data.a[sample][:, columns]
     y = np.nan_to_num(features[sample])
-    label = _first_labels(y, n_states, number // 2, rng)
-    uneven = number // 2 in _UNEVEN
+    uneven = rare and number // 2 in _UNEVEN
+    label = _first_labels(y, n_states, number // 2, uneven, rng)
     for _ in range(1 if uneven else _LLOYD_STEPS):
         coef, before = regress(x, y, label, n_states, rng), label
         distance = ((y[None] - np.einsum("kpm,rm->krp", coef, x)) ** 2).sum(-1)
@@ -169,12 +169,14 @@ def _effects_start(rows: Rows, centred: bool) -> tuple[np.ndarray, np.ndarray]:
     return sigma, effects
 
 
-def _first_labels(y: np.ndarray, n_states: int, kind: int, rng: np.random.Generator) -> np.ndarray:
+def _first_labels(
+    y: np.ndarray, n_states: int, kind: int, uneven: bool, rng: np.random.Generator
+) -> np.ndarray:
     """First clusters: slices along the main direction of variation, then random seeds.
 
     Even slices; few rows in the lowest and many in the highest; the other way round.
     """
-    if kind <= len(_UNEVEN):
+    if kind == 0 or uneven:
         direction = np.linalg.svd(y - y.mean(0), full_matrices=False)[2][0]
         direction *= np.sign(direction[np.abs(direction).argmax()])
         rank = (y @ direction).argsort(kind="stable").argsort(kind="stable")

@@ -105,7 +105,8 @@ class Stages:
         run = method.iterate(em, state, near, self.rng, self.watch)
         if run.stop is Stop.INTERRUPTED:
             return Done(em, run, method)
-        found = None if always else self._gate(em, refine, run.state)
+        if always or found is None or not found.sure:
+            found = None if always else self._gate(em, refine, run.state)
         if found is None or found.fails:
             refined, finer = self._refined(em, refine, run.state)
             return Done(refined, replace(finer, moved=run.moved), method, found, refined=True)

@@ -24,6 +24,7 @@ from avem.inference.tuning import (
     CONVINCED,
     FINALISTS,
     FINALS,
+    LATER_ITER,
     SAME_PLACE,
 )
 from avem.models.hmm import HMMModel
@@ -104,6 +105,8 @@ class _Race:
         integrated = self._exact is not None and number % 2 == 0
         em = self._exact if integrated and self._exact is not None else self._em
         rules = em.method.rules(self._rules)
+        if self._exact is not None and number >= 2:  # to see whether it comes close
+            rules = replace(rules, max_iter=min(LATER_ITER, rules.max_iter))
         quick = replace(rules, max_searches=0)
         run = iterate(em, start, quick, self._rng, self._watch, enough=self._known_place)
         before = self._known(run.last)

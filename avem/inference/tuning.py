@@ -53,6 +53,8 @@ SAME_PLACE = 0.1
 """A start within this distance of where another one ended, in every parameter, ends there too."""
 BETTER = 0.1
 """A rise of the bound that makes another solution worth having."""
+LATER_ITER = 20
+"""Iterations of the third and further starts before they are ranked by the likelihood."""
 FINALS, FINALISTS = ((10.0, 2e-4, 100), (2.0, 1e-5, 300)), 3
 """Starts this close to the best, in log likelihood, are followed to this tolerance, or for so many
 iterations, unless there is but one: where states overlap, the last units come slowly."""

@@ -54,10 +54,11 @@ class Grades(NamedTuple):
     """Some are integrated by draws."""
 
 
-def grade(e: ESteps, state: State, rng: np.random.Generator) -> Grades:
-    """New centres at the same parameters, and as many nodes around them as it takes."""
+def grade(e: ESteps, state: State, rng: np.random.Generator, search: bool = True) -> Grades:
+    """As many nodes as it takes, at the same parameters; first, new centres if so wanted."""
     before = e.try_e_step(state).bound
-    state = find_centres(e, state, rng)
+    if search:
+        state = find_centres(e, state, rng)
     allowance = ENOUGH / e.data.n_subjects
     subjects, parts = e.data.run(_graded, (state.subjects,), e.setting(state), allowance)
     loglik, error = e.data.join([part[:2] for part in parts])

@@ -92,7 +92,7 @@ class Adaptive(Method):
         for again in range(_MOST_GRADES):
             if run.stop is Stop.INTERRUPTED:
                 break
-            found = grade(em.e, run.state, rng)
+            found = grade(em.e, run.state, rng, search=not again)
             if again and not found.better:
                 break
             left = rules.max_iter - len(run.bounds)

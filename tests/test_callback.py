@@ -60,7 +60,7 @@ def test_refinement_is_a_stage_of_its_own(made):
         refine="adaptive",
         callback=lambda now: stages.append(now.stage),
     )
-    assert list(dict.fromkeys(stages)) == ["avem", "refine"]
+    assert list(dict.fromkeys(stages)) == ["refine"]
 
 
 def test_state_space_models_have_it_too():

@@ -48,6 +48,7 @@ def best_start(
     chosen = some_shards(em, rng)
     part = em.on(chosen)
     race = _Race(model, part, None if exact is None else part.by(exact), rules, rng, watch)
+    zero = np.zeros((em.kernel.n_effects, em.data.layout.n_subjects))
     tried: list[tuple[State, Tried]] = []
     failure: AvemError | None = None
     for number in range(n_starts):
@@ -69,7 +70,8 @@ def best_start(
         tried = race.final(tried)
     whole, best = max(tried, key=lambda pair: pair[1].level)
     if exact is None and em.kernel.n_effects and not watch.interrupted:
-        second = race.from_zero(best)
+        blank = state_at(em.data, best.run.state.theta, zero)
+        second = race.from_zero(best, replace(blank, subjects=blank.subjects.on(chosen)))
         if second is not None:
             best = second
             tried.append((whole, best))
@@ -140,11 +142,9 @@ class _Race:
         run = joined(one.run, iterate(self._exact, state, rules, self._rng, self._watch))
         return Tried(run, max(one.level, run.last.bound))
 
-    def from_zero(self, best: Tried) -> Tried | None:
+    def from_zero(self, best: Tried, blank: State) -> Tried | None:
         """The same parameters with every anchor at 0 sometimes lead to a better solution."""
         em, run = self._em, best.run
-        zero = np.zeros((em.kernel.n_effects, em.data.layout.n_subjects))
-        blank = state_at(em.data, run.state.theta, zero)
         found = em.e.e_step(blank, self._rules.tol)
         if abs(found.bound - best.level) <= BETTER:  # they led to where the anchors are
             return None

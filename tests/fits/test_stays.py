@@ -11,7 +11,6 @@ from scipy.stats import norm, t
 import avem
 from avem.errors import DataError, ModelError
 from avem.fits.questions.dwell import find_runs, mean_stay
-from avem.inference.after.curvature import Curvature
 from tests.brute import enumerate_paths
 from tests.fits.kinds import CHAIN, KINDS, fit_from, fit_of
 
@@ -164,7 +163,9 @@ def test_intervals_of_subjects_know_that_effects_are_uncertain():
     """With parameters as good as known, all that is left is the posterior of the effects."""
     fit = replace(fit_of("moving"))
     free = fit.model.find_free(fit.theta, (), np.full(1, 1e-9))
-    fit.__dict__["_curvature"] = Curvature(free, 1e16 * np.eye(free.size), np.zeros((8, free.size)))
+    fit.__dict__["_curvature"] = replace(
+        fit._curvature, free=free, information=1e16 * np.eye(free.size)
+    )
     x = fit.panel.table.dropna(subset=["y"]).groupby("who")["x"].mean().to_numpy()
     up, down = subject_moves(x, fit.effects_mean)
     dwell = fit.dwell(by="subject")

@@ -24,11 +24,11 @@ from avem.inference.catch_up import known, seen
 from avem.inference.e_steps import ESteps, State
 from avem.inference.methods.adaptive.centres import (
     between_modes,
-    find_centres,
     information,
     posterior_width,
     score_pass,
 )
+from avem.inference.methods.adaptive.grade import grade
 from avem.inference.methods.adaptive.method import MOST_BY_QUADRATURE, AdaptiveNodes
 from avem.inference.methods.structured import StructuredNodes
 from avem.inference.mode_search import Elsewhere, elsewhere
@@ -111,7 +111,7 @@ def diffuse_effects(e: ESteps, state: State) -> tuple[int, ...]:
         there = e.e_step(state).state
         return e.data.sum(_variance, (there.subjects,), e.setting(there))
 
-    exact = total_variance(integrated, find_centres(integrated, state, rng))
+    exact = total_variance(integrated, grade(integrated, state, rng).state)
     # Several modes, too, make a posterior wider than q.
     lost = _lacking(total_variance(e, state), exact)
     worst = np.argsort(-lost, kind="stable")[:_MOST_INTEGRATED]
@@ -127,8 +127,10 @@ def gaps(e: ESteps, state: State, rng: np.random.Generator) -> Gaps:
     free = replace(e, method=StructuredNodes.make(d, _FINER.get(d)))
     (structured,) = free.of_subjects(free.e_step(q).state, "bound")
     integrated = replace(e, method=AdaptiveNodes.make(d))
-    there = integrated.e_step(find_centres(integrated, state, rng)).state
-    return Gaps(bound, structured, *integrated.of_subjects(there, "bound", "quality"))
+    graded = grade(integrated, state, rng)
+    there = integrated.e_step(graded.state).state
+    (quality,) = integrated.of_subjects(there, "quality")
+    return Gaps(bound, structured, graded.loglik, quality)
 
 
 # --- on a shard ---------------------------------------------------------------------------------

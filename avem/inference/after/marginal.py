@@ -86,7 +86,7 @@ class PosteriorNodes(NamedTuple):
 @in_float64
 def posterior_nodes(at: Marginal) -> PosteriorNodes:
     """The nodes of the integration that matter, the heaviest first."""
-    e = at.e
+    e = replace(at.e, method=at.method.finer())
     there = e.e_step(at.state).state
     kept = e.data.map(_nodes, (there.subjects,), e.setting(there))
     most = max(len(nodes.share) for nodes in kept)

@@ -100,7 +100,7 @@ def _with_centres(
     width = _width(chunk, found.at[best, :, np.arange(len(best))].T, setting)
     with_draws = _MOST_WITH_DRAWS if setting.kernel.has_twins else 1
     most = with_draws if method.by_draws else _MOST
-    log_share, at = _choose(found.nearer(width), width, np.asarray(chunk.real), most)
+    log_share, at = _choose(found, width, np.asarray(chunk.real), most)
     centres = Centres(log_share, at, np.broadcast_to(width, (len(at), *width.shape)), sigma)
     centres = _confirmed(chunk, centres, replace(climbing, form=setting.form))
     n_nodes = [len(rule.points) for rule in method.ladder]
@@ -133,13 +133,16 @@ def _confirmed(chunk: Chunk, centres: Centres, setting: Setting) -> Centres:
     own = chunk if whole else some_of(chunk, members)
     here = centres if whole else of_members(centres, members, len(own.real))
     wide = np.stack([_width(own, mean, setting) for mean in here.mean])
-    found = _Candidates(here.mean, np.full_like(here.log_share, -np.inf), np.zeros_like(here.mean))
+    found, trial = None, here.mean
     for _ in range(_NEWTON_STEPS):
-        looks = [(at, setting.look(own, Subjects(at))) for at in found.at]
-        heights = [log_joint(p.loglik, here.prior, at) for at, p in looks]
-        slopes = [_pull(at, p) for at, p in looks]
-        there = _Candidates(found.at, np.stack(heights), np.stack(slopes))
-        found = _joined([there.only(c).nearer(wide[c]) for c in range(len(wide))])
+        there = _looked(own, trial, setting)
+        # A step that does not lead upwards is taken back, and a shorter one tried.
+        found = there if found is None else found
+        rose = there.height >= found.height
+        found = found.where(~rose, there)
+        step = _joined([found.only(c).nearer(wide[c]) for c in range(len(wide))]).at - found.at
+        trial = found.at + np.where(rose, 1.0, 0.25)[:, None] * step
+    assert found is not None
     used = np.isfinite(here.log_share)
     found = found._replace(height=np.where(used, found.height, -np.inf))
     real = np.asarray(own.real)
@@ -172,7 +175,7 @@ def between_modes(
     `setting` is that of an anchored method, and `width` the posteriors' at the anchors.
     """
     found = _candidates(chunk, subjects, drawn, setting, places, _GLANCE)
-    log_share, at = _choose(found.nearer(width), width, np.asarray(chunk.real), _MOST)
+    log_share, at = _choose(found, width, np.asarray(chunk.real), _MOST)
     share = np.exp(log_share)[:, None]
     return (share * (at - (share * at).sum(0)) ** 2).sum(0)
 
@@ -191,6 +194,15 @@ class _Candidates(NamedTuple):
         """One of them."""
         return _Candidates(*(part[number : number + 1] for part in self))
 
+    def where(self, keep: np.ndarray, other: _Candidates) -> _Candidates:
+        """These where `keep` (candidate, subject) says so, others elsewhere."""
+        height = np.where(keep, self.height, other.height)
+        at, slope = (
+            np.where(keep[:, None], own, its)
+            for own, its in ((self.at, other.at), (self.slope, other.slope))
+        )
+        return _Candidates(at, height, slope)
+
     def nearer(self, width: np.ndarray) -> _Candidates:
         """One Newton step on, where a posterior as wide as `width` would have its mode.
 
@@ -199,8 +211,7 @@ class _Candidates(NamedTuple):
         move = np.einsum("abn,cbn->can", width, self.slope)
         gain = 0.5 * np.einsum("can,can->cn", move, self.slope)
         short = np.minimum(1.0, _FURTHEST / np.sqrt(np.maximum(2.0 * gain, 1e-300)))
-        gain = (2.0 - short) * short * gain
-        return self._replace(at=self.at + short[:, None] * move, height=self.height + gain)
+        return self._replace(at=self.at + short[:, None] * move)
 
 
 def _joined(parts: Sequence[_Candidates]) -> _Candidates:
@@ -232,6 +243,16 @@ def _candidates(
     return _Candidates(*map(np.stack, zip(*found, strict=True)))
 
 
+def _looked(chunk: Chunk, at: np.ndarray, setting: Setting) -> _Candidates:
+    """Heights and slopes at places (candidate, d, subject)."""
+    sigma = setting.theta["effect_covariance"]
+    found = []
+    for place in at:
+        p = setting.look(chunk, Subjects(place))
+        found.append((place, log_joint(p.loglik, sigma, place), _pull(place, p)))
+    return _Candidates(*map(np.stack, zip(*found, strict=True)))
+
+
 def _pull(at: np.ndarray, p: Pass) -> np.ndarray:
     """(d, subject) the slope of log p(D_i, f), of which the next anchor is the complete-data step.
 
@@ -246,16 +267,16 @@ def _choose(
     found: _Candidates, width: np.ndarray, real: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The highest modes that are apart: log shares (centre, subject) and places."""
-    n = found.at.shape[-1]
+    n, ahead = found.at.shape[-1], found.nearer(width).at
     precision = np.linalg.inv(np.moveaxis(width, -1, 0))
     order = np.argsort(-found.height, axis=0, kind="stable")
     who, count, kept = np.arange(n), np.zeros(n, int), np.full((most, n), -1)
     top = found.height[order[0], who]
     for number in order:
-        at = found.at[number, :, who].T
+        at = ahead[number, :, who].T
         new = ((found.height[number, who] > top - _NEGLIGIBLE) & real) | (count == 0)
         for slot in range(most):
-            away = at - found.at[np.maximum(kept[slot], 0), :, who].T
+            away = at - ahead[np.maximum(kept[slot], 0), :, who].T
             distance = np.einsum("an,nab,bn->n", away, precision, away)
             new &= (kept[slot] < 0) | (distance > _APART**2)
         new &= count < most

@@ -17,7 +17,7 @@ from avem.inference.catch_up import known
 from avem.inference.e_steps import ESteps, State
 from avem.inference.methods.adaptive.centres import by_count, find_centres
 from avem.inference.methods.adaptive.mixture import Centres
-from avem.inference.methods.adaptive.node_pass import integral, places
+from avem.inference.methods.adaptive.numpy_mixture import Mixture
 from avem.inference.methods.adaptive.parts import (
     CHEAP,
     Group,
@@ -36,6 +36,8 @@ _CHANGED = 0.05
 """A change of the log likelihood, in all, that makes further iterations worth while."""
 _BLOCK = 9
 """Nodes at a time."""
+_FAR_LESS = 0.1
+"""What a rule of the next degree is off by, as a share of how far the one before is."""
 _OF_DRAWS = 0.02
 """What the draws, too, are off by, of a subject: nodes that differ less are as good as they are."""
 
@@ -56,6 +58,9 @@ class Grades(NamedTuple):
 
 def grade(e: ESteps, state: State, rng: np.random.Generator, search: bool = True) -> Grades:
     """As many nodes as it takes, at the same parameters; first, new centres if so wanted."""
+    if not e.kernel.n_effects:
+        (loglik,) = e.of_subjects(e.e_step(state).state, "bound")
+        return Grades(state, loglik, np.zeros_like(loglik), better=False, drawn=False)
     before = e.try_e_step(state).bound
     if search:
         state = find_centres(e, state, rng)
@@ -86,6 +91,15 @@ def _graded(
             continue
         loglik[group.members], near = _logliks(chunk, centres, group, setting)
         for level in range(1, len(ladder)):
+            if ladder[level].by_draws and level > 1:
+                # Draws are dear, and no better than nodes that coarser ones are already near.
+                good = _FAR_LESS * error[group.members] < _OF_DRAWS
+                error[group.members[good]] *= _FAR_LESS
+                groups.append(group._replace(members=group.members[good]))
+                centres = _with(centres, near, group.members)
+                group = group._replace(members=group.members[~good])
+                if not len(group.members):
+                    break
             finer, left = group._replace(level=level), group.members
             new, nearer = _logliks(chunk, near, finer, setting)
             off = np.abs(new - loglik[left])
@@ -152,15 +166,13 @@ def _integrals(
     And the centres, with the moments of what was found near them.
     """
     kernel, theta, form = setting.kernel, setting.theta, setting.form
-    centres = centres.under(np.asarray(theta["effect_covariance"]))
-    at = np.asarray(places(centres, rule.points))
+    sigma = np.asarray(theta["effect_covariance"])
+    mixture = Mixture(centres.under(sigma))
+    at = mixture.places(rule.points)
     order = np.minimum(np.arange(-(-len(at) // _BLOCK) * _BLOCK), len(at) - 1)
-    blocks = at[order].reshape(-1, _BLOCK, *at.shape[1:])
+    blocks = at[order].reshape(len(order) // _BLOCK, _BLOCK, *at.shape[1:])
     found = [np.asarray(_loglik_at(kernel, theta, block, chunk, form)) for block in blocks]
-    seen = np.concatenate(found)[: len(at)]
-    sigma = theta["effect_covariance"]
-    loglik, moved = integral(sigma, centres, at, rule.log_weights, seen)
-    return np.asarray(loglik), Centres(*map(np.asarray, moved))
+    return mixture.integral(sigma, at, rule.log_weights, np.concatenate(found)[: len(at)])
 
 
 @partial(jax.jit, static_argnames=("kernel", "form"))

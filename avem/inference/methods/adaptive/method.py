@@ -38,7 +38,7 @@ from avem.inference.methods.base import EStep, Method
 from avem.inference.mode_search import Search
 from avem.inference.passes import Pass
 from avem.inference.stop import Stop
-from avem.inference.tuning import FLAT_WITH_DRAWS, LADDER, LENIENT, NEAR, TOL_OF_DRAWS
+from avem.inference.tuning import FINE, FLAT_WITH_DRAWS, LADDER, LENIENT, NEAR, TOL_OF_DRAWS
 
 MOST_BY_QUADRATURE = max(LADDER)
 _MOST_GRADES = 3
@@ -143,6 +143,13 @@ class AdaptiveNodes(EStep):
         if n_nodes is not None:
             return cls((grid(n_effects, n_nodes),))
         return cls(ladder(n_effects, seed))
+
+    def finer(self) -> AdaptiveNodes:
+        """With more nodes for everyone: to stand for a posterior takes more than to integrate."""
+        last = len(self.ladder) - 1
+        least = min(FINE.get(self.ladder[0].points.shape[1], last), last)
+        steps = (self.ladder[max(level, least)] for level in range(len(self.ladder)))
+        return replace(self, ladder=tuple(steps))
 
     def begin(self, em: EM, state: State, rng: np.random.Generator) -> State:
         """Centres at the modes of every subject's posterior."""

@@ -51,21 +51,6 @@ def node_pass(
     return found._replace(around=around)
 
 
-@jax.jit
-def places(centres: Centres, points: Array) -> Array:
-    """(node, d, subject) where the nodes are."""
-    return around_centres(centres.mean, factors(centres), points)
-
-
-@jax.jit
-def integral(sigma: Array, centres: Centres, at: Array, log_weights: Array, loglik: Array) -> Array:
-    """(subject,) log p(D_i), from log p(D_i | f) at the nodes; and the centres that follow."""
-    height, log_part = _heights(sigma, centres, factors(centres), at, log_weights, loglik)
-    total = logsumexp(height, axis=0)
-    share = jnp.exp(height - total)
-    return total, _following(centres, at, share, log_part, 1.0 / (share**2).sum(0))
-
-
 def _heights(
     sigma: Array, centres: Centres, low: Array, at: Array, log_weights: Array, loglik: Array
 ) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from avem.inference.methods.adaptive.importance import TAIL, student_draws
-from avem.inference.tuning import ADAPTIVE_DRAWS, LADDER
+from avem.inference.tuning import ADAPTIVE_DRAWS, LADDER, MOST_ON_AXES
 from avem.numerics.nodes import cross_rule, fifth_degree, gauss_hermite
 
 
@@ -51,10 +51,12 @@ def ladder(n_effects: int, seed: int = 0) -> tuple[Rule, ...]:
         return (grid(0, 1),)
     if n_effects == 1:
         return tuple(grid(1, per_effect) for per_effect in LADDER[1])
+    if n_effects > MOST_ON_AXES:
+        return (draws(n_effects, ADAPTIVE_DRAWS, seed),)
     points, weights = cross_rule(n_effects)
     first = Rule(points, np.log(weights))
     if n_effects in LADDER:
         return (first, *(grid(n_effects, per_effect) for per_effect in LADDER[n_effects]))
     points, weights = fifth_degree(n_effects)
-    middle = () if (weights <= 0).any() else (Rule(points, np.log(weights)),)
-    return (first, *middle, draws(n_effects, ADAPTIVE_DRAWS, seed))
+    second = Rule(points, np.log(weights))
+    return (first, second, draws(n_effects, ADAPTIVE_DRAWS, seed))

@@ -291,6 +291,17 @@ class Fit(ABC, Generic[Model, Drawn]):
             return self.model.effects_out(self._marginal.mean, self._marginal.cov)
         return self.effects_mean, self.effects_cov
 
+    @property
+    def degenerate(self) -> tuple[str, ...]:
+        """What makes its likelihood worth little: a variance at its floor, empty or equal states.
+
+        Examples
+        --------
+        >>> fit.degenerate
+        ()
+        """
+        return ()
+
     # --- how likely, how certain -----------------------------------------------------------------
 
     def loglik(self, data: Any = None) -> LogLik:

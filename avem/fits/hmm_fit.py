@@ -19,6 +19,7 @@ from avem.fits.predict import hmm as prediction
 from avem.fits.predict.at import places
 from avem.fits.questions.contrast import state_contrast
 from avem.fits.questions.covariate import covariate_table
+from avem.fits.questions.degenerate import degenerate_states
 from avem.fits.questions.diagnosis import HARD_TO_TELL
 from avem.fits.questions.dwell import dwell_table, stationary_table
 from avem.fits.questions.occupancy import occupancy_table
@@ -162,6 +163,11 @@ class HMMFit(Fit[HMMModel, Simulation]):
         encoded = self._encode(data)
         values = self._state_probabilities(encoded)
         return encoded.panel.frame_like({f"state_{k}": column for k, column in enumerate(values.T)})
+
+    @cached_property
+    def degenerate(self) -> tuple[str, ...]:
+        """What makes its likelihood worth little; see `Fit.degenerate`."""
+        return () if self.panel is None else degenerate_states(self)
 
     def _state_probabilities(self, encoded: Encoded) -> np.ndarray:
         return state_probabilities(self.model, encoded, self.theta, self._effects_for(encoded))

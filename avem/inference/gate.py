@@ -20,7 +20,7 @@ import numpy as np
 from avem.data.layout import Chunk
 from avem.inference.after.curvature import total_slope
 from avem.inference.catch_up import seen
-from avem.inference.e_steps import Expectation, State
+from avem.inference.e_steps import ESteps, Expectation, State
 from avem.inference.em import EM
 from avem.inference.methods.adaptive.begin import rise_of_larger_variances
 from avem.inference.methods.adaptive.centres import find_centres
@@ -90,22 +90,22 @@ def _distance(a: EM, found_a: Expectation, b: EM, found_b: Expectation) -> float
 
 
 class _Known(NamedTuple):
-    """Of every subject's effects, (d, subjects)."""
+    """Of some subjects' effects, (d, subjects)."""
 
     variance: np.ndarray
     information: np.ndarray
     """In the data, not in the prior."""
 
 
-def _precisions(e, found: Expectation) -> _Known:
-    return _Known(*e.data.gather(_known, (found.state.subjects,), e.setting(found.state)))
+def _precisions(e: ESteps, found: Expectation) -> _Known:
+    parts = e.data.map(_known, (found.state.subjects,), e.setting(found.state))
+    return _Known(*(np.concatenate(part, axis=1) for part in zip(*parts, strict=True)))
 
 
 def _known(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> _Known:
     """On a shard."""
     cov = np.moveaxis(np.asarray(seen(chunk, subjects, setting).covariance), -1, 0)
     sigma = setting.theta["effect_covariance"]
-    cov = np.where(np.asarray(chunk.real)[:, None, None], cov, sigma)
-    cov = cov + 1e-12 * sigma
+    cov = cov[np.asarray(chunk.real)] + 1e-12 * sigma
     info = np.linalg.inv(cov) - np.linalg.inv(sigma)
     return _Known(np.diagonal(cov, axis1=1, axis2=2).T, np.diagonal(info, axis1=1, axis2=2).T)

@@ -17,6 +17,7 @@ from avem.inference.loop import Rules, Run, Tried, iterate, joined
 from avem.inference.methods.adaptive.centres import find_centres
 from avem.inference.methods.base import EStep
 from avem.inference.progress import Watch
+from avem.inference.stop import Stop
 from avem.inference.theta import pack_theta
 from avem.inference.tuning import (
     AGREE,
@@ -76,7 +77,9 @@ def best_start(
             best = second
             tried.append((whole, best))
     subjects = whole.subjects.put(chosen, best.run.state.subjects)
-    return State(best.run.state.theta, subjects), tuple(one for _, one in tried)
+    # Those that were given up on the way say nothing of where they would have ended.
+    ended = tuple(one for _, one in tried if one.run.stop is not Stop.OUT_OF_STEPS or one is best)
+    return State(best.run.state.theta, subjects), ended
 
 
 class _Reached(NamedTuple):

@@ -44,7 +44,8 @@ class Selection(Generic[Fit]):
     table : pandas.DataFrame
         A row for each number of states: n_states (of a state-space model n_latent), n_params,
         loglik, error (of the log likelihood), aic, bic, icl of an HMM (lower is better),
-        starts_agreeing, stop, seconds; with cross-validation held_out (mean log score of a held-out
+        starts_agreeing, stop, degenerate (why its likelihood is worth little; such a fit is not
+        recommended), seconds; with cross-validation held_out (mean log score of a held-out
         value; higher is better) and held_out_se; and problem: why there is no fit or no score,
         empty where all went well.
     fits : dict of int to HMMFit or SSMFit
@@ -112,8 +113,13 @@ class Selection(Generic[Fit]):
                 f"There is no {criterion!r} in the table; choose one of "
                 f"{', '.join(self.criteria) or 'none: no fit has one'}."
             )
-        values = self._values(criterion)
+        values = self._eligible(criterion)
         return (max if criterion == "held_out" else min)(values, key=lambda k: values[k])
+
+    def _eligible(self, criterion: str) -> dict[int, float]:
+        """The criterion where it may recommend something: not of degenerate fits, if others are."""
+        values = self._values(criterion)
+        return {k: v for k, v in values.items() if not self.fits[k].degenerate} or values
 
     def _values(self, criterion: str) -> dict[int, float]:
         """The criterion by number of states, where there is one."""
@@ -179,6 +185,8 @@ class Selection(Generic[Fit]):
         for k, fit in self.fits.items():
             if fit.stop is not Stop.CONVERGED:
                 yield f"{self._count(k)}: not converged. {fit.stop.value}"
+            if fit.degenerate:
+                yield f"{self._count(k)}: degenerate, not recommended. {'; '.join(fit.degenerate)}."
         yield from self._falls()
         n = min((len(fit.subjects) for fit in self.fits.values()), default=_FEW)
         if n < _FEW:
@@ -196,7 +204,7 @@ class Selection(Generic[Fit]):
 
     def _choice(self) -> Iterator[str]:
         best, name = self.n_states, NAMES[self.criterion]
-        values = self._values(self.criterion)
+        values = self._eligible(self.criterion)
         behind = {k: abs(value - values[best]) for k, value in values.items() if k != best}
         words = f"Best by {name}: {self._count(best)}"
         if behind:

@@ -29,6 +29,7 @@ _TYPES = {
     "icl": float,
     "starts_agreeing": "Int64",
     "stop": object,
+    "degenerate": object,
     "seconds": float,
     "held_out": float,
     "held_out_se": float,
@@ -189,6 +190,7 @@ def _criteria(fit: Any, model: Mixed) -> dict[str, Any]:
         **{name: getattr(fit, name)() for name in model.own_criteria},
         "starts_agreeing": fit.info.starts_agreeing,
         "stop": fit.stop.name,
+        "degenerate": "; ".join(fit.degenerate),
         "seconds": fit.info.seconds,
     }
 

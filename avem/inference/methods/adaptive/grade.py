@@ -17,15 +17,15 @@ from avem.inference.catch_up import known
 from avem.inference.e_steps import ESteps, State
 from avem.inference.methods.adaptive.centres import by_count, find_centres
 from avem.inference.methods.adaptive.mixture import Centres
-from avem.inference.methods.adaptive.numpy_mixture import Mixture
 from avem.inference.methods.adaptive.parts import (
     CHEAP,
     Group,
-    Parts,
+    Portions,
     apart,
     everyone,
     of_members,
 )
+from avem.inference.methods.adaptive.proposal import Proposal
 from avem.inference.methods.adaptive.rules import Rule
 from avem.inference.on_shard import Setting, Subjects
 from avem.inference.passes import over_nodes
@@ -81,7 +81,7 @@ def _graded(
 ) -> tuple[Subjects, tuple[np.ndarray, np.ndarray, int]]:
     """Subjects with rules; log likelihoods, their errors, and how many are drawn for."""
     subjects = known(chunk, subjects, setting)
-    parts: Parts = subjects.around or setting.look(chunk, subjects).around
+    parts: Portions = subjects.around or setting.look(chunk, subjects).around
     centres, real = parts.joined(), np.asarray(chunk.real)
     ladder, groups = setting.method.ladder, []
     loglik, error = np.zeros(len(real)), np.zeros(len(real))
@@ -110,7 +110,7 @@ def _graded(
             spare -= off[fine].sum()
             if ladder[level].by_draws:
                 fine |= off < _OF_DRAWS
-            loglik[left], error[left] = new, off
+            loglik[left], error[left] = new, _extrapolated(error[left], off)
             groups.append(group._replace(members=left[fine]))
             centres, near = _with(centres, near, left), nearer
             group = finer._replace(members=left[~fine])
@@ -121,6 +121,15 @@ def _graded(
     drawn = sum(len(group.members) for group in groups if ladder[group.level].by_draws)
     around = apart(chunk, centres, groups, [len(rule.points) for rule in ladder])
     return Subjects(subjects.anchor, around), (loglik, error, drawn)
+
+
+def _extrapolated(before: np.ndarray, now: np.ndarray) -> np.ndarray:
+    """How far a rule is off, from how far the one before it was and the one before that.
+
+    Where differences shrink from rule to rule, they go on shrinking.
+    """
+    shrinks = (before > 0) & (now < 0.5 * before)
+    return np.where(shrinks, now**2 / np.where(shrinks, before, 1.0), now)
 
 
 def _with(centres: Centres, other: Centres, members: np.ndarray) -> Centres:
@@ -167,7 +176,7 @@ def _integrals(
     """
     kernel, theta, form = setting.kernel, setting.theta, setting.form
     sigma = np.asarray(theta["effect_covariance"])
-    mixture = Mixture(centres.under(sigma))
+    mixture = Proposal(centres.under(sigma))
     at = mixture.places(rule.points)
     order = np.minimum(np.arange(-(-len(at) // _BLOCK) * _BLOCK), len(at) - 1)
     blocks = at[order].reshape(len(order) // _BLOCK, _BLOCK, *at.shape[1:])

@@ -32,7 +32,7 @@ from avem.inference.methods.adaptive.grade import grade
 from avem.inference.methods.adaptive.importance import importance_pass
 from avem.inference.methods.adaptive.mixture import prior_centres
 from avem.inference.methods.adaptive.node_pass import node_pass
-from avem.inference.methods.adaptive.parts import Part, everyone, merged
+from avem.inference.methods.adaptive.parts import Portion, everyone, merged
 from avem.inference.methods.adaptive.rules import Rule, draws, grid, ladder
 from avem.inference.methods.base import EStep, Method
 from avem.inference.mode_search import Search
@@ -171,7 +171,7 @@ class AdaptiveNodes(EStep):
         found = [self._of_part(kernel, theta, part, chunk, form) for part in around.parts]
         return merged(around, found)
 
-    def _of_part(self, kernel, theta, part: Part, chunk: Chunk, form: str) -> Pass:
+    def _of_part(self, kernel, theta, part: Portion, chunk: Chunk, form: str) -> Pass:
         rule, centres = self.ladder[min(part.level, len(self.ladder) - 1)], part.centres
         if rule.by_draws:  # these look for their places themselves
             run = importance_pass

@@ -20,7 +20,7 @@ CHEAP = 1_000_000
 """Cells, times nodes, that are passed faster than code is compiled."""
 
 
-class Part(NamedTuple):
+class Portion(NamedTuple):
     """Some subjects of a chunk, who share a rule."""
 
     centres: Centres
@@ -32,26 +32,26 @@ class Part(NamedTuple):
     """Their data; None: the whole chunk's."""
 
 
-class Parts(NamedTuple):
+class Portions(NamedTuple):
     """What the adaptive tier keeps of a shard's subjects."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[Portion, ...]
     n: int
     """Subjects of the chunk."""
 
-    def _each(self, change: Callable[[Centres], Centres]) -> Parts:
+    def _each(self, change: Callable[[Centres], Centres]) -> Portions:
         parts = tuple(part._replace(centres=change(part.centres)) for part in self.parts)
         return self._replace(parts=parts)
 
-    def under(self, sigma: np.ndarray) -> Parts:
+    def under(self, sigma: np.ndarray) -> Portions:
         """The centres under another effect covariance."""
         return self._each(lambda centres: centres.under(sigma))
 
-    def shifted(self, shift: Array) -> Parts:
+    def shifted(self, shift: Array) -> Portions:
         """The centres when `shift` moves from the effects into the coefficients."""
         return self._each(lambda centres: centres.shifted(shift))
 
-    def stepped(self, towards: Parts, stride: np.ndarray) -> Parts:
+    def stepped(self, towards: Portions, stride: np.ndarray) -> Portions:
         """Themselves: nodes stay where they are while a q_i takes its steps."""
         return self
 
@@ -80,9 +80,9 @@ class Parts(NamedTuple):
         return Centres(log_share, mean, cov, self.parts[0].centres.prior)
 
 
-def everyone(centres: Centres, level: int = 0) -> Parts:
+def everyone(centres: Centres, level: int = 0) -> Portions:
     """One part."""
-    return Parts((Part(centres, level),), np.shape(centres.log_share)[1])
+    return Portions((Portion(centres, level),), np.shape(centres.log_share)[1])
 
 
 class Group(NamedTuple):
@@ -93,7 +93,9 @@ class Group(NamedTuple):
     members: np.ndarray
 
 
-def apart(chunk: Chunk, centres: Centres, groups: Sequence[Group], n_nodes: Sequence[int]) -> Parts:
+def apart(
+    chunk: Chunk, centres: Centres, groups: Sequence[Group], n_nodes: Sequence[int]
+) -> Portions:
     """Subjects in parts; small groups go with others where that is cheaper than more code.
 
     Padding comes into none of them. `n_nodes` are those of each level.
@@ -105,8 +107,8 @@ def apart(chunk: Chunk, centres: Centres, groups: Sequence[Group], n_nodes: Sequ
     for count, level, members in groups:
         own = some_of(chunk, members)
         few = of_members(_cut(centres, count), members, len(own.real))
-        made.append(Part(few, level, members, own))
-    return Parts(tuple(made), np.shape(centres.log_share)[1])
+        made.append(Portion(few, level, members, own))
+    return Portions(tuple(made), np.shape(centres.log_share)[1])
 
 
 def _merged(groups: Sequence[Group], chunk: Chunk, n_nodes: Sequence[int]) -> list[Group]:
@@ -152,7 +154,7 @@ class Piece(NamedTuple):
     nodes: Nodes
 
 
-class KeptParts(NamedTuple):
+class KeptPortions(NamedTuple):
     """What the parts' E-steps keep for the M-step by Newton."""
 
     pieces: tuple[Piece, ...]
@@ -183,7 +185,7 @@ def all_nodes(found: Pass, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
     return at, share
 
 
-def merged(parts: Parts, passes: Sequence[Pass]) -> Pass:
+def merged(parts: Portions, passes: Sequence[Pass]) -> Pass:
     """The E-steps of all parts as one."""
     pairs = list(zip(parts.parts, passes, strict=True))
     around = tuple(part._replace(centres=found.around) for part, found in pairs)
@@ -206,6 +208,6 @@ def merged(parts: Parts, passes: Sequence[Pass]) -> Pass:
         **{name: spread(name) for name in ("mean", "covariance", "loglik", "bound", "quality")},
         around=parts._replace(parts=around),
         totals=totals,
-        kept=KeptParts(tuple(pieces)),
+        kept=KeptPortions(tuple(pieces)),
         terms=terms,
     )

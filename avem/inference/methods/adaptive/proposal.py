@@ -8,7 +8,7 @@ from avem.inference.methods.adaptive.mixture import LEAST_SHARE, Centres, log_ba
 from avem.inference.tuning import BETWEEN
 
 
-class Mixture:
+class Proposal:
     """The centres of a chunk's subjects, subjects first."""
 
     def __init__(self, centres: Centres) -> None:

@@ -10,6 +10,7 @@ HERE = Path(__file__).parent
 PARTS = (
     "iteration.py",
     "bernoulli.py",
+    "default.py",
     "methods.py",
     "state_space.py",
     "minibatch.py",

@@ -19,6 +19,7 @@ NAMES = (
     "anchoring",
     "refine",
     "coverage",
+    "default",
 )
 
 

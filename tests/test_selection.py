@@ -97,7 +97,7 @@ def test_types_of_the_table(selection):
     assert all(kinds.pop(name) == "float64" for name in floats)
     assert kinds.pop("n_states") == "int64"
     assert kinds.pop("n_params") == kinds.pop("starts_agreeing") == "Int64"
-    assert kinds == {"stop": "object", "problem": "object"}
+    assert kinds == {"stop": "object", "degenerate": "object", "problem": "object"}
 
 
 def test_words(selection):

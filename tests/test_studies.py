@@ -285,3 +285,14 @@ def test_a_state_space_panel_with_growing_states():
     assert anchored["Sigma_h"] < 0.7 * truth < default["Sigma_h"] < 1.5 * truth
     errors = {name: default[name] for name in ("G", "H", "R", "h_i")}
     assert max(errors.values()) < 0.2, errors
+
+
+def test_the_default_finds_states_that_anchoring_merges():
+    """Beside an exact likelihood that is written once more, from several starts."""
+    cell = {"setting": "means +-0.5, staying 0.9"}
+    rows = catalogue.find("default").replicate["converged"](cell, 3)
+    default, anchored = ({row["method"]: row for row in rows}[name] for name in ("default", "AVEM"))
+    assert default["below"] < 0.05
+    assert abs(default["said - exact"]) < 0.02
+    assert anchored["below"] > 0.5
+    assert 0.97 < default["variance ratio"] < 1.03

@@ -291,7 +291,7 @@ class Fit(ABC, Generic[Model, Drawn]):
             return self.model.effects_out(self._marginal.mean, self._marginal.cov)
         return self.effects_mean, self.effects_cov
 
-    @property
+    @cached_property
     def degenerate(self) -> tuple[str, ...]:
         """What makes its likelihood worth little: a variance at its floor, empty or equal states.
 

@@ -24,8 +24,16 @@ from avem.fits.questions.diagnosis import HARD_TO_TELL
 from avem.fits.questions.dwell import dwell_table, stationary_table
 from avem.fits.questions.occupancy import occupancy_table
 from avem.fits.questions.residuals import hmm_residuals
+from avem.fits.questions.uncertain_states import drawn_states, integrated_states
 from avem.fits.sections import Section, frames
-from avem.fits.words import Errors, Posterior, errors_word
+from avem.fits.words import (
+    PARAMETERS,
+    Errors,
+    Parameters,
+    Posterior,
+    check_word,
+    errors_word,
+)
 from avem.inference.after.hmm_states import path_entropy, state_probabilities, viterbi
 from avem.inference.after.marginal import PosteriorNodes, posterior_nodes
 from avem.inference.e_steps import ESteps
@@ -37,6 +45,7 @@ from avem.models.hmm_simulate import Simulation, simulate
 if TYPE_CHECKING:
     from avem.fits.report.hmm import HMMParts
 
+_STATE_DRAWS = 100
 _LIFT = 0.1
 """Share of even chances mixed into the probabilities that a replicate starts from."""
 _MORE_VARIANCE = 0.01
@@ -137,18 +146,39 @@ class HMMFit(Fit[HMMModel, Simulation]):
         return encoded.panel.like(self._state_probabilities(encoded).argmax(axis=1), "state")
 
     @overload
-    def state_probabilities(self, data: pd.DataFrame) -> pd.DataFrame: ...
+    def state_probabilities(
+        self,
+        data: pd.DataFrame,
+        effects: Literal["fitted", "integrated"] = "fitted",
+        parameters: Parameters = "fixed",
+    ) -> pd.DataFrame: ...
 
     @overload
-    def state_probabilities(self, data: Any = None) -> Any: ...
+    def state_probabilities(
+        self,
+        data: Any = None,
+        effects: Literal["fitted", "integrated"] = "fitted",
+        parameters: Parameters = "fixed",
+    ) -> Any: ...
 
-    def state_probabilities(self, data: Any = None) -> Any:
+    def state_probabilities(
+        self,
+        data: Any = None,
+        effects: Literal["fitted", "integrated"] = "fitted",
+        parameters: Parameters = "fixed",
+    ) -> Any:
         """The probability of each state at each row, given all data of the sequence.
 
         Parameters
         ----------
         data : DataFrame or Panel, optional
             As for `decode`.
+        effects : {"fitted", "integrated"}
+            ``"fitted"``: as if each subject's effects were their posterior means.
+            ``"integrated"``: averaged over their posterior; only of the data of the fit.
+        parameters : {"fixed", "estimated"}
+            ``"estimated"``: averaged over 100 draws of parameters and effects together, which
+            takes standard errors once; only of the data of the fit.
 
         Returns
         -------
@@ -160,8 +190,20 @@ class HMMFit(Fit[HMMModel, Simulation]):
         >>> list(fit.state_probabilities().columns)
         ['state_0', 'state_1']
         """
+        check_word("effects", effects, ("fitted", "integrated"))
+        check_word("parameters", parameters, PARAMETERS)
         encoded = self._encode(data)
-        values = self._state_probabilities(encoded)
+        if (effects, parameters) == ("fitted", "fixed"):
+            values = self._state_probabilities(encoded)
+        elif data is not None:
+            raise ModelError(
+                "effects='integrated' and parameters='estimated' are for the data of the fit: "
+                "leave data= out."
+            )
+        elif parameters == "fixed":
+            values = integrated_states(self)
+        else:
+            values = drawn_states(self, _STATE_DRAWS, self.info.seed)
         return encoded.panel.frame_like({f"state_{k}": column for k, column in enumerate(values.T)})
 
     @cached_property

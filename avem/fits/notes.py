@@ -13,7 +13,7 @@ from avem.data import Panel
 from avem.fits.common import effect_sd
 from avem.fits.questions.diagnosis import HARD_TO_SEE, HARD_TO_TELL
 from avem.inference.fit import Fitted
-from avem.inference.loop import Run
+from avem.inference.loop import Tried
 from avem.inference.starts import starts_agreeing
 from avem.models.encoded import Encoded
 from avem.models.hmm import HMMModel
@@ -69,7 +69,7 @@ def _alike(effects: Sequence[str]) -> str:
 
 
 def general_remarks(
-    quality: np.ndarray | None, starts: Sequence[Run], panel: Panel, n_without_past: int
+    quality: np.ndarray | None, starts: Sequence[Tried], panel: Panel, n_without_past: int
 ) -> list[str]:
     """What a reader of any model's fit should know."""
     found = []

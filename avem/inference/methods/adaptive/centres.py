@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -93,7 +93,8 @@ def _with_centres(
 ) -> Subjects:
     """Subjects with centres at their modes."""
     subjects = known(chunk, subjects, setting)
-    method, sigma = setting.method, setting.theta["effect_covariance"]
+    method: Any = setting.method
+    sigma = setting.theta["effect_covariance"]
     climbing = replace(setting, method=Anchored("laplace", _CLIMB))
     found = _candidates(chunk, subjects, drawn, climbing, places, _CLIMB)
     best = found.height.argmax(0)
@@ -149,13 +150,10 @@ def _confirmed(chunk: Chunk, centres: Centres, setting: Setting) -> Centres:
     log_share, at = _choose(found, wide[0], real, len(wide))
     if whole:
         return Centres(log_share, at, _widths(own, at, setting), here.prior)
-    parts = [np.array(part) for part in centres[:3]]
-    parts[0][1:, members] = -np.inf
-    m, count = len(members), len(at)
-    parts[0][:count, members] = log_share[:, :m]
-    parts[1][:count, :, members] = at[..., :m]
-    parts[2][:count, ..., members] = _widths(own, at, setting)[..., :m]
-    return Centres(*parts, centres.prior)
+    gone = np.array(centres.log_share)
+    gone[1:, members] = -np.inf
+    found_ones = Centres(log_share, at, _widths(own, at, setting), centres.prior)
+    return centres._replace(log_share=gone).put(members, found_ones)
 
 
 def _widths(chunk: Chunk, at: np.ndarray, setting: Setting) -> np.ndarray:

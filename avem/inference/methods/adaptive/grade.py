@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -83,7 +83,8 @@ def _graded(
     subjects = known(chunk, subjects, setting)
     parts: Portions = subjects.around or setting.look(chunk, subjects).around
     centres, real = parts.joined(), np.asarray(chunk.real)
-    ladder, groups = setting.method.ladder, []
+    method: Any = setting.method
+    ladder, groups = method.ladder, []
     loglik, error = np.zeros(len(real)), np.zeros(len(real))
     spare = allowance * real.sum()
     for group in by_count(centres, real):
@@ -96,7 +97,7 @@ def _graded(
                 good = _FAR_LESS * error[group.members] < _OF_DRAWS
                 error[group.members[good]] *= _FAR_LESS
                 groups.append(group._replace(members=group.members[good]))
-                centres = _with(centres, near, group.members)
+                centres = _of(centres, near, group.members)
                 group = group._replace(members=group.members[~good])
                 if not len(group.members):
                     break
@@ -112,12 +113,12 @@ def _graded(
                 fine |= off < _OF_DRAWS
             loglik[left], error[left] = new, _extrapolated(error[left], off)
             groups.append(group._replace(members=left[fine]))
-            centres, near = _with(centres, near, left), nearer
+            centres, near = _of(centres, near, left), nearer
             group = finer._replace(members=left[~fine])
             if not len(group.members):
                 break
         groups.append(group)
-        centres = _with(centres, near, group.members)
+        centres = _of(centres, near, group.members)
     drawn = sum(len(group.members) for group in groups if ladder[group.level].by_draws)
     around = apart(chunk, centres, groups, [len(rule.points) for rule in ladder])
     return Subjects(subjects.anchor, around), (loglik, error, drawn)
@@ -132,23 +133,18 @@ def _extrapolated(before: np.ndarray, now: np.ndarray) -> np.ndarray:
     return np.where(shrinks, now**2 / np.where(shrinks, before, 1.0), now)
 
 
-def _with(centres: Centres, other: Centres, members: np.ndarray) -> Centres:
-    """The centres with the first few of some subjects from others."""
-    parts = []
-    for old, new in zip(centres[:3], other[:3], strict=True):
-        part = np.array(old)
-        part[: len(new)][..., members] = np.asarray(new)[..., members]
-        parts.append(part)
-    return Centres(*parts, centres.prior)
+def _of(centres: Centres, near: Centres, members: np.ndarray) -> Centres:
+    return centres.put(members, near.each(lambda part: np.asarray(part)[..., members]))
 
 
 def _logliks(
     chunk: Chunk, centres: Centres, group: Group, setting: Setting
 ) -> tuple[np.ndarray, Centres]:
     """(members,) by a level's rule; and everyone's centres, those of members as it found them."""
-    members, rule = group.members, setting.method.ladder[group.level]
-    few = Centres(*(part[: group.count] for part in centres[:3]), centres.prior)
-    n_cells = chunk.valid.size * group.count * len(rule.points)
+    method: Any = setting.method
+    members, rule = group.members, method.ladder[group.level]
+    few = centres.first(group.n_centres)
+    n_cells = chunk.valid.size * group.n_centres * len(rule.points)
     whole = 2 * len(members) > np.asarray(chunk.real).sum() or n_cells < CHEAP
     own = chunk if whole else some_of(chunk, members)
     here = few if whole else of_members(few, members, len(own.real))
@@ -159,12 +155,7 @@ def _logliks(
         found, moved = _integrals(own, here, rule, setting)
     if whole:
         return found[members], moved
-    parts = []
-    for old, new in zip(few[:3], moved[:3], strict=True):
-        part = np.array(old)
-        part[..., members] = np.asarray(new)[..., : len(members)]
-        parts.append(part)
-    return found[: len(members)], Centres(*parts, few.prior)
+    return found[: len(members)], few.put(members, moved)
 
 
 def _integrals(

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -51,9 +52,11 @@ class Adaptive(Method):
     Parameters
     ----------
     n_nodes : int, optional
-        Gauss-Hermite nodes per effect; by default 15, 7 or 5 for one, two or three effects.
+        Gauss-Hermite nodes per effect, the same for everyone; by default each subject has those
+        that it needs.
     n_draws : int, optional
-        Quasi-random draws, a power of 2, instead of nodes; 256 for more than three effects.
+        Quasi-random draws, a power of 2, instead of nodes; by default 256 for more than six
+        effects, and with four to six for subjects whose posteriors need them.
 
     Examples
     --------
@@ -86,7 +89,8 @@ class Adaptive(Method):
         self, em: EM, state: State, rules: Rules, rng: np.random.Generator, watch: Watcher
     ) -> Run:
         """With few nodes while the parameters travel; then each subject with those it needs."""
-        if not em.method.graded:
+        method: Any = em.method
+        if not method.graded:
             return iterate(em, state, rules, rng, watch)
         run = iterate(em, state, replace(rules, tol=max(NEAR, rules.tol)), rng, watch)
         for again in range(_MOST_GRADES):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -58,6 +59,24 @@ class Centres(NamedTuple):
             np.moveaxis(covariance, 1, -1),
             sigma,
         )
+
+    def each(self, change: Callable[[Any], Any]) -> Centres:
+        """Shares, means and covariances changed in the same way."""
+        parts = (change(part) for part in (self.log_share, self.mean, self.covariance))
+        return Centres(*parts, prior=self.prior)
+
+    def first(self, count: int) -> Centres:
+        """The first few centres of everyone."""
+        return self.each(lambda part: part[:count])
+
+    def put(self, members: np.ndarray, other: Centres) -> Centres:
+        """With the first few centres of some subjects from others, which have theirs in front."""
+        n, parts = len(members), []
+        for old, new in zip(self[:3], other[:3], strict=True):
+            part = np.array(old)
+            part[: len(new)][..., members] = np.asarray(new)[..., :n]
+            parts.append(part)
+        return Centres(*parts, prior=self.prior)
 
     def modes(self) -> list[np.ndarray]:
         """The means (d, subject), every subject's heaviest first."""

@@ -88,7 +88,7 @@ def everyone(centres: Centres, level: int = 0) -> Portions:
 class Group(NamedTuple):
     """Subjects with equally many centres, who share a rule."""
 
-    count: int
+    n_centres: int
     level: int
     members: np.ndarray
 
@@ -102,11 +102,11 @@ def apart(
     """
     groups = _merged(groups, chunk, n_nodes)
     if len(groups) == 1:
-        return everyone(_cut(centres, groups[0].count), groups[0].level)
+        return everyone(centres.first(groups[0].n_centres), groups[0].level)
     made = []
     for count, level, members in groups:
         own = some_of(chunk, members)
-        few = of_members(_cut(centres, count), members, len(own.real))
+        few = of_members(centres.first(count), members, len(own.real))
         made.append(Portion(few, level, members, own))
     return Portions(tuple(made), np.shape(centres.log_share)[1])
 
@@ -116,11 +116,11 @@ def _merged(groups: Sequence[Group], chunk: Chunk, n_nodes: Sequence[int]) -> li
     each = chunk.valid.size / max(1, int(np.asarray(chunk.real).sum()))
 
     def cost(group: Group) -> float:
-        return each * len(group.members) * group.count * n_nodes[group.level]
+        return each * len(group.members) * group.n_centres * n_nodes[group.level]
 
     def together(a: Group, b: Group) -> Group:
         members = np.sort(np.concatenate([a.members, b.members]))
-        return Group(max(a.count, b.count), max(a.level, b.level), members)
+        return Group(max(a.n_centres, b.n_centres), max(a.level, b.level), members)
 
     left = [group for group in groups if len(group.members)]
     while len(left) > 1:
@@ -138,12 +138,7 @@ def _merged(groups: Sequence[Group], chunk: Chunk, n_nodes: Sequence[int]) -> li
 def of_members(centres: Centres, members: np.ndarray, size: int) -> Centres:
     """The centres of some, padded."""
     padded = np.concatenate([members, np.repeat(members[:1], size - len(members))])
-    return Centres(*(np.asarray(part)[..., padded] for part in centres[:3]), centres.prior)
-
-
-def _cut(centres: Centres, count: int) -> Centres:
-    """The first few centres of everyone."""
-    return Centres(*(part[:count] for part in centres[:3]), centres.prior)
+    return centres.each(lambda part: np.asarray(part)[..., padded])
 
 
 class Piece(NamedTuple):

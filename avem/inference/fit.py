@@ -119,7 +119,7 @@ def fit(task: Task, guess: Guess, options: Options, rules: Rules, watch: Watch) 
         collapsed=task.collapsed(theta),
         run=run,
         method=done.method,
-        gate=done.gate,
+        gate=None if done.gate is None else done.gate._replace(begun=None),
         refined=done.refined,
         starts=starts,
         held_back=task.held_back(theta, mean),

@@ -22,7 +22,7 @@ from avem.inference.after.curvature import total_slope
 from avem.inference.catch_up import seen
 from avem.inference.e_steps import ESteps, Expectation, State
 from avem.inference.em import EM
-from avem.inference.methods.adaptive.begin import rise_of_larger_variances
+from avem.inference.methods.adaptive.begin import nearly_singular, rise_of_larger_variances
 from avem.inference.methods.adaptive.centres import find_centres
 from avem.inference.methods.base import EStep
 from avem.inference.on_shard import Setting, Subjects
@@ -39,6 +39,8 @@ class Gate(NamedTuple):
     """Largest move of any combination of the parameters, in standard errors."""
     lost: tuple[float, ...]
     """Share of the information on each effect that is lost by not seeing the states."""
+    begun: State | None = None
+    """Where the exact tier may begin: with nodes for everyone, where everyone was looked at."""
 
     @property
     def fails(self) -> bool:
@@ -66,9 +68,13 @@ def gate(em: EM, exact: EStep, state: State, rng: np.random.Generator) -> Gate:
     known = np.mean((1.0 - np.minimum(posterior.variance / sigma[:, None], 1.0)) ** 2, axis=1)
     bias = np.sqrt(scale * moved / max(known.min(initial=1.0), _LEAST_KNOWN))
     # At a variance of 0 both agree, but it need not be the maximum.
-    bias = max(bias, np.sqrt(2.0 * scale * rise_of_larger_variances(few, anchored.state, rng)))
+    rise = rise_of_larger_variances(few, anchored.state, rng)
+    bias = max(bias, np.sqrt(2.0 * scale * rise))
     share = posterior.information.sum(1) / np.maximum(q.information.sum(1), 1e-300)
-    return Gate(float(bias), tuple(np.clip(1.0 - share, 0.0, 1.0).tolist()))
+    everyone = len(chosen) == len(em.data.shards)
+    easy = everyone and rise == 0 and not nearly_singular(few, state)
+    begun = integrated.state if easy else None
+    return Gate(float(bias), tuple(np.clip(1.0 - share, 0.0, 1.0).tolist()), begun)
 
 
 def some_shards(em: EM, rng: np.random.Generator) -> list[int]:

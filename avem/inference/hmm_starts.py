@@ -23,6 +23,9 @@ from avem.models.hmm import HMMModel
 _SAMPLE = 4000
 _LLOYD_STEPS = 15
 _WINDOWS = (9, 25, 3, 61)
+_SMOOTH, _NEIGHBOURS = 1, 5
+"""The number of the starts that average rows with their neighbours even where rows take many
+values: states that overlap but last show in averages."""
 _UNEVEN = {2: 4.0, 3: 0.25}
 """How many times as many rows each slice has as the one before, in the starts of these numbers:
 states that are rare, or last, are not where even clusters are."""
@@ -108,11 +111,11 @@ def make_start(
     if centred:
         features = features - rows.subject_means[data.panel.row_subject]
     columns = sorted({c for emission in model.emissions for c in emission.lines[0].x_cols})
-    if rows.coarse:
+    if rows.coarse or (rare and number // 2 == _SMOOTH):
         # Where states differ in how they respond, it shows in the products with the covariates.
         moving = [c for c in columns if c != model.scaling.constant]
         products = [features * data.a[:, [c]] for c in moving]
-        window = _WINDOWS[(number // 2) % len(_WINDOWS)]
+        window = _WINDOWS[(number // 2) % len(_WINDOWS)] if rows.coarse else _NEIGHBOURS
         features = rows.averaged(np.concatenate([features, *products], axis=1), window)
         features /= np.maximum(np.nanstd(features, axis=0), 1e-12)
         columns = [model.scaling.constant]

@@ -98,7 +98,8 @@ class Stages:
         rules, always = em.method.rules(self.rules), not self.options.only_if_needed
         found = self._gate(em, refine, state) if settled and not always else None
         if settled and (found is None or found.fails):
-            return Done(*self._refined(em, refine, state), method, found, refined=True)
+            begun = None if found is None else found.begun
+            return Done(*self._refined(em, refine, state, begun), method, found, refined=True)
         state = em.method.begin(em, state, self.rng)
         # Where refinement may take over, anchoring need not be followed to its end.
         near = replace(rules, tol=max(NEAR, rules.tol))
@@ -108,7 +109,8 @@ class Stages:
         if always or found is None or not found.sure:
             found = None if always else self._gate(em, refine, run.state)
         if found is None or found.fails:
-            refined, finer = self._refined(em, refine, run.state)
+            begun = None if found is None else found.begun
+            refined, finer = self._refined(em, refine, run.state, begun)
             return Done(refined, replace(finer, moved=run.moved), method, found, refined=True)
         if run.stop is Stop.CONVERGED and near != rules:
             run = joined(run, iterate(em, run.state, rules, self.rng, self.watch))
@@ -124,11 +126,13 @@ class Stages:
         step = method.bind(anchored, self.effect_names, self.rules.plain, self.rng)
         return anchored.by(step)
 
-    def _refined(self, anchored: EM, refine: Method, state: State) -> tuple[EM, Run]:
-        """The adaptive tier in the place of another method."""
+    def _refined(
+        self, anchored: EM, refine: Method, state: State, begun: State | None = None
+    ) -> tuple[EM, Run]:
+        """The adaptive tier in the place of another method; `begun`: where it is to begin."""
         self.watch.stage("refine")
         em = self._with(anchored, refine)
-        state = em.method.begin(em, state, self.rng)
+        state = begun or em.method.begin(em, state, self.rng)
         rules = em.method.rules(self.rules)
         return em, refine.iterate(em, state, rules, self.rng, self.watch)
 

@@ -20,6 +20,7 @@ from avem.inference.progress import Watch
 from avem.inference.stop import Stop
 from avem.inference.theta import pack_theta
 from avem.inference.tuning import (
+    AFTER_ANCHORS,
     AGREE,
     BETTER,
     CONVINCED,
@@ -62,7 +63,9 @@ def best_start(
             failure = error
         if watch.interrupted and tried:
             break
-        if starts_agreeing([one for _, one in tried]) == number + 1 == CONVINCED:
+        one_place = exact is None or len({id(one.run.state) for _, one in tried}) == 1
+        agreeing = starts_agreeing([one for _, one in tried])
+        if one_place and agreeing == number + 1 == CONVINCED:
             break
     if not tried:
         assert failure is not None
@@ -121,12 +124,30 @@ class _Race:
         searched = run
         if not (integrated or self._watch.interrupted):
             searched = joined(run, iterate(em, run.state, rules, self._rng, self._watch))
-        tried = Tried(searched, self._level(searched))
+        if self._exact is not None and not (integrated or self._watch.interrupted):
+            searched = self._brought_nearer(searched)
+            before = self._known(searched.last)
+            if before:
+                return before[0]
+        tried = Tried(searched, searched.last.bound)
         self._reached.append(_Reached(self._place(run.state.theta), tried))
         return tried
 
+    def _brought_nearer(self, run: Run) -> Run:
+        """An anchored start on its way to where the likelihood is highest."""
+        assert self._exact is not None
+        rules = self._exact.method.rules(replace(self._rules, max_iter=AFTER_ANCHORS))
+        state = find_centres(self._exact.e, run.state, self._rng)
+        watch = (self._rng, self._watch)
+        return joined(run, iterate(self._exact, state, rules, *watch, enough=self._known_place))
+
     def final(self, tried: list[tuple[State, Tried]]) -> list[tuple[State, Tried]]:
         """The same starts, those that may yet win followed further."""
+        ends = {id(one.run.state): one.run for _, one in tried}
+        if len(ends) > 1:
+            # One centre each is enough on the way, but misses what lies in other modes.
+            levels = {key: self._level(run) for key, run in ends.items()}
+            tried = [(s, one._replace(level=levels[id(one.run.state)])) for s, one in tried]
         for margin, tol, max_iter in FINALS:
             top = max(one.level for _, one in tried)
             close = {id(one.run.state): one for _, one in tried if one.level > top - margin}

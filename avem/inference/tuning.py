@@ -53,9 +53,11 @@ SAME_PLACE = 0.1
 """A start within this distance of where another one ended, in every parameter, ends there too."""
 BETTER = 0.1
 """A rise of the bound that makes another solution worth having."""
+AFTER_ANCHORS = 15
+"""Iterations with nodes that tell whether an anchored start comes to where another one is."""
 LATER_ITER = 20
 """Iterations of the third and further starts before they are ranked by the likelihood."""
-FINALS, FINALISTS = ((10.0, 2e-4, 100), (2.0, 1e-5, 300)), 3
+FINALS, FINALISTS = ((10.0, 2e-4, 100), (2.0, 1e-5, 300)), 4
 """Starts this close to the best, in log likelihood, are followed to this tolerance, or for so many
 iterations, unless there is but one: where states overlap, the last units come slowly."""
 AGREE = 1.0

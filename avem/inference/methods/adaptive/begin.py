@@ -27,7 +27,7 @@ def begin(em: EM, state: State, rng: np.random.Generator) -> State:
     `em` is the adaptive iteration, `state` an anchored solution.
     """
     raised = lifted(em, state)
-    if _nearly_singular(em, state):
+    if nearly_singular(em, state):
         # In a direction without variance EM finds no way back; from too much of it, it does.
         raised = _less_correlated(raised or state)
     if raised is None:
@@ -57,7 +57,7 @@ def _on_its_way(em: EM, state: State) -> State:
     return state
 
 
-def _nearly_singular(em: EM, state: State) -> bool:
+def nearly_singular(em: EM, state: State) -> bool:
     """The effects of some block are all but functions of another one of it."""
     sigma = state.theta["effect_covariance"]
     if (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from jax import Array
 from avem.components.lanes import Theta
 from avem.data.layout import Chunk
 from avem.data.subset import some_of
-from avem.inference.catch_up import known
+from avem.inference.catch_up import known, seen
 from avem.inference.e_steps import ESteps, State
 from avem.inference.methods.adaptive.centres import by_count, find_centres
 from avem.inference.methods.adaptive.mixture import Centres
@@ -56,12 +57,20 @@ class Grades(NamedTuple):
     """Some are integrated by draws."""
 
 
-def grade(e: ESteps, state: State, rng: np.random.Generator, search: bool = True) -> Grades:
-    """As many nodes as it takes, at the same parameters; first, new centres if so wanted."""
+def grade(
+    e: ESteps,
+    state: State,
+    rng: np.random.Generator,
+    before: float = np.nan,
+    search: bool = True,
+) -> Grades:
+    """As many nodes as it takes, at the same parameters; first, new centres if so wanted.
+
+    `before` is the log likelihood as it was.
+    """
     if not e.kernel.n_effects:
         (loglik,) = e.of_subjects(e.e_step(state).state, "bound")
         return Grades(state, loglik, np.zeros_like(loglik), better=False, drawn=False)
-    before = e.try_e_step(state).bound
     if search:
         state = find_centres(e, state, rng)
     allowance = ENOUGH / e.data.n_subjects
@@ -80,18 +89,16 @@ def _graded(
     chunk: Chunk, subjects: Subjects | None, setting: Setting, allowance: float
 ) -> tuple[Subjects, tuple[np.ndarray, np.ndarray, int]]:
     """Subjects with rules; log likelihoods, their errors, and how many are drawn for."""
-    subjects = known(chunk, subjects, setting)
-    parts: Portions = subjects.around or setting.look(chunk, subjects).around
+    found = seen(chunk, subjects := known(chunk, subjects, setting), setting)
+    parts: Portions = subjects.around or found.around
     centres, real = parts.joined(), np.asarray(chunk.real)
     method: Any = setting.method
     ladder, groups = method.ladder, []
-    loglik, error = np.zeros(len(real)), np.zeros(len(real))
+    loglik, error = np.array(found.loglik), np.zeros(len(real))
     spare = allowance * real.sum()
-    for group in by_count(centres, real):
-        if not len(group.members):
-            continue
-        loglik[group.members], near = _logliks(chunk, centres, group, setting)
-        for level in range(1, len(ladder)):
+    for group in _by_level(by_count(centres, real), parts.levels()):
+        near = centres
+        for level in range(group.level + 1, len(ladder)):
             if ladder[level].by_draws and level > 1:
                 # Draws are dear, and no better than nodes that coarser ones are already near.
                 good = _FAR_LESS * error[group.members] < _OF_DRAWS
@@ -122,6 +129,14 @@ def _graded(
     drawn = sum(len(group.members) for group in groups if ladder[group.level].by_draws)
     around = apart(chunk, centres, groups, [len(rule.points) for rule in ladder])
     return Subjects(subjects.anchor, around), (loglik, error, drawn)
+
+
+def _by_level(groups: Sequence[Group], levels: np.ndarray) -> Iterator[Group]:
+    """Groups of subjects who have the same rule so far."""
+    for group in groups:
+        for level in np.unique(levels[group.members]):
+            members = group.members[levels[group.members] == level]
+            yield Group(group.n_centres, int(level), members)
 
 
 def _extrapolated(before: np.ndarray, now: np.ndarray) -> np.ndarray:

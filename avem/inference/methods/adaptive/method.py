@@ -96,7 +96,7 @@ class Adaptive(Method):
         for again in range(_MOST_GRADES):
             if run.stop is Stop.INTERRUPTED:
                 break
-            found = grade(em.e, run.state, rng, search=not again)
+            found = grade(em.e, run.state, rng, run.last.bound, search=not again)
             if again and not found.better:
                 break
             left = rules.max_iter - len(run.bounds)

@@ -59,6 +59,14 @@ class Portions(NamedTuple):
         """The centres' means (d, subject), every subject's heaviest first."""
         return self.joined().modes()
 
+    def levels(self) -> np.ndarray:
+        """(subject,) of the ladder of rules."""
+        out = np.full(self.n, self.parts[0].level)
+        for part in self.parts:
+            if part.members is not None:
+                out[part.members] = part.level
+        return out
+
     def joined(self) -> Centres:
         """The centres of everyone; those that only some have are not in use for the others."""
         if self.parts[0].members is None:

@@ -24,6 +24,8 @@ _NOTHING, _NOTHING_ON_A_LINK = 1e-7, 1e-3
 """An effect variance below this share of the outcome's own, or on the scale of a link, is none."""
 _NOTHING_OF_AN_ENTRY = 1e-5
 """The same of an entry of a state-space model's matrices, as a share of its scale."""
+_MUCH = 0.1
+"""Of the information on an effect: lost by not seeing the states."""
 _SINGULAR = 1e-6
 """Least eigenvalue of a correlation matrix, as a share of the largest, that is more than 0."""
 
@@ -57,7 +59,7 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
     # A collapsed state can force the effects to 0; then there is more to say, and it was said.
     if "effect_covariance" not in fixed and none.any() and not fitted.collapsed.any():
         found.append(_alike(list(compress(model.effect_names, none))))
-    found += _anchoring(model, fitted, HARD_TO_TELL)
+    found += _anchoring(model, fitted, HARD_TO_TELL if model.n_states > 1 else "")
     return found + general_remarks(fitted.quality, fitted.starts, data.panel, data.n_without_past)
 
 
@@ -119,7 +121,9 @@ def _anchoring(model: HMMModel | SSMModel, fitted: Fitted, why: str) -> list[str
     found = fitted.gate
     if found is None or not found.fails:
         return []
-    words = f"{why}: with one anchor per subject, estimates would be {_far(found.bias)} off."
+    words = f"With one anchor per subject, estimates would be {_far(found.bias)} off."
+    if why and max(found.lost) > _MUCH:
+        words = f"{why}: {words[0].lower()}{words[1:]}"
     if fitted.refined:
         return [words + " So the fit was refined to maximum likelihood."]
     figures = ", ".join(f"{s:.3g}" for s in effect_sd(model, fitted.theta))

@@ -22,10 +22,12 @@ from avem.fits.report.residuals import residual_checks
 from avem.fits.report.steps import ReportProgress
 from avem.fits.report.timelines import Timelines, make_timelines
 
-_ERRORS_UP_TO = 5_000
+_DRAWN_UP_TO = 5_000
 _DIAGNOSIS_UP_TO = 50_000
-"""Rows times effects up to which standard errors, and the diagnosis, are made unasked: the page is
-there within seconds, or half a minute where code must be compiled first."""
+_ERRORS_UP_TO = 200_000
+"""Rows times effects up to which residuals with drawn effects, the diagnosis, and standard errors
+are made unasked: the page is there within seconds, or half a minute where code must be compiled
+first."""
 
 
 class Asked(NamedTuple):
@@ -109,7 +111,7 @@ def _sections(fit: Fit, drawn: Timelines | None, asked: Asked) -> Iterator[PageS
     if fit.panel is not None:
         say("residuals")
         known = "_nodes" in vars(fit)
-        drawn_effects = parts.draws_are_cheap or _wanted(fit, asked, _ERRORS_UP_TO, known)
+        drawn_effects = parts.draws_are_cheap or _wanted(fit, asked, _DRAWN_UP_TO, known)
         html = _attempt(lambda: residual_checks(fit, drawn_effects))
         yield PageSection("residuals", "Residuals", html)
     yield PageSection("ending", "How the fit ended", _about.ending(fit))

@@ -14,7 +14,7 @@ from avem.inference.fit import Task
 from avem.inference.hmm_starts import Rows, make_start
 from avem.inference.loop import Rules, Run, Tried
 from avem.inference.m_step import NOISE_FLOOR, MStep
-from avem.inference.methods.adaptive.method import AdaptiveNodes
+from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.anchored import TO_THE_END
 from avem.inference.methods.avem import Anchored
 from avem.inference.mode_search import search_modes
@@ -71,7 +71,8 @@ class HMMTask(Task):
             return start(0), ()
         if options.n_starts > 1 and not set(guess.params) >= emissions:
             rules = replace(_START_RULES, max_iter=min(_START_RULES.max_iter, options.max_iter))
-            exact = AdaptiveNodes.make(model.n_effects) if options.integrates else None
+            names, plain = model.effect_names, options.plain
+            exact = Adaptive().bind(em, names, plain, rng) if options.integrates else None
             return best_start(model, em, start, options.n_starts, rules, rng, watch, exact)
         # Given parameters may be right while the anchors are not: these first.
         return search_modes(em.e, start(0), rng).state, ()

@@ -81,10 +81,12 @@ MOST_PRIOR_NODES = 20_000
 """A grid of more takes hours where other methods take minutes."""
 LADDER = {0: (1,), 1: (3, 7, 15, 31, 61), 2: (3, 5, 9, 15), 3: (3, 5, 9)}
 """Gauss-Hermite nodes per effect, from few to many; with more effects, draws at the top."""
-FINE = {1: 3, 2: 3, 3: 2}
-"""The level of nodes that stand for a posterior in predictions; above, the last."""
+FINE = {1: 31, 2: 81, 3: 125}
+"""Nodes that stand for a posterior in predictions; above, those of the last rule."""
 MOST_ON_AXES = 6
 """Effects above which nodes on a few axes lie too far out: there are draws alone."""
+FEW_CELLS = 250_000
+"""Cells times nodes of an E-step that takes no longer than a hundredth of compiling another one."""
 ENOUGH = 0.005
 """What may be wrong with the log likelihood of all subjects together before nodes are added."""
 ADAPTIVE_DRAWS = 256

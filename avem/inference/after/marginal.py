@@ -66,7 +66,7 @@ class Anchoring:
 @in_float64
 def marginal(e: ESteps, theta: Params, effects: np.ndarray, seed: int = 0) -> Marginal:
     """Log p(D_i) of every subject; `effects` (d, subjects) are where to look first."""
-    method = AdaptiveNodes.make(e.kernel.n_effects, seed=seed)
+    method = AdaptiveNodes.on(e.data, e.kernel.n_effects, seed)
     e = replace(e, method=method)
     found = grade(e, state_at(e.data, theta, effects), np.random.default_rng(seed))
     there = e.e_step(found.state).state

@@ -25,6 +25,7 @@ import numpy as np
 from avem.components.param_info import check_count
 from avem.data.layout import Chunk
 from avem.errors import ModelError
+from avem.execution.dataset import Dataset
 from avem.inference.e_steps import State
 from avem.inference.em import EM
 from avem.inference.loop import Rules, Run, Watcher, iterate, joined
@@ -39,7 +40,15 @@ from avem.inference.methods.base import EStep, Method
 from avem.inference.mode_search import Search
 from avem.inference.passes import Pass
 from avem.inference.stop import Stop
-from avem.inference.tuning import FINE, FLAT_WITH_DRAWS, LADDER, LENIENT, NEAR, TOL_OF_DRAWS
+from avem.inference.tuning import (
+    FEW_CELLS,
+    FINE,
+    FLAT_WITH_DRAWS,
+    LADDER,
+    LENIENT,
+    NEAR,
+    TOL_OF_DRAWS,
+)
 
 MOST_BY_QUADRATURE = max(LADDER)
 _MOST_GRADES = 3
@@ -83,7 +92,8 @@ class Adaptive(Method):
         self, em: EM, effect_names: Sequence[str], plain: bool, rng: np.random.Generator
     ) -> EStep:
         """Nodes or draws of a standard distribution."""
-        return AdaptiveNodes.make(len(effect_names), self.n_nodes, self.n_draws)
+        made = AdaptiveNodes.make(len(effect_names), self.n_nodes, self.n_draws)
+        return made.for_few(sum(shard.n_cells for shard in em.data.shards))
 
     def iterate(
         self, em: EM, state: State, rules: Rules, rng: np.random.Generator, watch: Watcher
@@ -148,11 +158,25 @@ class AdaptiveNodes(EStep):
             return cls((grid(n_effects, n_nodes),))
         return cls(ladder(n_effects, seed))
 
+    @classmethod
+    def on(cls, data: Dataset, n_effects: int, seed: int = 0) -> AdaptiveNodes:
+        """The ladder of rules for a data set."""
+        return cls.make(n_effects, seed=seed).for_few(sum(s.n_cells for s in data.shards))
+
+    def for_few(self, n_cells: int) -> AdaptiveNodes:
+        """Without the first rules, where more nodes for everyone cost less than compiling twice."""
+        rules = self.ladder
+        while len(rules) > 1 and n_cells * len(rules[1].points) <= FEW_CELLS:
+            if rules[min(2, len(rules) - 1)].by_draws:  # which two rules of nodes may spare us
+                break
+            rules = rules[1:]
+        return replace(self, ladder=rules)
+
     def finer(self) -> AdaptiveNodes:
         """With more nodes for everyone: to stand for a posterior takes more than to integrate."""
-        last = len(self.ladder) - 1
-        least = min(FINE.get(self.ladder[0].points.shape[1], last), last)
-        steps = (self.ladder[max(level, least)] for level in range(len(self.ladder)))
+        wanted = FINE.get(self.ladder[0].points.shape[1], np.inf)
+        enough = [rule for rule in self.ladder if len(rule.points) >= wanted] or [self.ladder[-1]]
+        steps = (rule if len(rule.points) >= wanted else enough[0] for rule in self.ladder)
         return replace(self, ladder=tuple(steps))
 
     def begin(self, em: EM, state: State, rng: np.random.Generator) -> State:

@@ -141,3 +141,14 @@ def test_degenerate_fits_are_not_recommended():
     assert found.table["degenerate"].tolist() == ["", "state 0: a variance at its floor"]
     assert found.table["bic"].idxmin() == 1  # which it would have been otherwise
     assert "degenerate, not recommended" in str(found)
+
+
+@pytest.mark.parametrize("max_iter", [1, 2, 3, 4])
+def test_being_near_is_not_convergence(max_iter):
+    """Few nodes lead near the solution in an iteration or two; the tolerance is another matter."""
+    frame = skewed()
+    model = avem.MixedHMM("y ~ 1 + (1 | who)", 1, "bernoulli")
+    with pytest.warns(avem.AvemWarning, match="limit"):
+        fit = model.fit(frame, method="adaptive", max_iter=max_iter, n_starts=1)
+    assert fit.stop is avem.Stop.OUT_OF_STEPS
+    assert fit.n_iter <= max_iter

@@ -110,8 +110,8 @@ class Adaptive(Method):
             if again and not found.better:
                 break
             left = rules.max_iter - len(run.bounds)
-            if left <= 0:
-                break
+            if left <= 0:  # near it, but not there
+                return replace(run, stop=Stop.OUT_OF_STEPS)
             finer = replace(with_draws(rules) if found.drawn else rules, max_iter=left)
             run = joined(run, iterate(em, found.state, finer, rng, watch))
         return run

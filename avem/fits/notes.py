@@ -24,6 +24,9 @@ _NOTHING, _NOTHING_ON_A_LINK = 1e-7, 1e-3
 """An effect variance below this share of the outcome's own, or on the scale of a link, is none."""
 _NOTHING_OF_AN_ENTRY = 1e-5
 """The same of an entry of a state-space model's matrices, as a share of its scale."""
+_HARDLY, _LONG = 1.5, 1000
+"""Rows of a state that is as good as none; steps of a sequence that tell how often it is visited.
+"""
 _MUCH = 0.1
 """Of the information on an effect: lost by not seeing the states."""
 _SINGULAR = 1e-6
@@ -59,8 +62,24 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
     # A collapsed state can force the effects to 0; then there is more to say, and it was said.
     if "effect_covariance" not in fixed and none.any() and not fitted.collapsed.any():
         found.append(_alike(list(compress(model.effect_names, none))))
+    found += _hardly_seen(model, data, fitted)
     found += _anchoring(model, fitted, HARD_TO_TELL if model.n_states > 1 else "")
     return found + general_remarks(fitted.quality, fitted.starts, data.panel, data.n_without_past)
+
+
+def _hardly_seen(model: HMMModel, data: Encoded, fitted: Fitted) -> list[str]:
+    """States that the chain visits for hardly a row in all."""
+    theta, n_sequences = fitted.theta, data.panel.n_lanes
+    if model.n_states == 1 or "initial" not in theta or "transition" not in theta:
+        return []
+    now, rows = np.asarray(theta["initial"]), np.zeros(model.n_states)
+    for _ in range(min(data.panel.n_rows // n_sequences, _LONG)):
+        rows, now = rows + n_sequences * now, now @ theta["transition"]
+    return [
+        f"State {k} is that of hardly a row: look for missing codes and outliers, or use fewer "
+        "states."
+        for k in np.flatnonzero(rows < _HARDLY)
+    ]
 
 
 def _alike(effects: Sequence[str]) -> str:

@@ -17,8 +17,8 @@ from avem.inference.theta import theta_moves
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
 
-_EMPTY = 1.0
-"""Rows, in expectation, below which a state is empty."""
+_EMPTY = 1.5
+"""Rows, in expectation, below which a state is as good as empty."""
 _ALIKE = 0.01
 """Largest difference of a parameter, on the scale of the fit, between states that are alike."""
 
@@ -30,7 +30,7 @@ def degenerate_states(fit: HMMFit) -> tuple[str, ...]:
     collapsed = np.argwhere(model.collapsed(fit.theta, data.spread, NOISE_FLOOR))
     found += [f"state {k}: a variance at its floor" for k in sorted({int(k) for k, _ in collapsed})]
     rows = fit._state_probabilities(data).sum(0)
-    found += [f"state {k}: empty" for k in np.flatnonzero(rows < _EMPTY)]
+    found += [f"state {k}: hardly a row" for k in np.flatnonzero(rows < _EMPTY)]
     found += [
         f"states {k} and {other}: alike"
         for k, other in combinations(range(model.n_states), 2)

@@ -20,6 +20,7 @@ from avem.inference.tuning import (
     ANCHOR_SHARE,
     CATCH_UP,
     LOOSE,
+    NEAR,
     NEAR_END,
     NEGLIGIBLE_RISE,
     NOISY_BLOCK,
@@ -84,6 +85,10 @@ class Rules:
     """Converged, too, when the last iterations changed the bound by no more than this."""
     lenient: float = np.inf
     """How much leaps may lower the bound in all, little by little: the solution may lie there."""
+
+    def near(self) -> Rules:
+        """To near the solution: what follows takes over from there."""
+        return replace(self, tol=max(NEAR, self.tol))
 
     def slack(self, change: float, fallen: float) -> float:
         """How much a leap may lower the bound, when the last step changed theta by `change`.

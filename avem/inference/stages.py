@@ -18,7 +18,6 @@ from avem.inference.methods.base import Method
 from avem.inference.options import Options
 from avem.inference.progress import Watch
 from avem.inference.stop import Stop
-from avem.inference.tuning import NEAR
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +64,7 @@ class Stages:
         method, rules = self.options.method, self.rules
         refine, n_effects = self.options.refinement, len(self.effect_names)
         if method.anchors_first and not rules.plain and n_effects:
-            state = iterate(anchored, state, _near(rules), self.rng, self.watch).state
+            state = iterate(anchored, state, rules.near(), self.rng, self.watch).state
         method = method.decided(anchored, state, self.effect_names)
         self.watch.stage(method.word)
         em = self._with(anchored, method)
@@ -102,7 +101,7 @@ class Stages:
             return Done(*self._refined(em, refine, state, begun), method, found, refined=True)
         state = em.method.begin(em, state, self.rng)
         # Where refinement may take over, anchoring need not be followed to its end.
-        near = replace(rules, tol=max(NEAR, rules.tol))
+        near = rules.near()
         run = method.iterate(em, state, near, self.rng, self.watch)
         if run.stop is Stop.INTERRUPTED:
             return Done(em, run, method)
@@ -135,7 +134,3 @@ class Stages:
         state = begun or em.method.begin(em, state, self.rng)
         rules = em.method.rules(self.rules)
         return em, refine.iterate(em, state, rules, self.rng, self.watch)
-
-
-def _near(rules: Rules) -> Rules:
-    return replace(rules, tol=NEAR)

@@ -135,11 +135,8 @@ class _Race:
 
     def _brought_nearer(self, run: Run) -> Run:
         """An anchored start on its way to where the likelihood is highest."""
-        assert self._exact is not None
-        rules = self._exact.method.rules(replace(self._rules, max_iter=AFTER_ANCHORS))
-        state = find_centres(self._exact.e, run.state, self._rng)
-        watch = (self._rng, self._watch)
-        return joined(run, iterate(self._exact, state, rules, *watch, enough=self._known_place))
+        rules = replace(self._rules, max_iter=AFTER_ANCHORS)
+        return self._integrated(run, rules, enough=self._known_place)
 
     def final(self, tried: list[tuple[State, Tried]]) -> list[tuple[State, Tried]]:
         """The same starts, those that may yet win followed further."""
@@ -160,11 +157,18 @@ class _Race:
         return tried
 
     def _followed(self, one: Tried, rules: Rules) -> Tried:
-        assert self._exact is not None
-        state = find_centres(self._exact.e, one.run.state, self._rng)
-        rules = self._exact.method.rules(rules)
-        run = joined(one.run, iterate(self._exact, state, rules, self._rng, self._watch))
+        run = self._integrated(one.run, rules)
         return Tried(run, max(one.level, run.last.bound))
+
+    def _integrated(
+        self, run: Run, rules: Rules, enough: Callable[[Step], bool] = lambda step: False
+    ) -> Run:
+        """A run that goes on with the effects integrated around new centres."""
+        em = self._exact
+        assert em is not None
+        state = find_centres(em.e, run.state, self._rng)
+        rules = em.method.rules(rules)
+        return joined(run, iterate(em, state, rules, self._rng, self._watch, enough=enough))
 
     def from_zero(self, best: Tried, blank: State) -> Tried | None:
         """The same parameters with every anchor at 0 sometimes lead to a better solution."""
@@ -179,8 +183,7 @@ class _Race:
         return Tried(joined(run, second), second.last.bound)
 
     def _level(self, run: Run) -> float:
-        if self._exact is None:
-            return run.last.bound
+        assert self._exact is not None
         e = self._exact.e
         found = e.try_e_step(find_centres(e, run.state, self._rng)).bound
         return max(found, run.last.bound) if np.isfinite(found) else run.last.bound

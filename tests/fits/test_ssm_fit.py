@@ -11,6 +11,7 @@ import pytest
 import avem
 from avem.errors import DataError, FileError, ModelError
 from avem.inference.after.marginal import uncertainty
+from avem.inference.methods.adaptive.grade import grade
 from avem.inference.methods.adaptive.method import AdaptiveNodes
 from tests.ssm_panels import (
     ONE,
@@ -152,11 +153,26 @@ def test_standard_errors_are_those_of_the_numerical_curvature(frame, fit):
     assert ((sandwich / wanted).between(0.3, 3.0)).all()
 
 
+def test_draws_know_how_far_they_are_off(fit):
+    grid = fit._marginal
+    few = AdaptiveNodes.make(grid.e.kernel.n_effects, n_draws=64)
+    drawn = grade(replace(grid.e, method=few), grid.state, np.random.default_rng(0))
+    off = np.abs(drawn.loglik - grid.loglik)
+    assert drawn.drawn
+    assert drawn.error.mean() > 0
+    assert off.mean() < 4 * drawn.error.mean() < 40 * off.mean()
+
+
+def test_a_model_with_few_effects_takes_no_draws(fit):
+    with pytest.raises(ModelError, match="n_draws is 64, but this model has at most three effects"):
+        fit.standard_errors(n_draws=64)
+
+
 @pytest.mark.slow
 def test_more_draws_come_closer_to_the_curvature_on_a_grid(fit):
     grid = fit._marginal
-    few = AdaptiveNodes.make(grid.em.kernel.n_effects, n_draws=8)
-    drawn = replace(grid, em=replace(grid.em, method=few))
+    few = AdaptiveNodes.make(grid.e.kernel.n_effects, n_draws=8)
+    drawn = replace(grid, e=replace(grid.e, method=few), method=few)
     free, exact = fit._curvature.free, fit._curvature.information
     unit = 1 / np.sqrt(np.diagonal(exact))
 
@@ -166,8 +182,6 @@ def test_more_draws_come_closer_to_the_curvature_on_a_grid(fit):
 
     assert error(256) < 0.1 * error(8)
     assert error(None) < error(256)  # with 16 subjects, 4096
-    with pytest.raises(ModelError, match="n_draws is 64, but this model has at most three effects"):
-        fit.standard_errors(n_draws=64)
 
 
 def test_intervals_keep_variances_positive(fit):

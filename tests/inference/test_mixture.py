@@ -1,8 +1,13 @@
 """Centres under another prior."""
 
+import jax.numpy as jnp
 import numpy as np
 
-from avem.inference.methods.adaptive.mixture import Centres
+from avem.inference.methods.adaptive.mixture import Centres, around_centres, factors
+from avem.inference.methods.adaptive.node_pass import following, heights
+from avem.inference.methods.adaptive.proposal import Proposal
+from avem.numerics.nodes import gauss_hermite
+from avem.numerics.precision import in_float64
 
 
 def _spd(rng, d):
@@ -43,3 +48,28 @@ def test_what_cannot_be_inverted_does_not_end_a_fit():
     assert np.isfinite(nothing.mean).all()
     lost = Centres.single(np.full((2, 1), np.nan), np.zeros((2, 2, 1)), old)
     assert lost.under(new) is lost
+
+
+@in_float64
+def test_grading_and_iterating_integrate_alike():
+    """The one in NumPy, for any number of nodes; the other compiled, for one."""
+    rng = np.random.default_rng(3)
+    d, n, n_centres = 2, 4, 3
+    wide = np.stack([np.stack([_spd(rng, d) for _ in range(n)], -1) for _ in range(n_centres)])
+    log_share = np.log(rng.dirichlet(np.ones(n_centres), size=n).T)
+    log_share[:, 0] = [0.0, -np.inf, -np.inf]
+    sigma = _spd(rng, d)
+    centres = Centres(log_share, rng.normal(size=(n_centres, d, n)), wide, sigma)
+    points, weights = gauss_hermite(d, 5)
+    proposal, on_device = Proposal(centres), Centres(*map(jnp.asarray, centres))
+    low = factors(on_device)
+    at = proposal.places(points)
+    np.testing.assert_allclose(at, around_centres(on_device.mean, low, points), atol=1e-12)
+    loglik = rng.normal(size=(len(at), n))
+    total, nearer = proposal.integral(sigma, at, np.log(weights), loglik)
+    height, part = heights(sigma, on_device, low, at, np.log(weights), loglik)
+    share = np.exp(np.asarray(height) - total)
+    np.testing.assert_allclose(share.sum(0), 1.0, rtol=1e-10)
+    compiled = following(on_device, at, share, part, np.ones(n))
+    for one, other in zip(nearer, compiled, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)

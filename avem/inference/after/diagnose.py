@@ -105,7 +105,7 @@ def fails_above(n_effects: int) -> float:
 def diffuse_effects(e: ESteps, state: State) -> tuple[int, ...]:
     """The effects that partial anchoring should integrate: whose posterior is much wider than q."""
     d, rng = e.kernel.n_effects, np.random.default_rng(0)
-    integrated = replace(e, method=AdaptiveNodes.on(e.data, d))
+    integrated = replace(e, method=AdaptiveNodes.make(d).for_few(e.data))
 
     def total_variance(e: ESteps, state: State) -> np.ndarray:
         there = e.e_step(state).state
@@ -126,7 +126,7 @@ def gaps(e: ESteps, state: State, rng: np.random.Generator) -> Gaps:
     d = e.kernel.n_effects
     free = replace(e, method=StructuredNodes.make(d, _FINER.get(d)))
     (structured,) = free.of_subjects(free.e_step(q).state, "bound")
-    integrated = replace(e, method=AdaptiveNodes.on(e.data, d))
+    integrated = replace(e, method=AdaptiveNodes.make(d).for_few(e.data))
     graded = grade(integrated, state, rng)
     there = integrated.e_step(graded.state).state
     (quality,) = integrated.of_subjects(there, "quality")

@@ -10,17 +10,20 @@ import numpy as np
 from avem.components.free import Free
 from avem.components.param_info import Params
 from avem.data.layout import Chunk
+from avem.errors import ModelError
 from avem.inference.after.curvature import Curvature, curvature
 from avem.inference.after.diagnose import effect_information, gaps
 from avem.inference.catch_up import seen
 from avem.inference.e_steps import ESteps, State, state_at
 from avem.inference.methods.adaptive.centres import find_centres
 from avem.inference.methods.adaptive.grade import grade
-from avem.inference.methods.adaptive.method import AdaptiveNodes
+from avem.inference.methods.adaptive.method import MOST_BY_QUADRATURE, AdaptiveNodes
 from avem.inference.methods.adaptive.parts import all_nodes
 from avem.inference.on_shard import Setting, Subjects
 from avem.numerics.precision import in_float64
 
+_DRAWS_OF_ALL, _MOST_DRAWS = 1 << 16, 4096
+"""Draws of all subjects together, where the fit used draws, and at most of one."""
 _NOTHING = 1e-7
 """Share of a node that does not count."""
 
@@ -66,7 +69,7 @@ class Anchoring:
 @in_float64
 def marginal(e: ESteps, theta: Params, effects: np.ndarray, seed: int = 0) -> Marginal:
     """Log p(D_i) of every subject; `effects` (d, subjects) are where to look first."""
-    method = AdaptiveNodes.on(e.data, e.kernel.n_effects, seed)
+    method = AdaptiveNodes.make(e.kernel.n_effects, seed=seed).for_few(e.data)
     e = replace(e, method=method)
     found = grade(e, state_at(e.data, theta, effects), np.random.default_rng(seed))
     there = e.e_step(found.state).state
@@ -110,9 +113,20 @@ def _nodes(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Posteri
 def uncertainty(at: Marginal, free: Free, n_draws: int | None = None) -> Curvature:
     """The curvature of the log likelihood in the free parameters.
 
-    Each subject is integrated by the nodes that it needs; with `n_draws`, by so many draws.
+    Each subject is integrated by the nodes that it needs; with `n_draws`, by so many draws. Where
+    there are only draws: by default, the fewer subjects there are to average over, the more, as
+    the noise of a curvature is much larger than that of a maximum.
     """
     e, state = at.e, at.state
+    drawn = at.method.by_draws
+    if n_draws is not None and not drawn and e.kernel.n_effects <= MOST_BY_QUADRATURE:
+        raise ModelError(
+            f"n_draws is {n_draws}, but this model has at most three effects, which are "
+            "integrated over a grid. Leave it out."
+        )
+    if n_draws is None and drawn:
+        wanted = 2 ** int(np.ceil(np.log2(_DRAWS_OF_ALL / e.data.n_subjects)))
+        n_draws = int(np.clip(wanted, at.method.n_nodes, _MOST_DRAWS))
     if n_draws is not None:
         e = replace(e, method=AdaptiveNodes.make(e.kernel.n_effects, n_draws=n_draws))
         state = find_centres(e, state, np.random.default_rng(0))

@@ -27,7 +27,7 @@ from avem.inference.methods.adaptive.parts import (
     of_members,
 )
 from avem.inference.methods.adaptive.proposal import Proposal
-from avem.inference.methods.adaptive.rules import Rule
+from avem.inference.methods.adaptive.rules import Rule, again
 from avem.inference.on_shard import Setting, Subjects
 from avem.inference.passes import over_nodes
 from avem.inference.tuning import ENOUGH
@@ -126,6 +126,9 @@ def _graded(
                 break
         groups.append(group)
         centres = _of(centres, near, group.members)
+        if ladder[group.level].by_draws and len(group.members):
+            here = group.members
+            loglik[here], error[here] = _of_two_sets(chunk, centres, group, setting, loglik[here])
     drawn = sum(len(group.members) for group in groups if ladder[group.level].by_draws)
     around = apart(chunk, centres, groups, [len(rule.points) for rule in ladder])
     return Subjects(subjects.anchor, around), (loglik, error, drawn)
@@ -171,6 +174,20 @@ def _logliks(
     if whole:
         return found[members], moved
     return found[: len(members)], few.put(members, moved)
+
+
+def _of_two_sets(
+    chunk: Chunk, centres: Centres, group: Group, setting: Setting, first: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(members,) by one set of draws and another: what both together say, and how far they are off.
+
+    `first` is what the one set gave.
+    """
+    method: Any = setting.method
+    other = replace(setting, method=replace(method, ladder=(again(method.ladder[group.level]),)))
+    second, _ = _logliks(chunk, centres, group._replace(level=0), other)
+    second = np.where(np.isfinite(second), second, first)
+    return np.logaddexp(first, second) - np.log(2), 0.5 * np.abs(second - first)
 
 
 def _integrals(

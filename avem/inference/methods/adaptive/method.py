@@ -46,7 +46,6 @@ from avem.inference.tuning import (
     FLAT_WITH_DRAWS,
     LADDER,
     LENIENT,
-    NEAR,
     TOL_OF_DRAWS,
 )
 
@@ -93,7 +92,7 @@ class Adaptive(Method):
     ) -> EStep:
         """Nodes or draws of a standard distribution."""
         made = AdaptiveNodes.make(len(effect_names), self.n_nodes, self.n_draws)
-        return made.for_few(sum(shard.n_cells for shard in em.data.shards))
+        return made.for_few(em.data)
 
     def iterate(
         self, em: EM, state: State, rules: Rules, rng: np.random.Generator, watch: Watcher
@@ -102,7 +101,7 @@ class Adaptive(Method):
         method: Any = em.method
         if not method.graded:
             return iterate(em, state, rules, rng, watch)
-        run = iterate(em, state, replace(rules, tol=max(NEAR, rules.tol)), rng, watch)
+        run = iterate(em, state, rules.near(), rng, watch)
         for again in range(_MOST_GRADES):
             if run.stop is Stop.INTERRUPTED:
                 break
@@ -158,14 +157,9 @@ class AdaptiveNodes(EStep):
             return cls((grid(n_effects, n_nodes),))
         return cls(ladder(n_effects, seed))
 
-    @classmethod
-    def on(cls, data: Dataset, n_effects: int, seed: int = 0) -> AdaptiveNodes:
-        """The ladder of rules for a data set."""
-        return cls.make(n_effects, seed=seed).for_few(sum(s.n_cells for s in data.shards))
-
-    def for_few(self, n_cells: int) -> AdaptiveNodes:
+    def for_few(self, data: Dataset) -> AdaptiveNodes:
         """Without the first rules, where more nodes for everyone cost less than compiling twice."""
-        rules = self.ladder
+        rules, n_cells = self.ladder, sum(shard.n_cells for shard in data.shards)
         while len(rules) > 1 and n_cells * len(rules[1].points) <= FEW_CELLS:
             if rules[min(2, len(rules) - 1)].by_draws:  # which two rules of nodes may spare us
                 break

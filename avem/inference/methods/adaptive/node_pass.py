@@ -40,18 +40,18 @@ def node_pass(
     low = factors(centres)
     at = around_centres(centres.mean, low, points)
     local = local_at_nodes(kernel, theta, at, chunk, form)
-    height, log_part = _heights(
+    height, log_part = heights(
         theta["effect_covariance"], centres, low, at, log_weights, local.loglik
     )
     loglik = logsumexp(height, axis=0)
     share = jnp.exp(height - loglik)
     nodes = Nodes(at, None, share, weigh(kernel, local, share, chunk))
     found = pass_at_nodes(kernel, theta, nodes, loglik, loglik, chunk)
-    around = _following(centres, at, share, log_part, found.quality)
+    around = following(centres, at, share, log_part, found.quality)
     return found._replace(around=around)
 
 
-def _heights(
+def heights(
     sigma: Array, centres: Centres, low: Array, at: Array, log_weights: Array, loglik: Array
 ) -> tuple[Array, Array]:
     """(node, subject) log of what each node adds, and (centre, node, subject) of whose it is."""
@@ -62,7 +62,7 @@ def _heights(
     return own + loglik + log_normal(sigma, at) - mixture, parts - mixture
 
 
-def _following(
+def following(
     centres: Centres, at: Array, share: Array, log_part: Array, quality: Array
 ) -> Centres:
     """The centres with the moments of the posterior near them."""

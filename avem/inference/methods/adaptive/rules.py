@@ -15,6 +15,8 @@ from avem.inference.methods.adaptive.importance import TAIL, student_draws
 from avem.inference.tuning import ADAPTIVE_DRAWS, LADDER, MOST_ON_AXES
 from avem.numerics.nodes import cross_rule, fifth_degree, gauss_hermite
 
+_OTHER_SEED = 2**31 - 1
+
 
 class Rule(NamedTuple):
     """Nodes and weights that stand for a distribution in d dimensions."""
@@ -42,6 +44,12 @@ def grid(n_effects: int, per_effect: int) -> Rule:
 def draws(n_effects: int, n_draws: int, seed: int = 0) -> Rule:
     """Quasi-random draws."""
     return Rule(*student_draws(n_effects, n_draws, seed), TAIL)
+
+
+def again(rule: Rule) -> Rule:
+    """As many other draws."""
+    n_draws, n_effects = rule.points.shape
+    return draws(n_effects, n_draws, _OTHER_SEED)
 
 
 @cache

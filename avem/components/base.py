@@ -46,6 +46,7 @@ from avem.components.lanes import Theta
 from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms
+from avem.kernels.gaussian_chain import Squares
 
 if TYPE_CHECKING:
     from avem.components.param_info import ParamInfo, Params
@@ -238,6 +239,13 @@ class EmissionBlock(Block):
     @abstractmethod
     def collect(self, state: Array, chunk: Chunk) -> Any:
         """What state probabilities (time, state, lane) leave behind."""
+
+    def squares(self, theta: Theta, f: Array, chunk: Chunk) -> Squares | None:
+        """Densities as squares of residuals; None: there is only a table.
+
+        Then what `collect` leaves behind are the sums of products of `kernels/gaussian_chain.py`.
+        """
+        return None
 
     def histories(self, theta: Theta, f: Array, chunk: Chunk) -> Any:
         """What is remembered before each step, (time, state, ..., lane) a part; None: nothing."""

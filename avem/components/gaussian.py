@@ -14,11 +14,12 @@ from avem.components.base import EmissionBlock, Row
 from avem.components.emission import BlockMaker, Clusters, Emission, Unit, matches_of_lines
 from avem.components.free import covariance_parts
 from avem.components.gaussian_kernel import GaussianKernel, Sums
-from avem.components.lanes import Theta, by_subject, q_on_lanes
+from avem.components.lanes import Theta, by_subject, to_lanes
 from avem.components.param_info import ParamInfo, Params
 from avem.components.regression import regress
 from avem.components.scaling import Scaling
 from avem.data.layout import Chunk
+from avem.kernels import gaussian_chain as chain
 from avem.numerics.covariance import floor_eigenvalues
 
 if TYPE_CHECKING:
@@ -236,12 +237,8 @@ class GaussianBlock(EmissionBlock):
     def closed_form(self) -> bool:
         return True
 
-    def _view(self, chunk: Chunk) -> Chunk:
-        everything = len(self.y_cols) == chunk.y.shape[1]
-        if everything and len(self.seen_cols) == chunk.seen.shape[1]:
-            return chunk
-        y, seen = np.array(self.y_cols), np.array(self.seen_cols)
-        return chunk._replace(y=chunk.y[:, y], seen=chunk.seen[:, seen])
+    def _lists(self, chunk: Chunk) -> chain.Lists:
+        return self.kernel.lists(self.y_cols, self.seen_cols, chunk.a.shape[1])
 
     @property
     def _keys(self) -> tuple[str, str]:
@@ -251,11 +248,19 @@ class GaussianBlock(EmissionBlock):
         return theta[self._keys[0]], theta[self._keys[1]]
 
     def table(self, theta: Theta, f: Array, chunk: Chunk, cov: Array | None = None) -> Array:
-        on_lanes, spread = q_on_lanes(f, cov, chunk)
-        return self.kernel.table(*self._theta(theta), on_lanes, self._view(chunk), spread)
+        table = chain.log_densities(self.squares(theta, f, chunk), chain.Records.of(chunk))
+        if cov is None:
+            return table
+        spread, (_, covariance) = to_lanes(cov, chunk), self._theta(theta)
+        return table - self.kernel.expected_loss(covariance, spread, self.seen_cols, chunk)
 
     def collect(self, state: Array, chunk: Chunk) -> Array:
-        return by_subject(self.kernel.moments(state, self._view(chunk)), chunk)
+        sums = chain.weighed_products(self._lists(chunk), state, chain.Records.of(chunk))
+        return by_subject(sums, chunk)
+
+    def squares(self, theta: Theta, f: Array, chunk: Chunk) -> chain.Squares:
+        at = (self._lists(chunk), self.y_cols, chunk.y.shape[1])
+        return self.kernel.squares(*self._theta(theta), to_lanes(f, chunk), *at)
 
     def weigh(self, collected: Array, share: Array, chunk: Chunk) -> Array:
         return collected * share

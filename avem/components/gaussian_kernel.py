@@ -5,7 +5,7 @@ subject's effect laid out as a matrix, and `V_k` is spherical, diagonal or full.
 is the paper's eq. (gauss_case).
 
 All that inference needs of a subject's data, given the state probabilities, is a handful of
-weighted sums of products of the design columns and the outcomes (`moments`). From these, the
+weighted sums of products of the design columns and the outcomes, *moments*. From these, the
 expected log density is an explicit quadratic in the effect (`effect_quadratic`) and the M-step is a
 weighted regression (`accumulate`, then `maximise`): each iteration reads the data once.
 
@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jaxtyping import Float
 
 from avem.data.layout import Chunk
 from avem.families.gaussian import Gaussian
+from avem.kernels import gaussian_chain as chain
 from avem.numerics.covariance import floor_eigenvalues
 
 _FULL_MISSING_STEPS = 5
@@ -85,7 +86,7 @@ class GaussianKernel:
         Kinds: "1" the weight alone, "aa" two design columns, "ay" a column and an outcome, "yy" two
         outcomes.
         """
-        columns = sorted({*self.x_cols, *self.z_cols})
+        columns = self._columns
         full = self.family.covariance == "full"
         pairs = {
             "1": lambda members: [(0, 0)],
@@ -115,32 +116,6 @@ class GaussianKernel:
         found = [[[number(g, i, j) for j in cols] for i in rows] for g in groups]
         return np.array(found, int).reshape(len(groups), len(rows), len(cols))
 
-    def moments(
-        self, state: Float[Array, "time state lane"], chunk: Chunk
-    ) -> Float[Array, "state feature lane"]:
-        """Sums over time of state probability x product, for every product the model needs."""
-        keys = list(self._features)
-        group = np.array([g for _, g, _, _ in keys])
-        place = {
-            kind: np.array([(i, j) for k, _, i, j in keys if k == kind], int).reshape(-1, 2).T
-            for kind in ("1", "aa", "ay", "yy")
-        }
-
-        def add(total, now):
-            state_t, y, a, seen = now
-            # One row at a time: gathers of rows inside the loop were once compiled wrongly.
-            rows = [jnp.ones_like(y[0])] * place["1"].shape[1]
-            rows += [a[i] * a[j] for i, j in place["aa"].T.tolist()]
-            rows += [a[i] * y[j] for i, j in place["ay"].T.tolist()]
-            rows += [y[i] * y[j] for i, j in place["yy"].T.tolist()]
-            products = jnp.stack(rows)
-            products = jnp.where(seen[group], products, 0.0)
-            return total + state_t[:, None] * products[None], None
-
-        nothing = jnp.zeros((self.n_states, len(keys), state.shape[2]), state.dtype)
-        # A scan adds the steps in order, so that padding cannot change the last bit.
-        return lax.scan(add, nothing, (state, chunk.y, chunk.a, chunk.seen))[0]
-
     def _take(self, moments: Array, index: np.ndarray) -> Array:
         return jnp.pad(moments, ((0, 0), (0, 1), (0, 0)))[:, index]
 
@@ -169,48 +144,88 @@ class GaussianKernel:
             constants.append(-0.5 * (len(members) * jnp.log(2.0 * jnp.pi) + logdet))
         return jnp.stack(precisions, 1), jnp.stack(constants, 1)
 
-    def table(
+    @property
+    def _columns(self) -> list[int]:
+        return sorted({*self.x_cols, *self.z_cols})
+
+    @property
+    def _terms(self) -> list[tuple[int, int, int]]:
+        """(group, outcome, outcome) of the squares in the log density."""
+        full = self.family.covariance == "full"
+        return [
+            (g, i, j)
+            for g, members in enumerate(self.groups)
+            for i in members
+            for j in members
+            if i == j or (full and i < j)
+        ]
+
+    def lists(
+        self, y_cols: tuple[int, ...], seen_cols: tuple[int, ...], n_columns: int
+    ) -> chain.Lists:
+        """What is combined of a row; the arguments say where a chunk has this emission's parts."""
+        row = {
+            "1": lambda i: 0,
+            "a": lambda i: 1 + i,
+            "y": lambda i: 1 + n_columns + y_cols[i],
+        }
+        return chain.Lists(
+            columns=tuple(self._columns),
+            groups=seen_cols,
+            terms=tuple((seen_cols[g], y_cols[i], y_cols[j]) for g, i, j in self._terms),
+            features=tuple(
+                (seen_cols[g], row[kind[0]](i), row[kind[-1]](j))
+                for kind, g, i, j in self._features
+            ),
+        )
+
+    def squares(
         self,
         coef: Float[Array, "state outcome term"],
         covariance: Float[Array, "state outcome outcome"],
         f: Float[Array, "d lane"],
-        chunk: Chunk,
-        cov: Float[Array, "d d lane"] | None = None,
-    ) -> Float[Array, "time state lane"]:
-        """Log density of every observation in every state; 0 where nothing was seen.
-
-        With `cov`, its expectation over effects with mean `f` and that covariance.
-        """
+        lists: chain.Lists,
+        y_cols: tuple[int, ...],
+        n_outcomes: int,
+    ) -> chain.Squares:
+        """Densities of rows when every lane has its effect."""
         precision, constant = self._precision(covariance)
+        weight = [precision[:, g, i, j] * (0.5 if i == j else 1.0) for g, i, j in self._terms]
+        slopes = self._slopes(coef, f, y_cols, n_outcomes)
+        return chain.Squares(lists, slopes, constant, jnp.stack(weight, 1))
+
+    def _slopes(
+        self, coef: Array, f: Array, y_cols: tuple[int, ...], n_outcomes: int
+    ) -> Float[Array, "state outcome column lane"]:
+        """Of every outcome on every column: fixed coefficient plus effect."""
+        columns = np.array(self._columns, int)
+        to_x, to_z = (
+            jnp.asarray(np.array(cols, int)[:, None] == columns, coef.dtype)
+            for cols in (self.x_cols, self.z_cols)
+        )
+        slopes = jnp.einsum("kjm,mc->kjc", coef, to_x)[..., None]
+        if self.n_own_effects:
+            slopes = slopes + jnp.einsum("kjen,ec->kjcn", self._own(f), to_z)
+        to_all = jnp.asarray(np.array(y_cols)[:, None] == np.arange(n_outcomes), coef.dtype)
+        return jnp.einsum("kjcn,ji->kicn", slopes, to_all)
+
+    def expected_loss(
+        self,
+        covariance: Array,
+        cov: Float[Array, "d d lane"],
+        seen_cols: tuple[int, ...],
+        chunk: Chunk,
+    ) -> Float[Array, "time state lane"]:
+        """By how much log densities are lower on average, when effects have that covariance."""
+        precision, _ = self._precision(covariance)
         z = [chunk.a[:, c] for c in self.z_cols]
-        x = [chunk.a[:, c] for c in self.x_cols]
-        outcomes = range(self.n_outcomes)
-        own = [
-            [chunk.y[:, j] - sum((f_k[j, e] * z[e] for e in range(len(z))), 0.0) for j in outcomes]
-            for f_k in self._own(f)
-        ]
         by_state = []
         for k in range(self.n_states):
-            own_k = own[0 if self._shared else k]
-            r = [
-                own_k[j] - sum((coef[k, j, m] * x[m] for m in range(len(x))), 0.0) for j in outcomes
-            ]
-
-            def product(i: int, j: int, k: int = k, r: list[Array] = r) -> Array:
-                """Expected product of two residuals."""
-                return r[i] * r[j] + (0.0 if cov is None else self._spread(cov, k, i, j, z))
-
             total = 0.0
-            for g, members in enumerate(self.groups):
-                square = sum(precision[k, g, i, i] * product(i, i) for i in members)
-                if self.family.covariance == "full":
-                    square += 2.0 * sum(
-                        precision[k, g, i, j] * product(i, j)
-                        for i in members
-                        for j in members
-                        if i < j
-                    )
-                total += jnp.where(chunk.seen[:, g], constant[k, g] - 0.5 * square, 0.0)
+            for g, i, j in self._terms:
+                weight = precision[k, g, i, j] * (0.5 if i == j else 1.0)
+                spread = weight * self._spread(cov, k, i, j, z)
+                total += jnp.where(chunk.seen[:, seen_cols[g]], spread, 0.0)
             by_state.append(total)
         return jnp.stack(by_state, 1)
 

@@ -48,6 +48,7 @@ class Engine:
 ENGINES: tuple[Engine, ...] = (
     # The C++ is unrolled over the states: with more of them it is long to compile.
     Engine("forward_backward", cpp.forward_backward, at_most={"states": 8}),
+    Engine("gaussian_chain", cpp.gaussian_chain, at_most={"states": 8, "outcomes": 4}),
     Engine("kalman_moments", cpp.kalman_moments, at_most={"states": 6}),
     # The definitions write smaller matrices out entry by entry, which is as fast.
     Engine("posterior", cpp.posterior, at_least={"rows": 7}),

@@ -25,6 +25,7 @@ from avem.components.transitions import TransitionBlock
 from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms, Quadratic
 from avem.kernels import forward_backward as hmm
+from avem.kernels import gaussian_chain
 from avem.kernels.viterbi import viterbi
 from avem.models.relabelling import Move, label_shifts
 
@@ -79,19 +80,38 @@ class HMMKernel:
         self, theta: Theta, f: Array, chunk: Chunk, cov: Array | None = None
     ) -> tuple[Array, Array, Array]:
         """Initial and transition probabilities and log densities, as message passing takes them."""
+        return *self._chain(theta, f, chunk, cov), self.table(theta, f, chunk, cov)
+
+    def _chain(
+        self, theta: Theta, f: Array, chunk: Chunk, cov: Array | None
+    ) -> tuple[Array, Array]:
         transition = self.transition.table(theta, f, chunk, cov)
-        initial = self.initial.table(theta, f, chunk, cov, transition)
-        return initial, transition, self.table(theta, f, chunk, cov)
+        return self.initial.table(theta, f, chunk, cov, transition), transition
 
     def local(
         self, theta: Theta, f: Array, chunk: Chunk, form: str, cov: Array | None = None
     ) -> HMMLocal:
         """Forward-backward of every subject at its effect `f`, reduced to what is needed later."""
+        squares = [block.squares(theta, f, chunk) for block in self.emissions]
+        if cov is None and all(one is not None for one in squares):
+            return self._without_table(theta, f, chunk, form, squares)
         posterior = self.posterior(theta, f, chunk, form, cov)
         collected = [block.collect(posterior.state, chunk) for block in self.emissions]
         first = self.initial.collect(posterior.state, chunk)
         moves = self.transition.collect(posterior.pair, chunk)
         return HMMLocal(by_subject(posterior.loglik, chunk), (*collected, first, moves))
+
+    def _without_table(self, theta: Theta, f: Array, chunk: Chunk, form: str, squares) -> HMMLocal:
+        """The same where all outcomes are Gaussian."""
+        chain = self._chain(theta, f, chunk, None)
+        rows, steps = gaussian_chain.Records.of(chunk), self.transition.steps(chunk)
+        found = gaussian_chain.smooth(*chain, gaussian_chain.together(squares), rows, form, steps)
+        ends = np.cumsum([len(one.lists.features) for one in squares])
+        sums = jnp.split(found.sums, ends[:-1], axis=1)
+        collected = [by_subject(part, chunk) for part in sums]
+        first = self.initial.collect(found.first[None], chunk)
+        moves = self.transition.collect(found.pair, chunk)
+        return HMMLocal(by_subject(found.loglik, chunk), (*collected, first, moves))
 
     def weigh(self, local: HMMLocal, share: Float[Array, " subject"], chunk: Chunk) -> HMMLocal:
         """A local pass that counts only with a share of each subject."""

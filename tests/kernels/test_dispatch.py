@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from avem.kernels import dispatch, kalman, kalman_moments
+from avem.kernels import dispatch, gaussian_chain, kalman, kalman_moments
 from avem.kernels.dispatch import ENGINES, Engine
 from avem.kernels.forward_backward import Steps, smooth
 from avem.kernels.inverse import inverse_and_logdet
@@ -53,6 +53,15 @@ def chains():
     return np.array([0.3, 0.7]), np.array([[0.9, 0.1], [0.2, 0.8]]), table, VALID
 
 
+def gaussian():
+    lists = gaussian_chain.Lists(
+        (0, 1), (0,), ((0, 0, 0), (0, 0, 1), (0, 1, 1)), ((0, 0, 0), (0, 1, 2), (0, 2, 3))
+    )
+    squares = gaussian_chain.Squares(lists, normal(2, 2, 2, N), normal(2, 1), np.ones((2, 3)))
+    rows = gaussian_chain.Records(normal(4, 2, N), normal(4, 2, N), VALID[:, None], VALID)
+    return *chains()[:2], squares, rows
+
+
 def states():
     system = System(
         normal(2, N),
@@ -88,6 +97,7 @@ def quadratics(d=8):
 KERNELS = {
     # The public function; its arguments; those of its definition, if they are others.
     "forward_backward": (smooth, chains, lambda: (*chains(), Steps())),
+    "gaussian_chain": (gaussian_chain.smooth, gaussian, lambda: (*gaussian(), Steps())),
     "viterbi": (viterbi, chains, chains),
     "kalman": (kalman.smooth, lambda: (states(),), lambda: (states(),)),
     "kalman_moments": (kalman_moments.moments, sums, sums),
@@ -123,7 +133,7 @@ def test_every_engine_is_compared_with_its_definition():
 
 @pytest.mark.parametrize("own", ENGINES, ids=lambda own: f"{own.kernel}-{own.backend}")
 def test_an_engine_gives_what_the_definition_gives(own, monkeypatch):
-    if own.backend != jax.default_backend() or own.make(states=2, rows=8) is None:
+    if own.backend != jax.default_backend() or own.make(states=2, outcomes=2, rows=8) is None:
         pytest.skip("it cannot be had here")
     public, arguments, defined = KERNELS[own.kernel]
     chosen = Chosen(own)

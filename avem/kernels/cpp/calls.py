@@ -20,6 +20,7 @@ from avem.kernels.cpp.build import find
 
 if TYPE_CHECKING:
     from avem.kernels.forward_backward import Steps
+    from avem.kernels.gaussian_chain import Records, Squares
     from avem.kernels.kalman_filter import Problem
     from avem.kernels.kalman_moments import Shape
 
@@ -51,20 +52,42 @@ def forward_backward(
     call: Any, initial: Array, transition: Array, table: Array, valid: Array, steps: Steps
 ) -> tuple[Array, ...]:
     """Log likelihood, state and pair probabilities."""
-    n_times, n_states, n_lanes = table.shape
-    initial, transition = (jnp.asarray(x, table.dtype) for x in (initial, transition))
+    chain, pair = _chain(initial, transition, valid, steps, table.dtype)
+    shapes = [valid.shape[1:], table.shape, pair]
+    return call(shapes, table.dtype, *chain[:2], table, *chain[2:])
+
+
+@_compiled("states", "outcomes")
+def gaussian_chain(
+    call: Any, initial: Array, transition: Array, squares: Squares, rows: Records, steps: Steps
+) -> tuple[Array, ...]:
+    """Log likelihood, first states, pairs and sums of products."""
+    lists, coef, constant, weight = squares
+    chain, pair = _chain(initial, transition, rows.valid, steps, coef.dtype)
+    n_states, n_lanes = pair[1], pair[-1]
+    shapes = [(n_lanes,), (n_states, n_lanes), pair, (n_states, len(lists.features), n_lanes)]
+    data = (rows.a, rows.y, rows.seen)
+    numbers = (coef, constant, weight, *lists.arrays())
+    return call(shapes, coef.dtype, *chain[:2], *data, *chain[2:], *numbers)
+
+
+def _chain(
+    initial: Array, transition: Array, valid: Array, steps: Steps, dtype: Any
+) -> tuple[tuple[Array, ...], tuple[int, ...]]:
+    """First states, transitions, valid steps, cells; and the shape of the pairs."""
+    n_times, n_lanes = valid.shape
+    initial, transition = (jnp.asarray(x, dtype) for x in (initial, transition))
+    n_states = len(initial)
     if transition.ndim == 2:
         transition = transition[..., None]
     cell = jnp.zeros((0, n_lanes), jnp.int32) if steps.cell is None else steps.cell
-    return call(
-        [(n_lanes,), table.shape, (steps.n_cells or n_times, n_states, n_states, n_lanes)],
-        table.dtype,
+    arrays = (
         initial if initial.ndim == 2 else initial[:, None],
         transition if transition.ndim == 4 else transition[None],
-        table,
         valid,
         cell.astype(jnp.int32),
     )
+    return arrays, (steps.n_cells or n_times, n_states, n_states, n_lanes)
 
 
 @_compiled("states")

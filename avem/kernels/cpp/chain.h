@@ -1,4 +1,4 @@
-// Forward and backward pass of eight hidden Markov chains, as `kernels/forward_backward.py` defines them; its scan is
+// Forward and backward pass of a few hidden Markov chains, as `kernels/forward_backward.py` defines them; its scan is
 // the definition and the fallback.
 //
 // The scan divides every step by its probability. Here a step is only brought back between 1 and 2 by a
@@ -6,6 +6,12 @@
 //   forward   joint_t = (joint_{t-1} A_t) lift_t,  lift_t(k) = e_t(k) / 2^exponent(sum joint_{t-1})
 //   backward  b_t = A_{t+1} (lift_{t+1} b_{t+1}),  at the end 1 / sum joint_t
 // so that p(U_t = k | D) = joint_t(k) b_t(k), and the pairs are joint_t(k) A(k, m) lift_{t+1}(m) b_{t+1}(m).
+//
+// Where densities come from and what becomes of the state probabilities is for `Rows` to say, which has
+//   densities<dense>(t, log)    log densities of step t in every state
+//   take<dense>(t, chance)      state probabilities of step t: the last step first
+//   finish()                    after all steps.
+// `dense`: all lanes are in use and have that step.
 #pragma once
 
 #include "exponential.h"
@@ -16,17 +22,17 @@ struct Chains {
   int64_t times, lanes;
   int64_t cells;        // of the pairs; 0: every step on its own
   bool over_time;       // a transition for each step
-  Lanes initial, transition, table;
+  Lanes initial, transition;
   const uint8_t* valid;
   const int32_t* cell;  // of each step and lane, or null: one for all
-  double *loglik, *state, *pair;
+  double *loglik, *pair;
 };
 
-template <int K>
+template <int K, class Rows>
 class Block {
  public:
-  Block(const Chains& chains, int64_t lane, int count, vec* room)
-      : z_(chains), lane_(lane), count_(count), kept_(room), sums_(room + z_.times * 2 * K) {
+  Block(const Chains& chains, Rows& rows, int64_t lane, int count, vec* room)
+      : z_(chains), rows_(rows), lane_(lane), count_(count), kept_(room), sums_(room + z_.times * 2 * K) {
     for (int64_t i = 0; i < summed(z_); ++i) sums_[i] = vec{};
     if (!z_.over_time) read_transition(0);
     full_ = 0;
@@ -38,7 +44,7 @@ class Block {
   static size_t room(const Chains& z) { return z.times * 2 * K + summed(z); }
 
   void run() {
-    // Nearly all steps are of eight lanes: for them there is code without blending.
+    // Nearly all steps are of all lanes: for them there is code without blending.
     Forward to = start();
     forward<true>(0, full_, to);
     forward<false>(full_, z_.times, to);
@@ -52,6 +58,7 @@ class Block {
       backward<false, false>(full_ - 1, z_.times, b);
       backward<true, false>(0, full_ - 1, b);
     }
+    rows_.finish();
     vec total = vec{};
     for (int64_t i = 0; i < summed(z_); ++i) {
       if (z_.cells) put(z_.pair, i, sums_[i]);
@@ -64,7 +71,6 @@ class Block {
 
  private:
   static constexpr int kPairs = K * K;
-  static constexpr int kSoon = 8;  // steps: memory is asked that early, as rows are far apart
 
   struct Forward {
     vec ahead[K];  // not yet scaled
@@ -102,10 +108,7 @@ class Block {
   // The densities of a step over the largest, which is returned, so that exp never overflows.
   template <bool dense>
   vec read_densities(int64_t t, vec* out) const {
-    const double* at = z_.table.at + t * K * z_.lanes + lane_;
-    for (int k = 0; k < K; ++k) out[k] = load(at + k * z_.lanes, dense ? kLanes : count_);
-    if (dense && t + kSoon < z_.times)
-      for (int k = 0; k < K; ++k) __builtin_prefetch(at + (kSoon * K + k) * z_.lanes);
+    rows_.template densities<dense>(t, out);
     if constexpr (K == 2) {  // one of two is the largest: half of the work
       const vec more = out[1] - out[0], top = where(more > 0.0, out[1], out[0]);
       const vec less = exponential(where(more > 0.0, -more, more));
@@ -187,12 +190,12 @@ class Block {
           for (int i = 0; i < kPairs; ++i) put(z_.pair, (t + 1 < z_.times ? t + 1 : 0) * kPairs + i, vec{});
       }
       const Flags here = dense ? on : valid(t);
+      vec chance[K];
       for (int k = 0; k < K; ++k) {
-        vec chance = joint[k] * b[k];
-        if (!dense) chance = where(here.here, chance);
-        put<dense>(z_.state, t * K + k, chance);
-        if (dense && t >= kSoon) __builtin_prefetch(z_.state + ((t - kSoon) * K + k) * z_.lanes + lane_, 1);
+        chance[k] = joint[k] * b[k];
+        if (!dense) chance[k] = where(here.here, chance[k]);
       }
+      rows_.template take<dense>(t, chance);
     }
     for (int k = 0; k < K; ++k) to[k] = b[k];
     if constexpr (simple) {
@@ -239,17 +242,22 @@ class Block {
   }
 
   const Chains& z_;
+  Rows& rows_;
   const int64_t lane_;
   const int count_;
   vec *kept_, *sums_;
-  int64_t full_;  // the first steps, in which all eight lanes are there
+  int64_t full_;  // the first steps, in which all lanes are there
   vec a_[K][K], over_mass_;
 };
 
-template <int K>
-void run_chains(const Chains& chains, vec* room) {
+// A few lanes at a time; a `Source` has the data of all.
+template <int K, class Source>
+void run_chains(const Chains& chains, const Source& source, vec* room) {
+  using Rows = typename Source::Rows;
   for (int64_t lane = 0; lane < chains.lanes; lane += kLanes) {
-    int64_t left = chains.lanes - lane;
-    Block<K>(chains, lane, left < kLanes ? int(left) : kLanes, room).run();
+    const int64_t left = chains.lanes - lane;
+    const int count = left < kLanes ? int(left) : kLanes;
+    Rows rows(source, lane, count, room);
+    Block<K, Rows>(chains, rows, lane, count, room + source.room()).run();
   }
 }

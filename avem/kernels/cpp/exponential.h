@@ -1,4 +1,4 @@
-// exp of eight numbers that are not above 0.
+// exp of a few numbers that are not above 0.
 #pragma once
 
 #include "lanes.h"

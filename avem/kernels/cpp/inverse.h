@@ -1,4 +1,4 @@
-// Inverse and log determinant of eight symmetric matrices of any size.
+// Inverse and log determinant of a few symmetric matrices of any size.
 #pragma once
 
 #include "lanes.h"

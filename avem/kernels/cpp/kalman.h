@@ -1,4 +1,4 @@
-// Filter, smoother and sums of moments of eight sequences, as `kernels/kalman.py` and
+// Filter, smoother and sums of moments of a few sequences, as `kernels/kalman.py` and
 // `kernels/kalman_moments.py` define them; their scan is the definition and the fallback.
 //
 // Covariances do not depend on the outcomes, only on which of them are seen: in a stretch without

@@ -1,4 +1,4 @@
-// Eight lanes at a time: a vector holds one number of each of eight sequences (or matrices).
+// A few lanes at a time: a vector holds one number of each of as many sequences (or matrices).
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,14 @@
 #include <limits>
 #include <memory>
 
+// As many as a register of the processor takes: wider vectors are compared number by number.
+#if defined(__AVX512F__)
 constexpr int kLanes = 8;
+#elif defined(__AVX__)
+constexpr int kLanes = 4;
+#else
+constexpr int kLanes = 2;
+#endif
 typedef double vec __attribute__((vector_size(8 * kLanes)));
 typedef int64_t mask __attribute__((vector_size(8 * kLanes)));
 
@@ -16,7 +23,7 @@ inline vec all(double value) { return value - vec{}; }
 
 inline vec where(mask here, vec a, vec b = vec{}) { return here ? a : b; }
 
-// The first `count` of eight numbers; where there are fewer, the last one again, so that every lane
+// The first `count` of a vector's numbers; where there are fewer, the last one again, so that every lane
 // computes something sound.
 inline vec load(const double* at, int count) {
   vec out;
@@ -46,7 +53,7 @@ struct Lanes {
   }
 };
 
-// Which of eight flags are set; `every` and `none` let a caller skip the blending.
+// Which of a few flags are set; `every` and `none` let a caller skip the blending.
 struct Flags {
   mask here;
   bool every, none;
@@ -60,10 +67,10 @@ struct Flags {
     } else {
       for (int l = 0; l < kLanes; ++l) bytes[l] = at[l < count ? l : count - 1];
     }
-    uint64_t word;
-    std::memcpy(&word, bytes, sizeof word);
+    uint64_t word = 0;
+    std::memcpy(&word, bytes, sizeof bytes);
     Flags out = all_set();
-    out.every = word == 0x0101010101010101u;
+    out.every = word == 0x0101010101010101u >> 8 * (8 - kLanes);
     out.none = word == 0;
     if (!out.every) {
       for (int l = 0; l < kLanes; ++l) out.here[l] = bytes[l] ? -1 : 0;

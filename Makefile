@@ -49,7 +49,7 @@ clean:
 	rm -rf .venv build dist demo-output docs-output study-output .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One environment serves all: each kind only adds what it lacks.
+# One environment serves all: each kind only adds what it lacks. AVEM_PURE=1: the kernels are compiled on first use.
 .venv/.done-demo: EXTRA = parquet
 .venv/.done-dev: EXTRA = dev
 .venv/.done-test: EXTRA = test
@@ -57,7 +57,7 @@ clean:
 .venv/.done-bench: EXTRA = bench
 .venv/.done-demo .venv/.done-dev .venv/.done-test .venv/.done-docs .venv/.done-bench: pyproject.toml | .venv/.done-venv
 	@echo "Installing avem[$(EXTRA)] into .venv; the first time takes a minute or two."
-	@$(PIP_INSTALL) -e '.[$(EXTRA)]'
+	@AVEM_PURE=1 $(PIP_INSTALL) -e '.[$(EXTRA)]'
 	@touch $@
 
 .venv/.done-venv:

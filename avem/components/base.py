@@ -198,6 +198,10 @@ class Block(ABC):
         """What its closed forms need, summed over subjects, given E_q[f] and E_q[f f']."""
         return ()
 
+    def read(self, sums: Any) -> Any:
+        """The sums as closed forms read them, once they have left the device; in NumPy."""
+        return sums
+
     def maximise(
         self,
         theta: dict[str, np.ndarray],

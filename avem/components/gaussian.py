@@ -270,8 +270,11 @@ class GaussianBlock(EmissionBlock):
             return None
         return self.kernel.effect_quadratic(*self._theta(theta), collected)
 
-    def sums(self, collected: Array, mean: Array, second: Array) -> Sums:
+    def sums(self, collected: Array, mean: Array, second: Array) -> Array:
         return self.kernel.accumulate(collected, mean, second)
+
+    def read(self, sums: np.ndarray) -> Sums:
+        return self.kernel.read(sums)
 
     def maximise(self, theta, sums, fixed, noise_floor):
         coef, noise = self._keys

@@ -35,7 +35,7 @@ _FULL_MISSING_STEPS = 5
 
 
 class Sums(NamedTuple):
-    """What the M-step needs, per state and group, summed over subjects: JAX arrays, then NumPy."""
+    """What the M-step needs, per state and group, summed over subjects."""
 
     weight: Any
     """(state, group) expected number of observations."""
@@ -243,10 +243,7 @@ class GaussianKernel:
     ) -> tuple[Float[Array, "d d subject"], Float[Array, "d subject"]]:
         """Lambda and h: E[log p(D, U | f)] = h'f - f'Lambda f / 2 + constant, for every subject."""
         precision, _ = self._precision(covariance)
-        y = tuple(range(self.n_outcomes))
-        zz = self._take(moments, self._index("aa", self.z_cols, self.z_cols))
-        zx = self._take(moments, self._index("aa", self.z_cols, self.x_cols))
-        zy = self._take(moments, self._index("ay", self.z_cols, y))
+        zz, zx, zy = (self._take(moments, self._places[of]) for of in ("zz", "zx", "zy"))
         n = moments.shape[-1]
         states = "" if self._shared else "k"  # shared effects: sum over the states at once
         quadratic = jnp.einsum(f"kgij,kgabn->{states}iajbn", precision, zz)
@@ -273,25 +270,41 @@ class GaussianKernel:
         moments: Float[Array, "state feature subject"],
         mean: Float[Array, "d subject"],
         second_moment: Float[Array, "d d subject"],
-    ) -> Sums:
-        """The M-step's sums over the subjects of a chunk, given E_q[f] and E_q[f f']."""
-        p, e, n = self.n_outcomes, len(self.z_cols), moments.shape[-1]
-        y = tuple(range(p))
-        f = jnp.broadcast_to(self._own(mean), (self.n_states, p, e, n))
-        at = np.array(self.effects[:1] if self._shared else self.effects, int)
-        ff = second_moment[at[:, :, None], at[:, None]].reshape(len(at), p, e, p, e, n)
-        ff = jnp.broadcast_to(ff, (self.n_states, *ff.shape[1:]))
-        count = self._take(moments, self._index("1", (0,), (0,)))[:, :, 0, 0].sum(-1)
-        xx = self._take(moments, self._index("aa", self.x_cols, self.x_cols)).sum(-1)
-        xy = self._take(moments, self._index("ay", self.x_cols, y))
-        yy = self._take(moments, self._index("yy", y, y)).sum(-1)
-        zz = self._take(moments, self._index("aa", self.z_cols, self.z_cols))
-        zx = self._take(moments, self._index("aa", self.z_cols, self.x_cols))
-        zy = self._take(moments, self._index("ay", self.z_cols, y))
-        xr = jnp.einsum("kgmjn->kgjm", xy) - jnp.einsum("kjan,kgamn->kgjm", f, zx)
-        cross = jnp.einsum("kian,kgajn->kgij", f, zy)
-        rr = yy - cross - jnp.swapaxes(cross, 2, 3) + jnp.einsum("kgabn,kiajbn->kgij", zz, ff)
-        return Sums(count, xx, xr, rr)
+    ) -> Float[Array, "state feature product"]:
+        """Sums over subjects of moments times 1, E_q[f] and E_q[f f']: all that an M-step needs."""
+        d, n = mean.shape
+        factors = jnp.concatenate([jnp.ones((1, n)), mean, second_moment.reshape(d * d, n)])
+        return jnp.einsum("kfn,pn->kfp", moments, factors)
+
+    def read(self, products: np.ndarray) -> Sums:
+        """What was accumulated, as the M-step reads it."""
+        d, p, e = self.n_effects, self.n_outcomes, len(self.z_cols)
+        found = np.pad(products, ((0, 0), (0, 1), (0, 0)))
+        plain, once = found[..., 0], found[..., 1 : 1 + d]
+        twice = found[..., 1 + d :].reshape(*plain.shape, d, d)
+        at = self._places
+        # Axes: state, group, outcome, term of an effect; then outcome and term, or what is needed.
+        k = np.arange(self.n_states).reshape(-1, 1, 1, 1, 1)
+        own = np.array(self.effects, int).reshape(self.n_states, 1, p, e, 1)
+        by_x = once[k, at["zx"][None, :, None], own].sum(3)
+        by_y = once[k, at["zy"][None, :, None], own].sum(3)
+        other = own.reshape(self.n_states, 1, 1, 1, p, e)
+        pairs = at["zz"][None, :, None, :, None]
+        square = twice[k[..., None], pairs, own[..., None], other].sum((3, 5))
+        return Sums(
+            weight=plain[:, at["1"][:, 0, 0]],
+            xx=plain[:, at["xx"]],
+            xr=np.swapaxes(plain[:, at["xy"]], 2, 3) - by_x,
+            rr=plain[:, at["yy"]] - by_y - np.swapaxes(by_y, 2, 3) + square,
+        )
+
+    @cached_property
+    def _places(self) -> dict[str, np.ndarray]:
+        """(group, row, column) of features, for products of x, z and outcomes."""
+        cols = {"x": self.x_cols, "z": self.z_cols, "y": tuple(range(self.n_outcomes))}
+        kinds = {"xx": "aa", "zz": "aa", "zx": "aa", "xy": "ay", "zy": "ay", "yy": "yy"}
+        found = {of: self._index(kind, cols[of[0]], cols[of[1]]) for of, kind in kinds.items()}
+        return {**found, "1": self._index("1", (0,), (0,))}
 
     def maximise(
         self,

@@ -42,7 +42,7 @@ def e_step(
     possible = is_finite(seen(chunk, subjects, setting))
     if possible and still < np.inf:
         subjects = settle(chunk, subjects, setting, still)
-    return subjects, summary(chunk, subjects, possible)
+    return subjects, summary(chunk, subjects, setting, possible)
 
 
 def known(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Subjects:
@@ -166,7 +166,7 @@ def q_step(chunk: Chunk, walk: Walk | None, setting: Setting) -> tuple[Walk, Sha
         stride = np.where(fine, stride, 0.5 * stride)
         there = _stepped(subjects, old, np.where(fine, stride, 0.0))
         there = there._replace(found=setting.look(chunk, there))
-    return Walk(there, stride), summary(chunk, there)
+    return Walk(there, stride), summary(chunk, there, setting)
 
 
 def end_walk(chunk: Chunk, walk: Walk | None) -> Subjects | None:

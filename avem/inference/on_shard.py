@@ -63,14 +63,13 @@ class ShardSums(NamedTuple):
     terms: tuple[CoefTerms, ...]
 
 
-def summary(chunk: Chunk, subjects: Subjects, possible: bool = True) -> ShardSums:
+def summary(chunk: Chunk, subjects: Subjects, setting: Setting, possible: bool = True) -> ShardSums:
     """Of the E-step that was run."""
     p = subjects.found
     assert p is not None
+    totals = p.totals._replace(model=setting.kernel.read(p.totals.model))
     away = (p.mean - subjects.anchor)[:, np.asarray(chunk.real)]
-    return ShardSums(
-        possible, np.sum(p.bound), np.sum(p.loglik), np.sum(away**2), p.totals, p.terms
-    )
+    return ShardSums(possible, np.sum(p.bound), np.sum(p.loglik), np.sum(away**2), totals, p.terms)
 
 
 def is_finite(p: Pass) -> bool:

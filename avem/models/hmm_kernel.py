@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 
 from avem.components.base import Block, EmissionBlock
 from avem.components.initial import InitialBlock
-from avem.components.lanes import Theta, by_subject
+from avem.components.lanes import Theta, all_by_subject, by_subject
 from avem.components.linear import CoefTerms, joined
 from avem.components.transitions import TransitionBlock
 from avem.data.layout import Chunk
@@ -106,12 +106,12 @@ class HMMKernel:
         chain = self._chain(theta, f, chunk, None)
         rows, steps = gaussian_chain.Records.of(chunk), self.transition.steps(chunk)
         found = gaussian_chain.smooth(*chain, gaussian_chain.together(squares), rows, form, steps)
+        loglik, sums = all_by_subject((found.loglik, found.sums), chunk)
         ends = np.cumsum([len(one.lists.features) for one in squares])
-        sums = jnp.split(found.sums, ends[:-1], axis=1)
-        collected = [by_subject(part, chunk) for part in sums]
+        collected = jnp.split(sums, ends[:-1], axis=1)
         first = self.initial.collect(found.first[None], chunk)
         moves = self.transition.collect(found.pair, chunk)
-        return HMMLocal(by_subject(found.loglik, chunk), (*collected, first, moves))
+        return HMMLocal(loglik, (*collected, first, moves))
 
     def weigh(self, local: HMMLocal, share: Float[Array, " subject"], chunk: Chunk) -> HMMLocal:
         """A local pass that counts only with a share of each subject."""
@@ -193,6 +193,10 @@ class HMMKernel:
         second = mean[:, None] * mean[None]
         second = second if cov is None else cov + second
         return tuple(block.sums(part, mean, second) for block, part in self._each(local))
+
+    def read(self, sums: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The sums as closed forms read them."""
+        return tuple(block.read(own) for block, own in zip(self.blocks, sums, strict=True))
 
     def maximise(self, theta, sums, fixed, free, noise_floor) -> dict[str, np.ndarray]:
         """The entries of theta with closed forms."""

@@ -106,6 +106,10 @@ class Kernel(Protocol):
         """What the closed forms need, summed over subjects, when the effects are N(mean, cov)."""
         ...
 
+    def read(self, sums: Any) -> Any:
+        """The sums as `maximise` reads them, once they have left the device; in NumPy."""
+        ...
+
     def maximise(
         self,
         theta: dict[str, np.ndarray],

@@ -360,6 +360,10 @@ class SSMKernel:
         """What the M-step needs, summed over subjects, when the effects are N(mean, cov)."""
         return ssm_sums.collect(self, local, mean, cov, chunk)
 
+    def read(self, sums: Any) -> Any:
+        """Themselves."""
+        return sums
+
     def maximise(self, theta, sums, fixed, free, noise_floor) -> dict[str, np.ndarray]:
         """New entries of theta."""
         return ssm_sums.maximise(self, theta, sums, fixed, free, noise_floor)

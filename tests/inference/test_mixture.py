@@ -1,13 +1,11 @@
-"""Centres under another prior."""
+"""Centres under another prior, and the nodes around them."""
 
-import jax.numpy as jnp
 import numpy as np
+from scipy.stats import multivariate_normal
 
-from avem.inference.methods.adaptive.mixture import Centres, around_centres, factors
-from avem.inference.methods.adaptive.node_pass import following, heights
+from avem.inference.methods.adaptive.mixture import Centres
 from avem.inference.methods.adaptive.proposal import Proposal
-from avem.numerics.nodes import gauss_hermite
-from avem.numerics.precision import in_float64
+from avem.inference.methods.adaptive.rules import grid
 
 
 def _spd(rng, d):
@@ -50,26 +48,50 @@ def test_what_cannot_be_inverted_does_not_end_a_fit():
     assert lost.under(new) is lost
 
 
-@in_float64
-def test_grading_and_iterating_integrate_alike():
-    """The one in NumPy, for any number of nodes; the other compiled, for one."""
+def test_nodes_weigh_what_prior_and_mixture_say():
     rng = np.random.default_rng(3)
     d, n, n_centres = 2, 4, 3
     wide = np.stack([np.stack([_spd(rng, d) for _ in range(n)], -1) for _ in range(n_centres)])
     log_share = np.log(rng.dirichlet(np.ones(n_centres), size=n).T)
     log_share[:, 0] = [0.0, -np.inf, -np.inf]
-    sigma = _spd(rng, d)
+    sigma, rule = _spd(rng, d), grid(d, 5)
     centres = Centres(log_share, rng.normal(size=(n_centres, d, n)), wide, sigma)
-    points, weights = gauss_hermite(d, 5)
-    proposal, on_device = Proposal(centres), Centres(*map(jnp.asarray, centres))
-    low = factors(on_device)
-    at = proposal.places(points)
-    np.testing.assert_allclose(at, around_centres(on_device.mean, low, points), atol=1e-12)
-    loglik = rng.normal(size=(len(at), n))
-    total, nearer = proposal.integral(sigma, at, np.log(weights), loglik)
-    height, part = heights(sigma, on_device, low, at, np.log(weights), loglik)
-    share = np.exp(np.asarray(height) - total)
-    np.testing.assert_allclose(share.sum(0), 1.0, rtol=1e-10)
-    compiled = following(on_device, at, share, part, np.ones(n))
-    for one, other in zip(nearer, compiled, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-9)
+    proposal = Proposal(centres, rule, sigma)
+    for i in range(n):
+        densities = np.zeros(len(proposal.at))
+        for c in range(n_centres):
+            own = multivariate_normal(centres.mean[c, :, i], wide[c, :, :, i])
+            densities += np.exp(log_share[c, i]) * own.pdf(proposal.at[:, :, i])
+        share = np.exp(np.repeat(log_share[:, i], 25) + np.tile(rule.log_weights, n_centres))
+        prior = multivariate_normal(np.zeros(d), sigma).pdf(proposal.at[:, :, i])
+        weight = share * prior / densities
+        np.testing.assert_allclose(np.exp(proposal.log_weight[:, i]), weight, rtol=1e-10)
+
+
+def test_a_gaussian_posterior_is_integrated_exactly_and_followed():
+    """One centre that is the posterior: its mass is the evidence, its moments stay."""
+    rng = np.random.default_rng(4)
+    d, sigma, information = 2, _spd(rng, 2), _spd(rng, 2)
+    mean, covariance = _posterior(information, linear := rng.normal(size=d), sigma)
+    centres = Centres.single(mean[:, None], covariance[:, :, None], sigma)
+    proposal = Proposal(centres, grid(d, 3), sigma)
+    f = proposal.at[:, :, 0]
+    loglik = f @ linear - 0.5 * np.einsum("ja,ab,jb->j", f, information, f)
+    total, nearer = proposal.integral(loglik[:, None])
+    half = 0.5 * (mean @ linear + np.linalg.slogdet(covariance)[1] - np.linalg.slogdet(sigma)[1])
+    np.testing.assert_allclose(total, half, rtol=1e-10)
+    np.testing.assert_allclose(nearer.mean[0, :, 0], mean, atol=1e-10)
+    np.testing.assert_allclose(nearer.covariance[0, :, :, 0], 1.001 * covariance, rtol=1e-9)
+
+
+def test_what_has_no_likelihood_keeps_its_centres():
+    centres = Centres.single(np.ones((1, 2)), np.ones((1, 1, 2)), np.eye(1))
+    proposal = Proposal(centres, grid(1, 3), np.eye(1))
+    loglik = np.zeros((3, 2))
+    loglik[1, 1] = np.nan
+    total, nearer = proposal.integral(loglik)
+    assert np.isfinite(total).tolist() == [True, False]
+    assert nearer.mean[0, 0, 1] == 1.0
+    assert np.isfinite(nearer.covariance).all()
+    lost = Proposal(centres._replace(covariance=-np.ones((1, 1, 1, 2))), grid(1, 3), np.eye(1))
+    assert np.isnan(lost.log_weight).all()

@@ -7,9 +7,7 @@ import pytest
 
 from avem.effects.quadratic import Quadratic
 from avem.kernels import kalman_filter, kalman_moments, posterior
-from avem.kernels.cpp import build
 from avem.kernels.dispatch import ENGINES, engine
-from avem.kernels.folder import cache_folder
 from avem.models.ssm_kernel import SSMKernel
 
 pytestmark = pytest.mark.skipif(
@@ -167,29 +165,6 @@ def test_a_matrix_that_is_not_positive_definite_has_no_inverse():
     assert logdet[0] == 0.0
     assert np.isnan(logdet[1])
     np.testing.assert_array_equal(inverse[..., 0], np.eye(8))
-
-
-@pytest.mark.skipif(cache_folder() is None, reason="there is no folder to keep it in")
-def test_a_library_is_kept_for_the_next_process(monkeypatch):
-    assert native("inverse") is not None
-    monkeypatch.setattr(build, "_run", None)  # nothing is built
-    library = build._built("inverse", [])
-    assert library.is_file()
-    assert library.parent == cache_folder()
-
-
-def test_without_a_compiler_the_portable_code_runs(monkeypatch):
-    monkeypatch.setattr(build, "_COMPILERS", ("no-such-compiler",))
-    monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(build, "_find", build._find.__wrapped__)
-    assert engine("inverse", jnp.float64, rows=8) is None
-
-
-def test_a_source_that_does_not_compile_is_not_used(monkeypatch, tmp_path):
-    (tmp_path / "inverse.cc").write_text("no C++", encoding="utf-8")
-    monkeypatch.setattr(build, "_SOURCES", tmp_path)
-    monkeypatch.setattr(build, "_find", build._find.__wrapped__)
-    assert engine("inverse", jnp.float64, rows=8) is None
 
 
 def test_it_can_be_switched_off(monkeypatch):

@@ -1,31 +1,33 @@
-"""From a source file to a function that XLA can call."""
+"""A kernel's library: the wheel's, or one kept from another time, or made now."""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
 import logging
-import os
 import platform
-import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
+from typing import Any
 
 import jax
+import numpy as np
 
-from avem.kernels.folder import cache_folder
+from avem.kernels.cpp import compile as cpp
+from avem.kernels.folder import cache_folder, is_own
 
-_SOURCES = Path(__file__).parent
-_COMPILERS = ("c++", "g++", "clang++")
-_FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
-_FOR_THIS_PROCESSOR = "-march=native"
-_PATIENCE = 120
+SHIPPED = Path(__file__).parent / "built"
+"""Where a wheel has its libraries, by instruction set."""
+_NEEDS = {"avx512": ("AVX512_SKX",), "avx2": ("AVX2", "FMA3"), "any": ()}
+"""What a processor must have, in NumPy's words."""
 _log = logging.getLogger("avem")
 _lock = Lock()
+_gave_up = Event()
 
 
 def find(name: str, **numbers: int) -> str | None:
@@ -44,70 +46,87 @@ def find(name: str, **numbers: int) -> str | None:
 
 @cache
 def _find(name: str, numbers: tuple[tuple[str, int], ...]) -> str | None:
-    defines = [f"-D{key}={value}" for key, value in numbers]
+    stem = cpp.stem_of(name, dict(numbers))
+    reason: Exception | str = "none was found"
     try:
-        library = ctypes.CDLL(str(_built(name, defines)))
-        handler = getattr(library, f"avem_{name}")
-        target = "_".join([f"avem_{name}", *(f"{key}{value}" for key, value in numbers)])
-        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handler), platform="cpu")
-    except (OSError, subprocess.SubprocessError, AttributeError) as error:
-        _log.info("avem: no native %s (%s); the portable code runs instead", name, error)
-        return None
-    return target
+        for library in _libraries(name, dict(numbers), stem):
+            try:
+                handler = getattr(ctypes.CDLL(str(library)), f"avem_{name}")
+                capsule = jax.ffi.pycapsule(handler)
+                jax.ffi.register_ffi_target(f"avem_{stem}", capsule, platform="cpu")
+                return f"avem_{stem}"
+            except (OSError, AttributeError, RuntimeError) as error:  # made for another version
+                reason = error
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = error
+    _log.info("avem: no native %s (%s); the portable code runs instead", name, reason)
+    return None
 
 
-def _built(name: str, defines: list[str]) -> Path:
-    """The shared library, from the cache or made now."""
-    compiler = _compiler()
-    folder = cache_folder()
-    if folder is None:
-        folder = Path(tempfile.mkdtemp(prefix="avem-native-"))
-    library = folder / f"{name}-{_fingerprint(compiler, defines)}.so"
-    if library.exists():
-        return library
-    fd, made = tempfile.mkstemp(suffix=".so", dir=folder)
-    os.close(fd)
+def _libraries(name: str, numbers: dict[str, int], stem: str) -> Iterator[Path]:
+    """Libraries that are whole, and that no one else has put there."""
+    for library in _shipped(stem):
+        if cpp.is_whole(library):
+            yield library
+        else:
+            _say_once(f"{library} is damaged: install avem again.")
+    folder, tag = cache_folder() or _folder_for_now(), f"-{_fingerprint()}"
+    for library in sorted(folder.glob(f"{stem}{tag}-*.so")):
+        if is_own(library) and cpp.is_whole(library):
+            yield library
+            return
+        _say_once(f"{library} is not what was put there; it is made again.")
+        library.unlink()
+    if _gave_up.is_set():
+        raise OSError("the compiler hangs")
+    here = (("-march=native",), ())
     try:
-        source = str(_SOURCES / f"{name}.cc")
-        include = f"-I{jax.ffi.include_dir()}"
-        command = [compiler, *_FLAGS, *defines, include, source, "-o", made]
-        try:
-            _run([*command, _FOR_THIS_PROCESSOR])
-        except subprocess.CalledProcessError:  # not every compiler knows that flag
-            _run(command)
-        os.replace(made, library)  # at once: other processes may be looking
-    finally:
-        Path(made).unlink(missing_ok=True)
-    return library
+        yield cpp.compiled(name, numbers, jax.ffi.include_dir(), folder, here, tag)
+    except subprocess.TimeoutExpired:
+        _gave_up.set()
+        _say_once(
+            f"{cpp.find_compiler()} gave no answer in {cpp.PATIENCE:.0f} s; the slower portable "
+            "code runs instead. With AVEM_NATIVE=0 in the environment it is not tried."
+        )
+        raise
 
 
-def _run(command: list[str]) -> None:
-    subprocess.run(command, check=True, capture_output=True, timeout=_PATIENCE)
+def _shipped(stem: str) -> Iterator[Path]:
+    """Of the wheel, for the best instructions that this processor has."""
+    if SHIPPED.is_dir():
+        for word in cpp.INSTRUCTIONS.get(platform.machine().lower(), {}):
+            if all(_processor().get(need) for need in _NEEDS[word]):
+                yield from sorted((SHIPPED / word).glob(f"{stem}-*.so"))
 
 
-def _compiler() -> str:
-    for name in (os.environ.get("CXX"), *_COMPILERS):
-        found = shutil.which(name) if name else None
-        if found:
-            return found
-    raise FileNotFoundError("no C++ compiler: looked for " + ", ".join(_COMPILERS))
+@cache
+def _processor() -> dict[str, Any]:
+    """What the processor can do, as NumPy found out."""
+    core = getattr(np, "_core", None)
+    return getattr(getattr(core, "_multiarray_umath", None), "__cpu_features__", {})
 
 
-def _fingerprint(compiler: str, defines: list[str]) -> str:
-    """Of everything that the library depends on."""
+@cache
+def _fingerprint() -> str:
+    """Of everything that a library depends on beside its constants."""
     told = hashlib.sha256()
-    for source in sorted(_SOURCES.glob("*.[ch]*")):
+    for source in sorted(cpp.SOURCES.glob("*.[ch]*")):
         told.update(source.read_bytes())
-    for word in (compiler, version("jaxlib"), *_FLAGS, *defines, _processor()):
-        told.update(word.encode())
+    features = sorted(name for name, has in _processor().items() if has)
+    words = (cpp.find_compiler(), version("jaxlib"), *cpp.FLAGS, platform.machine(), *features)
+    told.update("\0".join(words).encode())
     return told.hexdigest()[:16]
 
 
-def _processor() -> str:
-    """What tells processors apart: code made for one may not run on another."""
-    known = Path("/proc/cpuinfo")
-    flags = ""
-    if known.exists():
-        lines = known.read_text(encoding="utf-8", errors="replace").splitlines()
-        flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return " ".join([platform.machine(), platform.processor(), flags])
+@cache
+def _kept_for_now() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="avem-native-")  # removed at exit
+
+
+def _folder_for_now() -> Path:
+    return Path(_kept_for_now().name)
+
+
+@cache
+def _say_once(words: str) -> None:
+    _log.warning("avem: %s", words)

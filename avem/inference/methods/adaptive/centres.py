@@ -13,12 +13,11 @@ from jax import Array
 
 from avem.components.lanes import Theta
 from avem.data.layout import Chunk
-from avem.data.subset import some_of
 from avem.effects.prior import log_joint
 from avem.inference.catch_up import known
 from avem.inference.e_steps import ESteps, State
 from avem.inference.methods.adaptive.mixture import Centres
-from avem.inference.methods.adaptive.parts import Group, apart, of_members
+from avem.inference.methods.adaptive.parts import Group, apart, enough_of, of_members
 from avem.inference.methods.avem import Anchored
 from avem.inference.mode_search import Elsewhere, elsewhere, modes_of
 from avem.inference.on_shard import Setting, Subjects
@@ -130,8 +129,8 @@ def _confirmed(chunk: Chunk, centres: Centres, setting: Setting) -> Centres:
     members = np.flatnonzero(np.isfinite(centres.log_share[1:]).any(0))
     if not len(members):
         return centres
-    whole = 2 * len(members) > len(np.asarray(chunk.real))
-    own = chunk if whole else some_of(chunk, members)
+    own = enough_of(chunk, members, 2 * len(centres.mean) * (_NEWTON_STEPS + len(centres.mean[0])))
+    whole = own is chunk
     here = centres if whole else of_members(centres, members, len(own.real))
     wide = np.stack([_width(own, mean, setting) for mean in here.mean])
     found, trial = None, here.mean

@@ -13,16 +13,15 @@ from jax import Array
 
 from avem.components.lanes import Theta
 from avem.data.layout import Chunk
-from avem.data.subset import some_of
 from avem.inference.catch_up import known, seen
 from avem.inference.e_steps import ESteps, State
 from avem.inference.methods.adaptive.centres import by_count, find_centres
 from avem.inference.methods.adaptive.mixture import Centres
 from avem.inference.methods.adaptive.parts import (
-    CHEAP,
     Group,
     Portions,
     apart,
+    enough_of,
     everyone,
     of_members,
 )
@@ -162,9 +161,8 @@ def _logliks(
     method: Any = setting.method
     members, rule = group.members, method.ladder[group.level]
     few = centres.first(group.n_centres)
-    n_cells = chunk.valid.size * group.n_centres * len(rule.points)
-    whole = 2 * len(members) > np.asarray(chunk.real).sum() or n_cells < CHEAP
-    own = chunk if whole else some_of(chunk, members)
+    own = enough_of(chunk, members, group.n_centres * len(rule.points))
+    whole = own is chunk
     here = few if whole else of_members(few, members, len(own.real))
     if rule.by_draws:
         p = setting.look(own, Subjects(here.mean[0], everyone(here, group.level)))
@@ -199,12 +197,12 @@ def _integrals(
     """
     kernel, theta, form = setting.kernel, setting.theta, setting.form
     sigma = np.asarray(theta["effect_covariance"])
-    mixture = Proposal(centres.under(sigma))
-    at = mixture.places(rule.points)
+    mixture = Proposal(centres.under(sigma), rule, sigma)
+    at = mixture.at
     order = np.minimum(np.arange(-(-len(at) // _BLOCK) * _BLOCK), len(at) - 1)
     blocks = at[order].reshape(len(order) // _BLOCK, _BLOCK, *at.shape[1:])
     found = [np.asarray(_loglik_at(kernel, theta, block, chunk, form)) for block in blocks]
-    return mixture.integral(sigma, at, rule.log_weights, np.concatenate(found)[: len(at)])
+    return mixture.integral(np.concatenate(found)[: len(at)])
 
 
 @partial(jax.jit, static_argnames=("kernel", "form"))

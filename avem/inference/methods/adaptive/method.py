@@ -195,12 +195,12 @@ class AdaptiveNodes(EStep):
 
     def _of_part(self, kernel, theta, part: Portion, chunk: Chunk, form: str) -> Pass:
         rule, centres = self.ladder[min(part.level, len(self.ladder) - 1)], part.centres
-        if rule.by_draws:  # these look for their places themselves
-            run = importance_pass
-        else:
-            run, centres = node_pass, centres.under(np.asarray(theta["effect_covariance"]))
         own = chunk if part.chunk is None else part.chunk
-        return run(kernel, theta, centres, rule.points, rule.log_weights, own, form)
+        if rule.by_draws:  # these look for their places themselves
+            at = (rule.points, rule.log_weights)
+            return importance_pass(kernel, theta, centres, *at, own, form)
+        centres = centres.under(np.asarray(theta["effect_covariance"]))
+        return node_pass(kernel, theta, centres, rule, own, form)
 
 
 def with_draws(rules: Rules) -> Rules:

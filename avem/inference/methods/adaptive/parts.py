@@ -16,8 +16,10 @@ from avem.inference.methods.adaptive.mixture import Centres
 from avem.inference.passes import Nodes, Pass
 from avem.models.kernel import Kernel
 
-CHEAP = 1_000_000
-"""Cells, times nodes, that are passed faster than code is compiled."""
+_CHEAP = 1_000_000
+"""Cells, times nodes, that are passed faster than code is compiled: in every iteration."""
+_CHEAP_ONCE = 20_000_000
+"""The same once."""
 
 
 class Portion(NamedTuple):
@@ -137,10 +139,18 @@ def _merged(groups: Sequence[Group], chunk: Chunk, n_nodes: Sequence[int]) -> li
             ((cost(together(a, b)) - cost(a) - cost(b), a, b) for a, b in pairs),
             key=lambda found: found[0],
         )
-        if extra > CHEAP:
+        if extra > _CHEAP:
             break
         left = [group for group in left if group is not a and group is not b] + [together(a, b)]
     return left
+
+
+def enough_of(chunk: Chunk, members: np.ndarray, n_passes: int) -> Chunk:
+    """The data of some for a few passes; everyone's, where that is faster than more code."""
+    whole = 2 * len(members) > np.asarray(chunk.real).sum()
+    if whole or chunk.valid.size * n_passes < _CHEAP_ONCE:
+        return chunk
+    return some_of(chunk, members)
 
 
 def of_members(centres: Centres, members: np.ndarray, size: int) -> Centres:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jaxtyping import Float
 
 from avem.data.layout import Chunk
@@ -19,19 +19,16 @@ Theta = dict[str, Array]
 def by_subject(values: Float[Array, "... lane"], chunk: Chunk) -> Float[Array, "... subject"]:
     """Sums over the lanes of each subject."""
     n = chunk.real.shape[0]
-
-    def added(values: Array) -> Array:
-        return jnp.zeros((*values.shape[:-1], n), values.dtype).at[..., chunk.owner].add(values)
-
-    if values.shape[-1] != n:
-        return added(values)
-    # Where everyone has one sequence there is nothing to add, and adding is slow.
-    return lax.cond((chunk.owner == jnp.arange(n)).all(), lambda same: same, added, values)
+    if values.shape[-1] == n:  # everyone has one sequence
+        return values
+    return jnp.zeros((*values.shape[:-1], n), values.dtype).at[..., chunk.owner].add(values)
 
 
 def all_by_subject(parts: Sequence[Float[Array, "... lane"]], chunk: Chunk) -> list[Array]:
     """`by_subject` of several arrays in one addition, which is faster."""
     n = chunk.valid.shape[-1]
+    if n == chunk.real.shape[0]:
+        return list(parts)
     rows = by_subject(jnp.concatenate([part.reshape(-1, n) for part in parts]), chunk)
     ends = np.cumsum([part.size // n for part in parts])
     pairs = zip(parts, jnp.split(rows, ends[:-1]), strict=True)
@@ -40,7 +37,8 @@ def all_by_subject(parts: Sequence[Float[Array, "... lane"]], chunk: Chunk) -> l
 
 def to_lanes(values: Array, chunk: Chunk) -> Array:
     """Values of each subject on its lanes."""
-    return values[..., chunk.owner]
+    one_each = chunk.owner.shape == chunk.real.shape
+    return values if one_each else values[..., chunk.owner]
 
 
 def q_on_lanes(mean: Array, cov: Array | None, chunk: Chunk) -> tuple[Array, Array | None]:

@@ -52,7 +52,10 @@ class RowList(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """The numbers of one chunk, as the compiled code reads them; 0 wherever nothing was seen."""
+    """The numbers of one chunk, as the compiled code reads them; 0 wherever nothing was seen.
+
+    It has as many lanes as subjects only where lane i is the one sequence of subject i.
+    """
 
     y: Array
     """(times, outcomes, lanes)."""
@@ -189,11 +192,11 @@ def build_layout(panel: Panel, max_lanes: int = 1024) -> Layout:
     packs: list[tuple[np.ndarray, tuple[int, int, int]]] = []
     for bucket in _buckets(longest, lanes_of):
         members = _cut(bucket, lanes_of, max_lanes)
-        shape = (
-            _round_up(int(longest[bucket].max()), 4),
-            _round_up(max(int(lanes_of[part].sum()) for part in members), 8),
-            _round_up(max(len(part) for part in members), 8),
-        )
+        n_lanes = _round_up(max(int(lanes_of[part].sum()) for part in members), 8)
+        n_subjects = _round_up(max(len(part) for part in members), 8)
+        if n_lanes == n_subjects and lanes_of[bucket].max() > 1:
+            n_lanes += 8  # see `Chunk`
+        shape = (_round_up(int(longest[bucket].max()), 4), n_lanes, n_subjects)
         packs += [(part, shape) for part in members]
 
     chunk_of = np.empty(panel.n_subjects, int)

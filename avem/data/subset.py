@@ -22,6 +22,8 @@ def some_of(chunk: Chunk, members: np.ndarray) -> Chunk:
     new_lane = np.full(len(owner), -1)
     new_lane[lanes] = np.arange(len(lanes))
     size, n = _padded(len(lanes)), _padded(len(members))
+    if size == n and not np.array_equal(owner[lanes], np.arange(len(members))):
+        size *= 2  # see `Chunk`
 
     def cut(values: Any, blank: Any = 0) -> np.ndarray:
         values = np.asarray(values)

@@ -57,6 +57,8 @@ def test_each_lane_is_one_sequence_of_its_owner(name):
             if len(seen):
                 assert (seen == slot.subjects[slot.owner[lane]]).all()
                 assert (inside[: len(seen)] > 0).all()  # no holes
+        if slot.shape[1] == slot.shape[2]:
+            assert (slot.owner == np.arange(slot.shape[2])).all()
 
 
 @pytest.mark.parametrize(("name", "most"), [("long tail", 2.5), ("one very long", 2.0)])
@@ -72,6 +74,14 @@ def test_padding_stays_small(name, most, monkeypatch):
 def test_few_chunks_for_subjects_with_many_sequences():
     layout = build_layout(panel(PANELS["many sessions"]), 160)
     assert len(layout.slots) <= 6
+
+
+def test_as_many_lanes_as_subjects_only_where_everyone_has_one():
+    layout = build_layout(panel([[5, 5]] * 3 + [[5]]))  # seven lanes, four subjects
+    _, lanes, subjects = layout.slots[0].shape
+    assert lanes > subjects
+    layout = build_layout(panel([[5]] * 4))
+    assert layout.slots[0].shape[1] == layout.slots[0].shape[2]
 
 
 def test_similar_sizes_share_a_shape():

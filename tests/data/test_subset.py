@@ -57,7 +57,7 @@ def check(fit):
     anchor[:, : len(fit.subjects)] = fit._effects_in()
     whole = setting.look(chunk, Subjects(anchor))
     totals = []
-    for members in (np.array([1, 4, 5, 9]), np.array([0, 2, 3, 6, 7, 8, 10])):
+    for members in (np.array([4, 1, 5, 9]), np.array([0, 2, 3, 6, 7, 8, 10])):
         part = some_of(chunk, members)
         own = np.zeros((len(anchor), len(part.real)))
         own[:, : len(members)] = anchor[:, members]

@@ -121,6 +121,7 @@ def update_by_newton(
         moved = jnp.abs(now.stride * step * jnp.sqrt(jnp.diagonal(now.seen.target).T))
         turned = jnp.abs(precision - now.precision) / jnp.abs(now.precision).max((0, 1))
         largest = moved.max() + (turned.max() if expected else 0.0)
+        largest = jnp.where(now.n_steps == 0, jnp.inf, largest)
         return _Search(
             mean=pick(mean, now.mean),
             precision=pick(precision, now.precision),
@@ -130,21 +131,23 @@ def update_by_newton(
             n_steps=now.n_steps + 1,
         )
 
-    def search(now: _Search, expected: bool) -> _Search:
+    full = jnp.ones(start.shape[1], start.dtype)
+
+    def search(mean: Array, precision: Array, expected: bool) -> _Search:
+        # The first round stays where it is and looks: so there is one place that does, to compile.
+        unseen = _Look(-jnp.inf * full, jnp.zeros_like(mean), precision)
+        far = jnp.asarray(jnp.inf, start.dtype)
         return lax.while_loop(
-            lambda s: (s.n_steps < max_steps) & (s.largest > _STILL),
+            lambda s: (s.n_steps <= max_steps) & (s.largest > _STILL),
             lambda s: advance(s, expected),
-            now,
+            _Search(mean, precision, unseen, full, far, jnp.asarray(0)),
         )
 
-    seen = look(start, jnp.broadcast_to(prior, (*prior.shape[:2], start.shape[1])), False)
-    full = jnp.ones(start.shape[1], start.dtype)
-    far, none = jnp.asarray(jnp.inf, start.dtype), jnp.asarray(0)
-    found = search(_Search(start, seen.target, seen, full, far, none), False)
+    wide = jnp.broadcast_to(prior, (*prior.shape[:2], start.shape[1]))
+    found = search(start, wide, False)
     precision = found.seen.target
     if quadrature:
-        seen = look(found.mean, precision, True)
-        found = search(_Search(found.mean, precision, seen, full, far, none), True)
+        found = search(found.mean, precision, True)
         precision = found.precision
     cov, precision_logdet = inverse_and_logdet(precision)
     return GaussianQ(

@@ -4,8 +4,9 @@ A formula may come from a stranger's saved fit, so it must never run code. Three
 
 1. Only the tokens of `tokens.py` exist: no dots, quotes, brackets or keywords.
 2. Functions and arithmetic are evaluated by `expressions.py`, which knows `TRANSFORMS` and a few
-   operators and nothing else. The formulae package sees ready columns, never a call.
-3. formulae gets an empty environment and only backquoted column names (`design.py`).
+   operators and nothing else.
+3. What + - * / : and ** make of the columns is worked out by `terms.py`, which counts the terms
+   before it makes them; `coding.py` counts their columns.
 """
 
 from collections.abc import Iterator

@@ -39,8 +39,8 @@ OPERATORS: dict[type, Callable[..., Any]] = {
     ast.GtE: operator.ge,
 }
 _TOKEN = re.compile(
-    r"\s*(?:(?P<name>[^\W\d]\w*)|`(?P<quoted>[^`]+)`|(?P<number>\d+(?:\.\d*)?|\.\d+)"
-    r"|(?P<op>\*\*|\|\||==|!=|<=|>=|[-+*/:|~(){}<>,]))\s*"
+    r"\s*(?:(?P<name>[^\W\d]\w*)|`(?P<quoted>[^`]+)`|"
+    r"(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)|(?P<op>\*\*|\|\||==|!=|<=|>=|[-+*/:|~(){}<>,]))\s*"
 )
 OPEN, CLOSE = ("(", "{"), (")", "}")
 _MAX_LENGTH = 10_000  # beyond is a mistake, or meant to exhaust the parser

@@ -84,15 +84,20 @@ def _check_size(terms: Sequence[Term], levels: Mapping[str, Sequence[Any]], side
         n = prod(sizes.get(label, 1) for label in term)
         n_columns += n
         n_characters += n * sum(widths.get(label, len(label)) for label in term)
-    if n_columns > _MAX_COLUMNS:
-        raise ModelError(
-            f"{side!r} would have {n_columns:,} columns, one for every combination of levels; at "
-            f"most {_MAX_COLUMNS:,} fit. Leave out a product of factors, or join some levels."
-        )
+    check_number(n_columns, side)
     if n_characters > _MAX_CHARACTERS:
         raise ModelError(
             f"The names of the columns of {side!r} would have {n_characters:,} characters; at most "
             f"{_MAX_CHARACTERS:,} fit. Give the levels shorter names."
+        )
+
+
+def check_number(n_columns: int, side: str) -> None:
+    """Raise if these are more columns than a formula may have."""
+    if n_columns > _MAX_COLUMNS:
+        raise ModelError(
+            f"{side!r} would have {n_columns:,} columns, one for every combination of levels; at "
+            f"most {_MAX_COLUMNS:,} fit. Leave out a product of factors, or join some levels."
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from avem.data.coding import Column, columns_of
+from avem.data.coding import Column, check_number, columns_of
 from avem.data.columns import (
     MAX_LEVELS,
     atom_values,
@@ -117,6 +117,7 @@ class Design:
             found = columns_of(terms, keys, levels, side)
             cols.append(tuple(place.setdefault(one.key, len(place)) for one in found))
             sides.append((found, atoms))
+            check_number(sum(map(len, cols)), formula.text)
         _check_learned(state, known)
         z_cols = tuple(col for block in cols[1:] for col in block)
         names = tuple(label for _, label in place)

@@ -143,6 +143,9 @@ def _expression(tokens: list[Token]) -> Atom:
             python.append(_number(token.text))
         else:
             python.append({"{": "I(", "}": ")"}.get(token.text, token.text))
+    depths = np.cumsum([token.is_op(*OPEN) - token.is_op(*CLOSE) for token in tokens])
+    if depths.max() > _MAX_DEPTH:
+        raise _unreadable(tokens, "it is nested too deeply")
     try:
         tree = ast.parse(" ".join(python), mode="eval").body
         _check(tree)
@@ -175,8 +178,10 @@ def _number(text: str) -> str:
 
 
 def _unreadable(tokens: list[Token], reason: str) -> ModelError:
+    shown = join(tokens)
+    shown = shown if len(shown) <= 200 else f"{shown[:200]}..."
     return ModelError(
-        f"Cannot read '{join(tokens)}' in the formula: {reason}. Functions take one argument; "
+        f"Cannot read '{shown}' in the formula: {reason}. Functions take one argument; "
         f"arithmetic is + - * / ** and comparisons. Functions: {AVAILABLE}."
     )
 

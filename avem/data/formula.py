@@ -17,6 +17,8 @@ from avem.data.frames import examples
 from avem.data.tokens import CLOSE, OPEN, Token, join, tokenize
 from avem.errors import ModelError
 
+_MAX_LENGTH = 10_000  # beyond is a mistake, or meant to exhaust the parser
+
 
 @dataclass(frozen=True)
 class Formula:
@@ -57,6 +59,8 @@ def parse_formula(text: str) -> Formula:
     """
     if not isinstance(text, str):
         raise ModelError(f"The formula is a {type(text).__name__}; text such as 'y ~ x' is wanted.")
+    if len(text) > _MAX_LENGTH:
+        raise ModelError(f"The formula has {len(text)} characters; at most {_MAX_LENGTH} are read.")
     tokens = tokenize(text)
     tildes = [i for i, token in enumerate(tokens) if token.is_op("~")]
     if len(tildes) != 1:

@@ -233,6 +233,12 @@ def test_numbers_may_have_exponents_and_zeros_in_front():
         np.testing.assert_array_equal(made, x + value)
 
 
+def test_a_long_sum_is_read():
+    side = "+".join(f"x{i}" for i in range(1400))  # longer than 10,000 with spaces
+    levels = {"levels": {}, "moments": {}}
+    assert len(Design.from_state({"formula": f"y~{side}", **levels}).terms) == 1401
+
+
 def test_columns_of_one_name_in_two_formulas_are_not_confused():
     """`x:z` is a column here and a product there."""
     hmm = avem.MixedHMM("y ~ `x:z` + (1 | s)", 2, transition="~ x:z")

@@ -159,6 +159,10 @@ BOMBS = {
         changed(m, model={"n_states": 2000, "transition": "~ x"}),
         "8,000,000 coefficients",
     ),
+    "many effects": lambda m: (
+        changed(m, model={"n_states": 50, "transition": "~ 1 + (1 | who)"}),
+        "2,451 effects",
+    ),
     "outcome levels": lambda m: (
         changed(
             m,

@@ -16,6 +16,7 @@ _MAX_TEXT = 200_000  # characters of all formulas
 _MAX_COLUMNS = 50_000  # of the designs of all formulas
 _MAX_NAMES = 20_000_000  # characters of their names
 _MAX_MATRIX = 1 << 22  # entries of a matrix of transitions; coefficients of all outcomes in a state
+_MAX_DENSE = 1 << 20  # the same of a state-space model
 _MAX_MOVES = 1 << 18  # coefficients of transitions with a formula
 _MAX_EFFECTS = 2000
 
@@ -47,9 +48,11 @@ def check_hmm(spec: Specification, families: Sequence[Sequence[Family]], designs
     check_designs(designs.parts)
     n_coefs = n_effects = part = 0
     for item, of_item in zip(spec.outcomes, families, strict=True):
-        n_lines = sum(_n_lines(family) for family in of_item)
-        for design in designs.parts[part : part + len(item.formulas)]:
-            n_coefs += n_lines * (1 + len(design.x_cols)) * k
+        n_locations = sum(max(1, len(family.levels or ()) - 1) for family in of_item)
+        n_coefs += k * sum(len(family.with_formula) for family in of_item)
+        for i, design in enumerate(designs.parts[part : part + len(item.formulas)]):
+            n_lines = len(of_item) if i else n_locations
+            n_coefs += n_lines * len(design.x_cols) * k
             n_effects += n_lines * len(design.z_cols) * (k if item.effects_by_state else 1)
         part += len(item.formulas)
     moves = designs.parts[part]
@@ -64,17 +67,12 @@ def check_ssm(spec: SSMSpecification, designs: Designs) -> None:
     """Raise if the model of these parts is too large."""
     check_designs(designs.parts)
     q, p, own = spec.n_latent, len(spec.formula.outcomes), designs.parts[0]
-    check_states(q)
-    _check("coefficients of its outcomes", p * (q + len(own.x_cols)), _MAX_MATRIX)
+    _check("transitions between states", q**2, _MAX_DENSE)
+    _check("coefficients of its outcomes", p * (q + len(own.x_cols)), _MAX_DENSE)
     of_states = (q**2 if "transition" in spec.random else 0) + (
         p * q if "loading" in spec.random else 0
     )
     _check("effects", of_states + p * len(own.z_cols), _MAX_EFFECTS)
-
-
-def _n_lines(family: Family) -> int:
-    """How many linear predictors an outcome has at most."""
-    return max(1, len(family.levels or ()) - 1) + len(family.with_formula)
 
 
 def _check(what: str, n: int, most: int) -> None:

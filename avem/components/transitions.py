@@ -123,6 +123,9 @@ def from_json(found: dict[str, Any]) -> Transitions:
             f"its transitions are of the kind {found.get('kind')!r}, which is not known here. "
             "Import the file that defines and registers it."
         )
+    unknown = own.keys() - {field.name for field in fields(kind)[1:]}
+    if unknown:
+        raise ModelError(f"its transitions {kind.word!r} have {min(unknown)[:40]!r}, unknown here.")
     return kind(**own)
 
 

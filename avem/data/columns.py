@@ -11,21 +11,32 @@ from avem.data.frames import column, examples, numbers
 from avem.data.panel import Panel
 from avem.errors import DataError
 
-_MAX_LEVELS = 1000  # a column with more is an identifier, not a covariate
+MAX_LEVELS = 1000
+"""A column with more is an identifier, not a covariate."""
 
 
 def learn_levels(values: pd.Series, label: str) -> list[Any]:
     """Return the levels that occur, as plain Python values, in the order of their columns."""
     what = f"The covariate {label!r}"
     levels = _plain_values(values, what, " Convert dates to numbers first.")
-    if not 2 <= len(levels) <= _MAX_LEVELS:
+    if not 2 <= len(levels) <= MAX_LEVELS:
         raise DataError(
             f"The categorical covariate {label!r} has {len(levels)} level(s); from 2 to "
-            f"{_MAX_LEVELS} are wanted. Drop it from the formula."
+            f"{MAX_LEVELS} are wanted. Drop it from the formula."
         )
     if isinstance(values.dtype, pd.CategoricalDtype) and values.dtype.ordered:
         return _in_category_order(values.dtype, levels)
     return _sorted(levels, what)
+
+
+def is_levels(levels: Any) -> bool:
+    """Whether these can be what `learn_levels` returned."""
+    plain = (
+        isinstance(levels, list)
+        and 2 <= len(levels) <= MAX_LEVELS
+        and all(isinstance(level, str | int | float) and level == level for level in levels)
+    )
+    return plain and len(set(levels)) == len(levels)
 
 
 def _plain_values(values: pd.Series, what: str, advice: str = "") -> list[Any]:
@@ -59,7 +70,12 @@ def learn_moments(values: pd.Series, function: str, label: str) -> list[float]:
     array = array[np.isfinite(array)]
     if not len(array):
         raise DataError(f"The column of {label} has no values.")
-    mean, sd = float(array.mean()), float(array.std()) if function != "center" else 1.0
+    # A power of 2, which rounds nothing: so that no sum and no square overflows.
+    unit = 2.0 ** (int(np.frexp(np.abs(array).max())[1]) - 1)
+    mean, sd = float((array / unit).mean()), float((array / unit).std())
+    mean, sd = mean * unit, sd * unit
+    if function == "center":
+        return [mean, 1.0]
     if sd <= 1e-12 * max(abs(mean), np.finfo(float).tiny):  # rounding leaves a constant some sd
         raise DataError(f"The column of {label} is constant, so it cannot be scaled. Drop it.")
     return [mean, sd]
@@ -117,8 +133,11 @@ def outcome_codes(panel: Panel, name: str, levels: Sequence[Any]) -> np.ndarray:
 
 def atom_values(
     atom: Atom, panel: Panel, state: Mapping[str, Any], needed: np.ndarray
-) -> tuple[Any, np.ndarray]:
-    """Return an atom's values with every gap filled by something harmless, and where gaps were."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return an atom's values with every gap filled by something harmless, and where gaps were.
+
+    The values of a categorical one are the numbers of its levels.
+    """
     table, levels = panel.table, state["levels"].get(atom.label)
     use = "a covariate" if atom.tree is None else atom.label
     series = {name: column(table, name, use) for name in atom.columns}
@@ -128,7 +147,7 @@ def atom_values(
         codes = _level_codes(values, levels, unknown)
         gap = codes < 0
         _refuse_gaps(panel, str(values.name), "missing", gap & needed)
-        return pd.Categorical.from_codes(np.where(gap, 0, codes), levels, ordered=True), gap
+        return np.where(gap, 0, codes), gap
     data = {name: _numeric(values, use) for name, values in series.items()}
     gap = np.zeros(panel.n_rows, dtype=bool)
     for name, array in data.items():

@@ -1,18 +1,24 @@
 """Formulas to design matrices, with what was learned from the data."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from formulae import design_matrices
-from formulae.environment import Environment
 
-from avem.data.columns import atom_values, learn_levels, learn_moments, outcome_values
-from avem.data.expressions import Atom, compile_side
+from avem.data.coding import Column, check_number, columns_of
+from avem.data.columns import (
+    MAX_LEVELS,
+    atom_values,
+    is_levels,
+    learn_levels,
+    learn_moments,
+    outcome_values,
+)
+from avem.data.expressions import Atom, add_atom, compile_side
 from avem.data.formula import Formula, parse_formula
-from avem.data.frames import column, numbers
+from avem.data.frames import column, examples, numbers
 from avem.data.panel import Panel
 from avem.data.tokens import MOMENTS
 from avem.errors import ModelError
@@ -62,7 +68,7 @@ class Design:
     x_cols: tuple[int, ...]
     z_cols: tuple[int, ...]
     state: dict[str, Any]
-    _sides: tuple[tuple[str, dict[str, Atom]], ...] = field(repr=False)
+    _sides: tuple[tuple[list[Column], dict[str, Atom]], ...] = field(repr=False)
 
     @classmethod
     def build(cls, formula: Formula, panel: Panel) -> "Design":
@@ -98,17 +104,24 @@ class Design:
         """Return the design that `state` describes; the state may come from a stranger's file."""
         _check_state(state)
         formula = parse_formula(state["formula"])
-        sides = tuple(map(compile_side, formula.sides))
-        keys: list[tuple[str, str]] = []  # by term and label, which together fix the values
+        sides = []
+        known: dict[str, Atom] = {}
+        place: dict[tuple[str, str], int] = {}  # by term and label, which together fix the values
         cols: list[tuple[int, ...]] = []
-        for text, atoms in sides:
-            one_row = {label: _placeholder(atom, state) for label, atom in atoms.items()}
-            found = _matrix(text, pd.DataFrame(one_row, index=range(1)))[1]
-            keys += [key for key in found if key not in keys]
-            cols.append(tuple(keys.index(key) for key in found))
+        for side in formula.sides:
+            terms, atoms = compile_side(side)
+            for atom in atoms.values():
+                add_atom(known, atom, formula.text)
+            levels = {label: state["levels"][label] for label in atoms if label in state["levels"]}
+            keys = {label: atom.key for label, atom in atoms.items()}
+            found = columns_of(terms, keys, levels, side)
+            cols.append(tuple(place.setdefault(one.key, len(place)) for one in found))
+            sides.append((found, atoms))
+            check_number(sum(map(len, cols)), formula.text)
+        _check_learned(state, known)
         z_cols = tuple(col for block in cols[1:] for col in block)
-        names = tuple(label for _, label in keys)
-        twice = [names[col] for col in dict.fromkeys(z_cols) if z_cols.count(col) > 1]
+        names = tuple(label for _, label in place)
+        twice = [names[col] for col, times in Counter(z_cols).items() if times > 1]
         if twice:
             raise ModelError(
                 f"The effect {twice[0]!r} is in two group terms of {formula.text!r}. An intercept "
@@ -123,11 +136,11 @@ class Design:
             tuple(names[col] for col in z_cols),
             tuple(block for block, found in enumerate(cols[1:]) for _ in found),
             names,
-            tuple(keys),
+            tuple(place),
             cols[0],
             z_cols,
             dict(state),
-            sides,
+            tuple(sides),
         )
 
     @property
@@ -190,75 +203,59 @@ class Design:
             needed = np.asarray(~np.isnan(Y).all(axis=1)) if known else np.ones(panel.n_rows, bool)
         A = np.empty((panel.n_rows, len(self.columns)))
         incomplete = np.zeros(panel.n_rows, bool)
-        ready: dict[str, tuple[Any, np.ndarray]] = {}
+        ready: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         done: set[tuple[str, str]] = set()
-        for text, atoms in self._sides:
+        for columns, atoms in self._sides:
             for label in atoms.keys() - ready.keys():
                 ready[label] = atom_values(atoms[label], panel, self.state, needed)
                 if atoms[label].lagged:
                     incomplete |= ready[label][1]
-            frame = pd.DataFrame({label: ready[label][0] for label in atoms}, panel.table.index)
-            matrix, keys, uses = _matrix(text, frame)
-            for j, key in enumerate(keys):
-                if key in done:
+            values = {label: ready[label][0] for label in atoms}
+            for one in columns:
+                if one.key in done:
                     continue
-                for label in uses[j]:
-                    matrix[ready[label][1], j] = 0
-                A[:, len(done)] = matrix[:, j]
-                done.add(key)
+                found = one.values(values, panel.n_rows)
+                for label, _ in one.factors:
+                    found[ready[label][1]] = 0
+                A[:, len(done)] = found
+                done.add(one.key)
         return DesignData(Y, A, incomplete)
 
 
 def has_intercept(formula: Formula) -> bool:
     """Whether the fixed side has an intercept, written or implied."""
-    text, atoms = compile_side(formula.fixed)
-    _, keys, _ = _matrix(text, pd.DataFrame(dict.fromkeys(atoms, 0.0), index=range(1)))
-    return any(label == "Intercept" for _, label in keys)
+    return () in compile_side(formula.fixed)[0]
 
 
-def _matrix(
-    text: str, frame: pd.DataFrame
-) -> tuple[np.ndarray, list[tuple[str, str]], list[set[str]]]:
-    """Return the matrix of ready columns, with each column's (term, label) and what it uses."""
-    nothing: Any = Environment([])  # declared as an int, but an Environment is taken as it is
-    try:
-        made = design_matrices(text, frame, na_action="pass", env=nothing)
-    except Exception as error:  # formulae raises many kinds, bare Exception among them
-        raise ModelError(f"Cannot make a design from '{text}': {error}") from error
-    if made.common is None:
-        return np.empty((len(frame), 0)), [], []
-    keys, uses = [], []
-    for name, term in made.common.terms.items():
-        keys += [(name, label) for label in term.labels]
-        uses += [term.var_names] * len(term.labels)
-    matrix = np.array(made.common.design_matrix, dtype=np.float64)
-    if len(made.common.terms) != len(made.model.common_terms) or matrix.shape != (
-        len(frame),
-        len(keys),
-    ):
-        raise ModelError(f"Two terms of '{text}' have the same name. Rename a column.")
-    return matrix, keys, uses
-
-
-def _placeholder(atom: Atom, state: Mapping[str, Any]) -> Any:
-    """Return one row that makes formulae name the columns as it will on real data."""
-    absent = [label for label, *_ in atom.calls(*MOMENTS) if label not in state["moments"]]
-    if absent or (atom.is_categorical and atom.label not in state["levels"]):
-        raise ModelError(f"The saved design lacks what it learned for {atom.label!r}.")
-    levels = state["levels"].get(atom.label)
-    return np.zeros(1) if levels is None else pd.Categorical(levels[:1], levels, ordered=True)
+def _check_learned(state: Mapping[str, Any], atoms: Mapping[str, Atom]) -> None:
+    """Raise unless the state has what was learned for these atoms, and nothing else."""
+    factors = {label for label, atom in atoms.items() if atom.is_categorical}
+    plain = {label for label, atom in atoms.items() if atom.tree is None}
+    moments = {label for atom in atoms.values() for label, *_ in atom.calls(*MOMENTS)}
+    lacking = (factors - state["levels"].keys()) | (moments - state["moments"].keys())
+    if lacking:
+        raise ModelError(f"The saved design lacks what it learned for {examples(sorted(lacking))}.")
+    unused = (state["levels"].keys() - factors - plain) | (state["moments"].keys() - moments)
+    if unused:
+        raise ModelError(
+            f"The saved design has learned of {examples(sorted(unused))}, which its formula does "
+            "not have."
+        )
 
 
 def _check_state(state: Mapping[str, Any]) -> None:
     """Raise unless a saved state has the shape that `Design.build` gives it."""
     try:
         good = isinstance(state["formula"], str)
-        for levels in state["levels"].values():
-            good &= isinstance(levels, list) and len(set(levels)) == len(levels) > 0
-            good &= all(isinstance(level, str | int | float) for level in levels)
+        odd = [label for label, levels in state["levels"].items() if not is_levels(levels)]
         for mean, sd in state["moments"].values():
             good &= bool(np.isfinite([mean, sd]).all()) and sd > 0
     except (KeyError, TypeError, ValueError, AttributeError):
-        good = False
+        good, odd = False, []
+    if odd:
+        raise ModelError(
+            f"The saved design's levels of {examples(odd)} are none: a list of 2 to {MAX_LEVELS:,} "
+            "different words or numbers is wanted."
+        )
     if not good:
         raise ModelError("The saved design is damaged: formula, levels and moments are wanted.")

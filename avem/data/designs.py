@@ -34,6 +34,10 @@ class Designs:
         """(term, name) of each shared column."""
         return tuple(dict.fromkeys(key for part in self.parts for key in part.keys))
 
+    @cached_property
+    def _place(self) -> dict[tuple[str, str], int]:
+        return {key: place for place, key in enumerate(self.keys)}
+
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the shared columns."""
@@ -42,12 +46,12 @@ class Designs:
     def x_cols(self, part: int) -> tuple[int, ...]:
         """The shared columns of a part's fixed terms."""
         design = self.parts[part]
-        return tuple(self.keys.index(design.keys[c]) for c in design.x_cols)
+        return tuple(self._place[design.keys[c]] for c in design.x_cols)
 
     def z_cols(self, part: int) -> tuple[int, ...]:
         """The shared columns of a part's effects."""
         design = self.parts[part]
-        return tuple(self.keys.index(design.keys[c]) for c in design.z_cols)
+        return tuple(self._place[design.keys[c]] for c in design.z_cols)
 
     def columns(self, panel: Panel) -> np.ndarray:
         """(rows, columns), 0 where a covariate is missing or there is nothing to look back to."""
@@ -65,7 +69,7 @@ class Designs:
         for part, rows, strict in zip(self.parts, needed, must, strict=True):
             data = part.apply(panel, outcomes=False, needed=rows)
             for j, key in enumerate(part.keys):
-                column = self.keys.index(key)
+                column = self._place[key]
                 # Where one part has no use for a missing value, another part may know better.
                 A[:, column] = np.where(data.A[:, j] != 0, data.A[:, j], A[:, column])
             bad = data.incomplete & rows

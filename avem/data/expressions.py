@@ -2,12 +2,13 @@
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from avem.data.terms import Term, expand
 from avem.data.tokens import (
     AVAILABLE,
     CLOSE,
@@ -24,16 +25,23 @@ from avem.errors import ModelError
 
 _MAX_DEPTH = 100  # beyond is a mistake, or meant to exhaust the stack
 
-_MAX_PRODUCTS = 8  # beyond, formulae would work for minutes on a line from a stranger's file
+_MAX_LAG = 1_000_000
 
 
 @dataclass(frozen=True)
 class Atom:
-    """One column handed to formulae: a data column, or an expression of data columns."""
+    """One column of terms: a data column, or an expression of data columns."""
 
     label: str
     columns: tuple[str, ...]
     tree: ast.expr | None = None  # None for a plain data column; else column i is the name _i
+
+    @property
+    def key(self) -> str:
+        """What no other atom is called: its label with every column in backquotes."""
+        if self.tree is None:
+            return f"`{self.label}`"
+        return _with_names(self.tree, [f"`{name}`" for name in self.columns])
 
     def calls(self, *names: str) -> Iterator[tuple[str, str, str]]:
         """Yield (label, function, column) for each call of these functions, which take a column."""
@@ -73,9 +81,9 @@ def _is_lag(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and _name(node.func) == "lag"
 
 
-def compile_side(side: str) -> tuple[str, dict[str, Atom]]:
-    """Return the text for formulae, where every atom is a backquoted column, and the atoms."""
-    tokens, text, atoms, i = tokenize(side), [], {}, 0
+def compile_side(side: str) -> tuple[tuple[Term, ...], dict[str, Atom]]:
+    """Return the terms of a side, made of labels, and the atoms of these labels."""
+    tokens, parts, atoms, i = tokenize(side), [], {}, 0
     while i < len(tokens):
         token, following = tokens[i], tokens[i + 1 : i + 2]
         before = tokens[i - 1] if i else Token("op", "+")
@@ -90,31 +98,23 @@ def compile_side(side: str) -> tuple[str, dict[str, Atom]]:
         elif token.kind in ("name", "quoted"):
             atom = Atom(token.text, (token.text,))
         else:
-            allowed = "23456" if before.is_op("**") else "01"
-            if token.kind == "number" and token.text not in allowed:
-                raise ModelError(
-                    f"The number {token.text} in {side!r} stands outside a function. Write "
-                    "arithmetic inside I(), as in I(x / 2)."
-                )
-            if token.is_op("**") and not before.is_op(")"):
-                raise ModelError(f"'**' in {side!r} would mean interactions; write I(x ** 2).")
             if token.is_op("|", "||", "}", "==", "!=", "<", "<=", ">", ">=", ","):
                 raise ModelError(f"'{token}' in {side!r} is only allowed inside a function.")
-            text.append(token.text)
+            parts.append(token)
             i += 1
             continue
-        known = atoms.setdefault(atom.label, atom)
-        if (known.tree is None) != (atom.tree is None):
-            raise ModelError(f"{atom.label!r} is both a column and a function in {side!r}; rename.")
-        text.append(f"`{atom.label}`")
+        add_atom(atoms, atom, side)
+        parts.append(Token("quoted", atom.label))
         i += 1
-    n_products = sum(part in ("*", "/", ":", "**") for part in text)
-    if n_products > _MAX_PRODUCTS or ("**" in text and len(atoms) > _MAX_PRODUCTS):
-        raise ModelError(
-            f"{side!r} multiplies too many terms: every '*' doubles them. Use at most "
-            f"{_MAX_PRODUCTS} of * / : and **, or compute the products as columns first."
-        )
-    return " ".join(text), atoms
+    return expand(parts, side), atoms
+
+
+def add_atom(atoms: dict[str, Atom], atom: Atom, where: str) -> None:
+    """Add an atom, or say that another one has its label."""
+    known = atoms.setdefault(atom.label, atom)
+    if known.key != atom.key:
+        kinds = "a column and a function" if None in (known.tree, atom.tree) else "two functions"
+        raise ModelError(f"{atom.label!r} is both {kinds} in {where!r}; rename a column.")
 
 
 def _closing(tokens: list[Token], start: int) -> int:
@@ -139,19 +139,51 @@ def _expression(tokens: list[Token]) -> Atom:
             python.append(token.text)
         elif token.kind in ("name", "quoted"):
             python.append(f"_{columns.setdefault(token.text, len(columns))}")
+        elif token.kind == "number":
+            python.append(_number(token.text))
         else:
             python.append({"{": "I(", "}": ")"}.get(token.text, token.text))
+    depths = np.cumsum([token.is_op(*OPEN) - token.is_op(*CLOSE) for token in tokens])
+    if depths.max() > _MAX_DEPTH:
+        raise _unreadable(tokens, "it is nested too deeply")
     try:
         tree = ast.parse(" ".join(python), mode="eval").body
         _check(tree)
-    except (SyntaxError, RecursionError, MemoryError, OverflowError, _NotAllowed) as error:
-        raise ModelError(
-            f"Cannot read '{join(tokens)}' in the formula ({error}). Functions take one argument; "
-            f"arithmetic is + - * / ** and comparisons. Functions: {AVAILABLE}."
-        ) from None
+    except _NotAllowed as error:
+        raise _unreadable(tokens, str(error)) from None
+    except SyntaxError:
+        reason = "a column, an operator or an argument is missing or one too many"
+        raise _unreadable(tokens, reason) from None
+    except (RecursionError, MemoryError):
+        raise _unreadable(tokens, "it is nested too deeply") from None
     names = tuple(columns)
-    label = re.sub(r"\b_(\d+)\b", lambda match: names[int(match[1])], ast.unparse(tree))
-    return Atom(label, names, tree)
+    if not names:
+        raise ModelError(
+            f"'{join(tokens)}' names no column: it is the same in every row, as the intercept is. "
+            "Leave it out, or write 1."
+        )
+    return Atom(_with_names(tree, names), names, tree)
+
+
+def _with_names(tree: ast.expr, names: Sequence[str]) -> str:
+    """The text of a tree, with these names for its columns."""
+    return re.sub(r"\b_(\d+)\b", lambda match: names[int(match[1])], ast.unparse(tree))
+
+
+def _number(text: str) -> str:
+    """A number as Python writes it; its own text may have zeros in front."""
+    if not np.isfinite(float(text)):
+        raise ModelError(f"The number {text[:20]}... in the formula is too large.")
+    return text.lstrip("0") or "0" if text.isdecimal() else repr(float(text))
+
+
+def _unreadable(tokens: list[Token], reason: str) -> ModelError:
+    shown = join(tokens)
+    shown = shown if len(shown) <= 200 else f"{shown[:200]}..."
+    return ModelError(
+        f"Cannot read '{shown}' in the formula: {reason}. Functions take one argument; "
+        f"arithmetic is + - * / ** and comparisons. Functions: {AVAILABLE}."
+    )
 
 
 class _NotAllowed(Exception):
@@ -165,8 +197,13 @@ def _check(node: ast.expr, depth: int = 0) -> None:
     match node:
         case ast.Call(func=ast.Name(id="lag"), args=[ast.Name(), *steps], keywords=[]):
             whole = [isinstance(s, ast.Constant) and type(s.value) is int for s in steps]
-            if len(steps) > 1 or not all(whole) or any(s.value < 1 for s in steps):  # type: ignore[attr-defined]
-                raise _NotAllowed("lag() takes a column and how many rows to go back, from 1")
+            if (
+                len(steps) > 1 or not all(whole) or any(not 1 <= s.value <= _MAX_LAG for s in steps)  # type: ignore[attr-defined]
+            ):
+                raise _NotAllowed(
+                    "lag() takes a column and how many rows to go back, a whole number from 1 to "
+                    f"{_MAX_LAG:,}"
+                )
             parts: list[ast.expr] = []
         case ast.Call(func=ast.Name(id="lag")):
             raise _NotAllowed("lag() takes a column name")
@@ -176,10 +213,7 @@ def _check(node: ast.expr, depth: int = 0) -> None:
             if name == "C" and depth > 0:
                 raise _NotAllowed("C() cannot be inside another function")
             parts = [argument]
-        case ast.Constant(value=int() | float() as value):
-            float(value)  # overflows here rather than in evaluate
-            parts = []
-        case ast.Name():
+        case ast.Constant(value=int() | float()) | ast.Name():
             parts = []
         case _:
             parts = _operation(node)[1]
@@ -196,8 +230,12 @@ def _operation(node: ast.expr) -> tuple[type, list[ast.expr]]:
             return type(op), [operand]
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in OPERATORS:
             return type(op), [left, right]
+        case ast.Call(func=ast.Name(id=name)) if name in TRANSFORMS:
+            raise _NotAllowed(f"{name}() takes one argument")
+        case ast.Compare():
+            raise _NotAllowed("comparisons take two sides: (x > 1) * (x < 2), not 1 < x < 2")
         case _:
-            raise _NotAllowed(f"{type(node).__name__} is not allowed")
+            raise _NotAllowed("only columns, numbers, functions and arithmetic can stand there")
 
 
 Lag = Callable[[np.ndarray, int], np.ndarray]

@@ -4,8 +4,9 @@ A formula may come from a stranger's saved fit, so it must never run code. Three
 
 1. Only the tokens of `tokens.py` exist: no dots, quotes, brackets or keywords.
 2. Functions and arithmetic are evaluated by `expressions.py`, which knows `TRANSFORMS` and a few
-   operators and nothing else. The formulae package sees ready columns, never a call.
-3. formulae gets an empty environment and only backquoted column names (`design.py`).
+   operators and nothing else.
+3. What + - * / : and ** make of the columns is worked out by `terms.py`, which counts the terms
+   before it makes them; `coding.py` counts their columns.
 """
 
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from avem.data.expressions import compile_side
 from avem.data.frames import examples
 from avem.data.tokens import CLOSE, OPEN, Token, join, tokenize
 from avem.errors import ModelError
+
+_MAX_LENGTH = 10_000  # beyond is a mistake, or meant to exhaust the parser
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ def parse_formula(text: str) -> Formula:
     """
     if not isinstance(text, str):
         raise ModelError(f"The formula is a {type(text).__name__}; text such as 'y ~ x' is wanted.")
+    if len(text) > _MAX_LENGTH:
+        raise ModelError(f"The formula has {len(text)} characters; at most {_MAX_LENGTH} are read.")
     tokens = tokenize(text)
     tildes = [i for i, token in enumerate(tokens) if token.is_op("~")]
     if len(tildes) != 1:

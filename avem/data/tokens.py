@@ -39,11 +39,10 @@ OPERATORS: dict[type, Callable[..., Any]] = {
     ast.GtE: operator.ge,
 }
 _TOKEN = re.compile(
-    r"\s*(?:(?P<name>[^\W\d]\w*)|`(?P<quoted>[^`]+)`|(?P<number>\d+(?:\.\d*)?|\.\d+)"
-    r"|(?P<op>\*\*|\|\||==|!=|<=|>=|[-+*/:|~(){}<>,]))\s*"
+    r"\s*(?:(?P<name>[^\W\d]\w*)|`(?P<quoted>[^`]+)`|"
+    r"(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)|(?P<op>\*\*|\|\||==|!=|<=|>=|[-+*/:|~(){}<>,]))\s*"
 )
 OPEN, CLOSE = ("(", "{"), (")", "}")
-_MAX_LENGTH = 10_000  # beyond is a mistake, or meant to exhaust the parser
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,6 @@ class Token:
 def tokenize(text: str) -> list[Token]:
     """Return the tokens of a formula, or say which piece is none."""
     found, at = [], 0
-    if len(text) > _MAX_LENGTH:
-        raise ModelError(f"The formula has {len(text)} characters; at most {_MAX_LENGTH} are read.")
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None or match.lastgroup is None:

@@ -28,7 +28,7 @@ def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
     for piece in model.emissions:
         for name, column in zip(piece.outcomes, piece.y_cols, strict=False):
             y = data.Y[:, column]
-            check_outcome(name, y[~np.isnan(y)])
+            check_outcome(name, y[~np.isnan(y)], data.n_without_past)
             # Each outcome has its own coefficients, so each needs rows that tell its terms apart.
             rows = ~np.isnan(y)
             where = f"where the outcome {name!r} is observed ({rows.sum()} row(s))"
@@ -49,8 +49,14 @@ def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
     _check_states(model, data)
 
 
-def check_outcome(name: str, values: np.ndarray) -> None:
+def check_outcome(name: str, values: np.ndarray, n_without_past: int) -> None:
     """Raise unless the observed values of an outcome vary, within what can be squared."""
+    if len(values) == 0 and n_without_past:
+        raise DataError(
+            f"Wherever the outcome {name!r} is observed, lag() in its formula looks back to "
+            "nothing: the sequences are too short for it, or its column is empty. Go back fewer "
+            "rows, or leave lag() out."
+        )
     if len(values) == 0:
         raise DataError(f"Outcome {name!r} has no observed value. Leave it out of the formula.")
     largest = np.abs(values).max()

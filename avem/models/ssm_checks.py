@@ -27,7 +27,7 @@ def check_ssm_data(model: SSMModel, panel: Panel, data: PanelData) -> None:
     x_cols, z_cols = list(model.x_cols), list(model.designs.z_cols(0))
     for name, y in zip(model.outcomes, data.Y.T, strict=True):
         rows = ~np.isnan(y)
-        check_outcome(name, y[rows])
+        check_outcome(name, y[rows], data.n_without_past)
         where = f"where the outcome {name!r} is observed ({rows.sum()} row(s))"
         check_terms(data.A[rows][:, x_cols], model.terms, where)
         if z_cols:

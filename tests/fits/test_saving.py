@@ -326,7 +326,7 @@ CHANGES = [
     ({"version": VERSION - 1, "avem": "0.0"}, r"written by avem 0\.0.*Fit the model again"),
     ({"version": "1"}, "format version is '1'"),
     ({"version": True}, "format version is True"),
-    ({"n_subjects": 7}, "wanted|labels"),
+    ({"n_subjects": 7}, "7 subjects"),
     ({"n_subjects": 0}, "no subjects"),
     ({"n_iter": -1}, "negative number of iterations"),
     ({"stop": "NEVER"}, "NEVER"),
@@ -380,7 +380,7 @@ OUTCOME_CHANGES = [
     ({"family": {"name": "gaussian", "covariance": "banded"}}, "banded"),
     ({"family": {"name": "gaussian", "covariance": "full"}}, "covariance.npy' is missing"),
     ({"family": {"name": "binomial"}}, "lacks 'trials'"),
-    ({"family": {"name": "binomial", "trials": True}}, "trials is True"),
+    ({"family": {"name": "binomial", "trials": True}}, "trials = 'True'"),
     ({"family": {"name": "bernoulli", "levels": []}, "levels": [[0, 1], [0, 1, 2]]}, "the levels"),
     ({"family": {"name": "bernoulli", "levels": []}, "levels": [None, None]}, "levels"),
     ({"family": {"name": "categorical"}, "levels": [["a", "a"], ["b", "c"]]}, "the levels"),
@@ -474,15 +474,11 @@ def test_a_pickle_is_not_opened(saved, tmp_path, name):
     assert not target.exists()
 
 
-def test_a_zip_bomb_is_refused_unread(saved, monkeypatch):
+def test_a_zip_bomb_is_refused_unread(saved):
     members = members_of(saved)
     write_members(saved, members | {"effects_mean.npy": bytes(50_000_000)})
     assert saved.stat().st_size < 100_000
     with pytest.raises(FileError, match="50,000,000 bytes; at most"):
-        load(saved)
-    monkeypatch.setattr("avem.fits.io.saving._MAX_JSON", 1000)
-    write_members(saved, members)
-    with pytest.raises(FileError, match=r"fit\.json' has .* at most 1,000"):
         load(saved)
 
 

@@ -6,7 +6,7 @@ functions, families are looked up in a list, and sizes are checked before anythi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -23,11 +23,11 @@ from avem.effects.prior import STRUCTURES
 from avem.errors import FileError
 from avem.families import families_in_files
 from avem.families.base import Family, plain
-from avem.fits.io.archive import typed
+from avem.fits.io.checked_json import typed
+from avem.fits.io.sizes import check_designs, check_formulas, check_hmm, check_states
 from avem.models.hmm import HMMModel, Specification
 
-MAX_SIZE = 1 << 24
-"""Of states x states x columns: no model comes near, and it can be built in a moment."""
+_MAX_LEVELS = 10_000  # of an outcome
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ def model_out(model: HMMModel) -> dict[str, Any]:
     """The model as JSON."""
     spec = model.spec
     as_formula = LogitTransitions(text=spec.transition.formula.text)
-    _check_size(spec.n_states, model.families, model.designs)
+    check_formulas([formula.text for formula in spec.formulas])
+    check_hmm(spec, model.families, model.designs)
     record = _Model(
         n_states=spec.n_states,
         outcomes=[
@@ -132,9 +133,13 @@ def model_in(found: dict[str, Any]) -> HMMModel:
     record = typed(_Model, found, "model")
     if record.n_states < 1:
         raise FileError("its model has no states.")
+    check_states(record.n_states)
     if record.effect_covariance not in STRUCTURES:
         raise FileError(f"its effect_covariance is {record.effect_covariance!r}.")
+    check_formulas([""] * len(record.outcomes))
     outcomes = [typed(_Outcome, item, "outcome") for item in record.outcomes]
+    own = [text for item in outcomes for text in (item.formula, *item.parameters.values())]
+    check_formulas([str(text) for text in (*own, record.transition, record.initial)])
     spec = Specification(
         record.n_states,
         tuple(_outcome_in(item) for item in outcomes),
@@ -146,7 +151,7 @@ def model_in(found: dict[str, Any]) -> HMMModel:
     pairs = zip(spec.outcomes, outcomes, strict=True)
     families = tuple(_learned_families(item, saved.levels) for item, saved in pairs)
     designs = designs_in(spec.formulas, record.learned)
-    _check_size(record.n_states, families, designs)
+    check_hmm(spec, families, designs)
     nothing = Scaling.none(0, 0, 0)
     model = HMMModel(spec, families, designs, nothing, np.array(record.averages, float))
     n_columns = len(model.designs.keys)
@@ -164,8 +169,18 @@ def designs_in(formulas: Sequence[Formula], learned: list) -> Designs:
     """The designs of these formulas, with what `designs_out` kept of them."""
     if len(learned) != len(formulas):
         raise FileError(f"it has {len(learned)} designs for {len(formulas)} formulas.")
-    pairs = zip(formulas, learned, strict=True)
-    return Designs(tuple(Design.from_state({**own, "formula": f.text}) for f, own in pairs))
+    kept: list[Design] = []
+    check_designs(_each_kept(formulas, learned, kept))
+    return Designs(tuple(kept))
+
+
+def _each_kept(formulas: Sequence[Formula], learned: list, kept: list[Design]) -> Iterator[Design]:
+    """Make one design after the other."""
+    for formula, own in zip(formulas, learned, strict=True):
+        if not isinstance(own, dict):
+            raise FileError(f"its design of {formula.text!r} is damaged.")
+        kept.append(Design.from_state({**own, "formula": formula.text}))
+        yield kept[-1]
 
 
 def _outcome_in(saved: _Outcome) -> Outcome:
@@ -187,7 +202,7 @@ def _learned_families(item: Outcome, levels: list) -> tuple[Family, ...]:
             with_levels = {**family.to_json(), "levels": own}
             family = typed(type(family), with_levels, f"outcome {name!r}")
             kinds, n = set(family.levels or ()), len(family.levels or ())
-            if len(kinds) != n or not 2 <= n <= family.most_levels:
+            if len(kinds) != n or not 2 <= n <= min(family.most_levels, _MAX_LEVELS):
                 raise FileError(f"its outcome {name!r} has the levels {str(own)[:40]}.")
         found.append(family)
     return tuple(found)
@@ -207,15 +222,6 @@ def _check_spec(spec: Specification) -> None:
         raise FileError("its model has no outcomes, or one of them twice.")
     if spec.initial is not None and spec.initial.groups:
         raise FileError("its formula of the first state has effects.")
-
-
-def _check_size(n_states: int, families: Any, designs: Designs) -> None:
-    levels = [family.levels or () for of_spec in families for family in of_spec]
-    columns = len(levels) + sum(map(len, levels)) + sum(len(part.keys) for part in designs.parts)
-    if n_states**2 * columns > MAX_SIZE:
-        raise FileError(
-            f"{n_states:,} states with {columns:,} levels and columns are more than avem saves."
-        )
 
 
 def scaling_in(found: dict[str, Any], designs: Designs, n_outcomes: int) -> Scaling:

@@ -44,9 +44,13 @@ def label_in(kind: str, value: Any) -> Any:
         return _ISO[kind].fromisoformat(value)
     if kind == "Timestamp":
         text, unit, zone = value
+        if zone is not None and zone.startswith("dateutil"):  # would open a file of that name
+            raise FileError(f"it has a subject label in the unknown time zone {zone[:40]!r}.")
         moment = pd.Timestamp(text)
         return (moment if zone is None else moment.tz_convert(zone)).as_unit(unit)
-    raise FileError(f"it has a subject label {value!r} of the unknown kind {kind!r}.")
+    raise FileError(
+        f"it has a subject label {str(value)[:40]!r} of the unknown kind {str(kind)[:40]!r}."
+    )
 
 
 def _is_same(one: Any, other: Any) -> bool:

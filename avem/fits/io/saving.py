@@ -1,7 +1,8 @@
 """A fit in one file, without the data: ``fit.save("mood.avem")`` and ``avem.load("mood.avem")``.
 
 The file is a zip with ``fit.json`` and one ``.npy`` member per array. It may come from a stranger,
-so nothing in it is executed; see `_archive` and `_model_json`.
+so nothing in it is executed, and nothing is built before its size is known; see `archive`,
+`checked_json`, `sizes` and `possible`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import json
 import os
 import sys
 import uuid
-import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,16 +25,17 @@ from avem.errors import AvemError, FileError
 from avem.fits.fit import Fit
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.info import FitInfo
-from avem.fits.io.archive import array, member, npy, numbers, typed, write_archive
+from avem.fits.io.archive import Archive, npy, write_archive
+from avem.fits.io.checked_json import typed
 from avem.fits.io.hmm_json import model_in, model_out
 from avem.fits.io.labels import label_in, label_out
+from avem.fits.io.possible import check_effects, check_info, check_params
 from avem.fits.io.ssm_json import ssm_model_in, ssm_model_out
 from avem.fits.ssm_fit import SSMFit
 from avem.inference.stop import Stop
 
 FORMAT, VERSION = "avem fit", 3
 _JSON, _LABELS = "fit.json", "subjects.npy"
-_MAX_JSON = 1 << 28
 _LABEL_DTYPES = "biufMmU"  # labels of other dtypes are Python objects and go into the JSON
 
 
@@ -92,7 +93,7 @@ def save(fit: Fit, path: str | os.PathLike[str]) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         with open(temporary, "xb") as file:
-            write_archive(file, members, {_JSON: _MAX_JSON, _LABELS: _MAX_JSON})
+            write_archive(file, members)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -160,9 +161,9 @@ def load(path: str | os.PathLike[str]) -> HMMFit | SSMFit:
     """
     path = Path(path)
     try:
-        _check_kind(path)
-        with zipfile.ZipFile(path) as archive:
-            return _fit(archive)
+        with open(path, "rb") as file:
+            _check_kind(file.read(4))
+            return _fit(Archive(file, os.fstat(file.fileno()).st_size))
     except FileNotFoundError:
         raise FileError(f"There is no file {str(path)!r}.") from None
     except OSError as error:
@@ -174,9 +175,7 @@ def load(path: str | os.PathLike[str]) -> HMMFit | SSMFit:
         raise FileError(f"{str(path)!r} is damaged or was cut short ({reason}).") from error
 
 
-def _check_kind(path: Path) -> None:
-    with open(path, "rb") as file:
-        start = file.read(4)
+def _check_kind(start: bytes) -> None:
     if not start:
         raise FileError("it is empty; a file written by fit.save() is wanted.")
     if start != b"PK\3\4":
@@ -186,7 +185,7 @@ def _check_kind(path: Path) -> None:
         )
 
 
-def _fit(archive: zipfile.ZipFile) -> HMMFit | SSMFit:
+def _fit(archive: Archive) -> HMMFit | SSMFit:
     record = _record(archive)
     if record.n_subjects < 1 or record.n_iter < 0:
         raise FileError("it has no subjects or a negative number of iterations.")
@@ -198,29 +197,37 @@ def _fit(archive: zipfile.ZipFile) -> HMMFit | SSMFit:
     for group in {group for formula in model.spec.formulas for _, group in formula.groups}:
         if group != columns["subject"]:
             raise FileError(f"its formula groups by {group!r}, its data by {columns['subject']!r}.")
-    shapes = {name: info.shape for name, info in model.param_info().items()}
+    info = typed(FitInfo, record.info, "info")
+    check_info(info, record.n_subjects)
     n, d = record.n_subjects, model.n_effects
+    kinds = model.param_info()
+    params = {name: archive.numbers(_param(name), of.shape) for name, of in kinds.items()}
+    check_params(params, model)
+    effects_mean = archive.numbers("effects_mean.npy", (n, d))
+    effects_cov = archive.numbers("effects_cov.npy", (n, d, d))
+    check_effects(effects_mean, effects_cov)
+    history = (record.n_iter,)
     return kind.fit(
         model=model,
-        params={name: numbers(archive, _param(name), shape) for name, shape in shapes.items()},
-        effects_mean=numbers(archive, "effects_mean.npy", (n, d)),
-        effects_cov=numbers(archive, "effects_cov.npy", (n, d, d)),
+        params=params,
+        effects_mean=effects_mean,
+        effects_cov=effects_cov,
         subjects=_subjects(archive, record),
         bound=float(record.bound),
-        bound_history=numbers(archive, "bound_history.npy", (record.n_iter,), finite=False),
-        loglik_history=numbers(archive, "loglik_history.npy", (record.n_iter,), finite=False),
+        bound_history=archive.numbers("bound_history.npy", history, finite=False),
+        loglik_history=archive.numbers("loglik_history.npy", history, finite=False),
         n_iter=record.n_iter,
         stop=_stop(record.stop),
-        info=typed(FitInfo, record.info, "info"),
+        info=info,
         columns=columns,
     )
 
 
-def _record(archive: zipfile.ZipFile) -> _Record:
-    if _JSON not in archive.namelist():
-        some = ", ".join(archive.namelist()[:3]) or "nothing"
+def _record(archive: Archive) -> _Record:
+    if _JSON not in archive.names:
+        some = ", ".join(archive.names[:3])[:200] or "nothing"
         raise FileError(f"it is a zip archive (of {some}) without {_JSON}, so not a saved fit.")
-    found = json.loads(member(archive, _JSON, _MAX_JSON))
+    found = archive.json(_JSON)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise FileError(f"its {_JSON} does not say that it is of the format {FORMAT!r}.")
     version = found.get("version")
@@ -249,15 +256,18 @@ def _is_array(labels: np.ndarray) -> bool:
     return labels.dtype.kind in _LABEL_DTYPES
 
 
-def _subjects(archive: zipfile.ZipFile, record: _Record) -> np.ndarray:
+def _subjects(archive: Archive, record: _Record) -> np.ndarray:
     n = record.n_subjects
     if record.subjects is None:
-        labels = array(member(archive, _LABELS, _MAX_JSON), _LABELS, (n,), _LABEL_DTYPES)
+        labels = archive.array(_LABELS, (n,), _LABEL_DTYPES)
+        archive.reserve(n * (120 if labels.dtype.kind == "U" else 40), "labels")  # to compare them
     elif len(record.subjects) == n:
         labels = np.empty(n, dtype=object)
         labels[:] = [label_in(*label) for label in record.subjects]
     else:
         raise FileError(f"it has {len(record.subjects)} labels for {n} subjects.")
+    if pd.isna(labels).any():
+        raise FileError("one of its subjects has no label.")
     if not pd.Index(labels).is_unique:
         raise FileError("two of its subjects have the same label.")
     labels.flags.writeable = False

@@ -1,4 +1,4 @@
-"""A state-space model as JSON; as careful as `_model_json`, for the same reasons."""
+"""A state-space model as JSON; as careful as `hmm_json`, for the same reasons."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 from avem.components.scaling import Scaling
 from avem.data import parse_formula
 from avem.errors import FileError
-from avem.fits.io.archive import typed
-from avem.fits.io.hmm_json import MAX_SIZE, designs_in, designs_out, one_sided, scaling_in
+from avem.fits.io.checked_json import typed
+from avem.fits.io.hmm_json import designs_in, designs_out, one_sided, scaling_in
+from avem.fits.io.sizes import check_formulas, check_ssm
 from avem.models.ssm import BLOCKS, RANDOM, STRUCTURES, SSMModel, SSMSpecification
 
 
@@ -28,7 +29,7 @@ class _Model:
 def ssm_model_out(model: SSMModel) -> dict[str, Any]:
     """The model as JSON."""
     spec = model.spec
-    _check_size(model)
+    check_ssm(spec, model.designs)
     record = _Model(
         n_latent=spec.n_latent,
         formula=spec.formula.text,
@@ -44,6 +45,7 @@ def ssm_model_out(model: SSMModel) -> dict[str, Any]:
 def ssm_model_in(found: dict[str, Any]) -> SSMModel:
     """The model that `ssm_model_out` described."""
     record = typed(_Model, found, "model")
+    check_formulas([record.formula, record.state])
     formula, state = parse_formula(record.formula), one_sided(record.state)
     if not 1 <= record.n_latent <= len(formula.outcomes):
         raise FileError(
@@ -58,16 +60,6 @@ def ssm_model_in(found: dict[str, Any]) -> SSMModel:
         raise FileError(f"its effect_covariance is {words!r}.")
     spec = SSMSpecification(record.n_latent, formula, state, record.random, words)
     designs = designs_in(spec.formulas, record.learned)
+    check_ssm(spec, designs)
     model = SSMModel(spec, designs, Scaling.none(0, 0, 0))
-    _check_size(model)
     return replace(model, scaling=scaling_in(record.scaling, designs, len(formula.outcomes)))
-
-
-def _check_size(model: SSMModel) -> None:
-    p, n_columns = len(model.outcomes), len(model.designs.keys)
-    n_effects = model.n_latent**2 + p * (model.n_latent + n_columns)
-    if n_effects**2 > MAX_SIZE:
-        raise FileError(
-            f"{model.n_latent:,} latent states, {p:,} outcomes and {n_columns:,} columns are more "
-            "than avem saves."
-        )

@@ -5,6 +5,7 @@ Only what comes with avem is there: no extras, no source.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,9 +23,21 @@ def main() -> None:
         print(f"avem {avem.__version__} from {Path(avem.__file__).parent}")
         assert avem.__version__ == version("avem")
         assert (Path(avem.__file__).parent / "py.typed").exists()
+        if "--pure" not in sys.argv:
+            kernels()
         library(folder)
         command(folder)
         extras(folder)
+
+
+def kernels() -> None:
+    """The wheel's own libraries are used, without a compiler."""
+    from avem.kernels.cpp import build
+
+    os.environ.update(CXX="", PATH="")
+    assert build.SHIPPED.is_dir()
+    assert build.find("gaussian_chain", STATES=3, OUTCOMES=2) is not None
+    assert build.find("forward_backward", STATES=4) is not None
 
 
 def library(folder: Path) -> None:

@@ -196,7 +196,7 @@ def build_layout(panel: Panel, max_lanes: int = 1024) -> Layout:
         n_subjects = _round_up(max(len(part) for part in members), 8)
         if n_lanes == n_subjects and lanes_of[bucket].max() > 1:
             n_lanes += 8  # see `Chunk`
-        shape = (_round_up(int(longest[bucket].max()), 4), n_lanes, n_subjects)
+        shape = (_round_up_times(int(longest[bucket].max())), n_lanes, n_subjects)
         packs += [(part, shape) for part in members]
 
     chunk_of = np.empty(panel.n_subjects, int)
@@ -234,6 +234,10 @@ def _round_up(size: int, smallest: int) -> int:
     return -(-size // spacing) * spacing
 
 
+def _round_up_times(n_times: int) -> int:
+    return _round_up(n_times, 4 if n_times <= 16 else 8)
+
+
 def _buckets(longest: np.ndarray, lanes_of: np.ndarray) -> list[np.ndarray]:
     """Subjects, shortest first, cut into the few length classes that waste least padding."""
     by_length = np.argsort(longest, kind="stable")
@@ -247,7 +251,7 @@ def _buckets(longest: np.ndarray, lanes_of: np.ndarray) -> list[np.ndarray]:
 
     def cost(start: int, end: int) -> int:
         size = _round_up(int(lanes[end] - lanes[start]), 8)
-        return _round_up(int(lengths[end - 1]), 4) * size + _BUCKET_PRICE
+        return _round_up_times(int(lengths[end - 1])) * size + _BUCKET_PRICE
 
     # cheapest[end] = (cost, cuts) of the best partition of the first `end` subjects so far.
     cheapest: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}

@@ -84,6 +84,9 @@ def test_as_many_lanes_as_subjects_only_where_everyone_has_one():
     assert layout.slots[0].shape[1] == layout.slots[0].shape[2]
 
 
-def test_similar_sizes_share_a_shape():
-    one, two = (build_layout(panel([[t]] * n)) for n, t in ((97, 41), (100, 43)))
+@pytest.mark.parametrize(
+    ("first", "second"), [((97, 41), (100, 43)), ((6, 20), (7, 21)), ((40, 200), (39, 195))]
+)
+def test_similar_sizes_share_a_shape(first, second):
+    one, two = (build_layout(panel([[t]] * n)) for n, t in (first, second))
     assert one.slots[0].shape == two.slots[0].shape

@@ -20,6 +20,7 @@ NAMES = (
     "refine",
     "coverage",
     "default",
+    "subjects",
 )
 
 

@@ -45,7 +45,7 @@ from avem.models.hmm_simulate import Simulation, simulate
 if TYPE_CHECKING:
     from avem.fits.report.hmm import HMMParts
 
-_STATE_DRAWS = 100
+_STATE_DRAWS = 200
 _LIFT = 0.1
 """Share of even chances mixed into the probabilities that a replicate starts from."""
 _MORE_VARIANCE = 0.01
@@ -177,8 +177,8 @@ class HMMFit(Fit[HMMModel, Simulation]):
             ``"fitted"``: as if each subject's effects were their posterior means.
             ``"integrated"``: averaged over their posterior; only of the data of the fit.
         parameters : {"fixed", "estimated"}
-            ``"estimated"``: averaged over 100 draws of parameters and effects together, which
-            takes standard errors once; only of the data of the fit.
+            ``"estimated"``: averaged over 200 draws of parameters and effects together, each
+            counting as much as its likelihood says; only of the data of the fit.
 
         Returns
         -------

@@ -14,10 +14,13 @@ import numpy as np
 
 from avem.fits.uncertainty import covariance_of_estimates
 from avem.inference.after.hmm_states import state_probabilities
+from avem.inference.after.parameter_draws import parameter_draws
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
 
+_HEAVIEST = 3.0
+"""Of a draw, log weight beside the estimates' own: one alone shall not decide."""
 _NOTHING = 1e-3
 """Share of a node, for everyone, that is not worth a pass."""
 
@@ -36,18 +39,13 @@ def integrated_states(fit: HMMFit) -> np.ndarray:
 
 def drawn_states(fit: HMMFit, n_draws: int, seed: int) -> np.ndarray:
     """(rows, states) averaged over draws of parameters and effects."""
-    data, found, free = fit._own_data, fit._marginal, fit._curvature.free
-    rng = np.random.default_rng(seed)
-    vector, root = free.vector(fit.theta), _root(covariance_of_estimates(fit))
-    wide = np.linalg.cholesky(np.moveaxis(found.cov, -1, 0) + 1e-300 * np.eye(len(found.mean)))
-    total = 0.0
-    for _ in range(n_draws):
-        moved = root @ rng.standard_normal(len(vector))
-        follow = np.einsum("p,pan->an", moved, fit._curvature.following)
-        own = np.einsum("nab,nb->an", wide, rng.standard_normal(wide.shape[:2]))
-        theta = free.theta(vector + moved, fit.theta)
-        total = total + state_probabilities(fit.model, data, theta, found.mean + follow + own)
-    return np.asarray(total) / n_draws
+    data, rng = fit._own_data, np.random.default_rng(seed)
+    root, total, weights = _root(covariance_of_estimates(fit)), 0.0, 0.0
+    for draw in parameter_draws(fit._marginal, fit._curvature.free, root, n_draws, rng):
+        weight = np.exp(min(draw.log_weight, _HEAVIEST))
+        total = total + weight * state_probabilities(fit.model, data, draw.theta, draw.effects)
+        weights += weight
+    return np.asarray(total) / weights
 
 
 def _root(covariance: np.ndarray) -> np.ndarray:

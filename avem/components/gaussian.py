@@ -13,7 +13,8 @@ from jax import Array
 from avem.components.base import EmissionBlock, Row
 from avem.components.emission import BlockMaker, Clusters, Emission, Unit, matches_of_lines
 from avem.components.free import covariance_parts
-from avem.components.gaussian_kernel import GaussianKernel, Sums
+from avem.components.gaussian_kernel import GaussianKernel
+from avem.components.gaussian_regressions import Sums
 from avem.components.lanes import Theta, by_subject, to_lanes
 from avem.components.param_info import ParamInfo, Params
 from avem.components.regression import regress

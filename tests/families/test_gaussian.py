@@ -126,7 +126,8 @@ def test_m_step_reaches_the_optimum(covariance):
 def test_a_collapsing_variance_is_floored():
     family = Gaussian("diagonal")
     groups, _ = family.groups(np.ones((5, 2), bool))
-    from avem.components.gaussian_kernel import GaussianKernel, Sums
+    from avem.components.gaussian_kernel import GaussianKernel
+    from avem.components.gaussian_regressions import Sums
 
     kernel = GaussianKernel(family, 1, 2, (0,), (), groups, ((),), 0)
     ones = np.ones((1, 1))

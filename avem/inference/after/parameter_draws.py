@@ -18,7 +18,7 @@ from avem.inference.on_shard import Setting, Subjects
 from avem.numerics.precision import in_float64
 
 
-class Draw(NamedTuple):
+class ParameterDraw(NamedTuple):
     """Parameters, effects, and how much the pair counts."""
 
     theta: Params
@@ -29,7 +29,7 @@ class Draw(NamedTuple):
 
 def parameter_draws(
     at: Marginal, free: Free, root: np.ndarray, n_draws: int, rng: np.random.Generator
-) -> Iterator[Draw]:
+) -> Iterator[ParameterDraw]:
     """Draws from a normal around the estimates, weighed by what their likelihood is beside it.
 
     ``root`` is a square root of the covariance of the free parameters. So draws count as under a
@@ -42,7 +42,7 @@ def parameter_draws(
         found = _effects_at(at, theta, rng)
         if found is not None:
             effects, loglik = found
-            yield Draw(theta, effects, loglik - at.loglik.sum() + 0.5 * float(unit @ unit))
+            yield ParameterDraw(theta, effects, loglik - at.loglik.sum() + 0.5 * float(unit @ unit))
 
 
 @in_float64

@@ -25,7 +25,7 @@ def node_pass(
     """The E-step of a chunk by the nodes of a quadrature."""
     proposal = Proposal(centres, rule, np.asarray(theta["effect_covariance"]))
     found = _weighed(kernel, theta, proposal.at, proposal.log_weight, chunk, form)
-    nodes: Nodes = found.kept  # type: ignore[assignment]
+    nodes: Nodes = found.kept
     return found._replace(around=proposal.following(np.asarray(nodes.share)))
 
 

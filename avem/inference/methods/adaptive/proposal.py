@@ -86,7 +86,7 @@ def _cholesky(matrices: np.ndarray) -> np.ndarray:
     try:
         return np.linalg.cholesky(matrices)
     except np.linalg.LinAlgError:
-        good = np.isfinite(matrices).all((-2, -1))
+        good = np.asarray(np.isfinite(matrices).all((-2, -1)))
         filled = np.where(good[..., None, None], matrices, np.eye(matrices.shape[-1]))
         good &= np.linalg.eigvalsh(filled)[..., 0] > 0
         filled = np.where(good[..., None, None], matrices, np.eye(matrices.shape[-1]))

@@ -18,22 +18,20 @@ class Proposal:
 
     def __init__(self, centres: Centres, rule: Rule, sigma: np.ndarray) -> None:
         self._centres = centres
-        self._log_share = np.asarray(centres.log_share)  # (centre, subject)
-        mean = np.moveaxis(np.asarray(centres.mean), -1, 1)  # (centre, subject, d)
-        low = _cholesky(np.moveaxis(np.asarray(centres.covariance), -1, 1))
-        at = mean[:, None] + np.einsum("cnab,jb->cjna", low, rule.points)
-        n_centres, n_points, n, d = at.shape
-        at = at.reshape(n_centres * n_points, n, d)
-        self.at = np.ascontiguousarray(np.moveaxis(at, 1, 2))
+        log_share, mean = np.asarray(centres.log_share), np.asarray(centres.mean)
+        self._log_share = log_share  # (centre, subject)
+        low = [_factor(one) for one in np.asarray(centres.covariance)]
+        own = zip(mean, low, strict=True)
+        self.at = np.concatenate([_places(*one, rule.points) for one in own])
         """(node, d, subject)."""
-        away = at[None] - mean[:, None]  # (centre, node, subject, d)
-        parts = _log_normal(low[:, None], away) + self._log_share[:, None]
+        pairs = zip(log_share, mean, low, strict=True)
+        parts = np.stack([share + _log_normal(self.at - m, root) for share, m, root in pairs])
         with np.errstate(invalid="ignore"):  # what is not finite is seen in the likelihood
             mixture = np.logaddexp.reduce(parts, axis=0)
             self._part = np.exp(parts - mixture)  # (centre, node, subject): whose a node is
-        own = self._log_share[:, None] + rule.log_weights[None, :, None]
-        own = own.reshape(n_centres * n_points, n)
-        self.log_weight = own + _log_normal(_cholesky(sigma), at) - mixture
+        weight = log_share[:, None] + rule.log_weights[None, :, None]
+        prior = _log_normal(self.at, _factor(sigma[:, :, None]))
+        self.log_weight = weight.reshape(mixture.shape) + prior - mixture
         """(node, subject) log of what a node weighs, beside the likelihood at it."""
 
     def integral(self, loglik: np.ndarray) -> tuple[np.ndarray, Centres]:
@@ -52,9 +50,9 @@ class Proposal:
         own = share * self._part
         mass = own.sum(1)
         safe = np.maximum(mass, 1e-12)
-        mean = np.einsum("cjn,jan->can", own, at) / safe[:, None]
-        away = at[None] - mean[:, None]
-        cov = np.einsum("cjn,cjan,cjbn->cabn", own, away, away) / safe[:, None, None]
+        mean = np.stack([(one[:, None] * at).sum(0) for one in own]) / safe[:, None]
+        cov = np.stack([_second(*one, at) for one in zip(own, mean, strict=True)])
+        cov = cov / safe[:, None, None]
         # Never much narrower than before: the nodes must be able to find their way back. And the
         # mixture must cover what lies between its parts.
         several = np.isfinite(self._log_share).sum(0) > 1
@@ -73,21 +71,48 @@ class Proposal:
         )
 
 
-def _log_normal(low: np.ndarray, away: np.ndarray) -> np.ndarray:
-    """Log density at a distance (..., d) from the mean, from the covariance's factor."""
-    d = away.shape[-1]
-    white = np.einsum("...ab,...b->...a", np.linalg.inv(low), away)
-    volume = np.log(np.diagonal(low, axis1=-2, axis2=-1)).sum(-1)
-    return log_base((white**2).sum(-1), d, np.inf, np) - volume
+# Entry by entry of the small matrices, subjects last: long loops, and no products of tiny ones.
 
 
-def _cholesky(matrices: np.ndarray) -> np.ndarray:
-    """Lower factors (..., d, d); not a number where there is none."""
-    try:
-        return np.linalg.cholesky(matrices)
-    except np.linalg.LinAlgError:
-        good = np.asarray(np.isfinite(matrices).all((-2, -1)))
-        filled = np.where(good[..., None, None], matrices, np.eye(matrices.shape[-1]))
-        good &= np.linalg.eigvalsh(filled)[..., 0] > 0
-        filled = np.where(good[..., None, None], matrices, np.eye(matrices.shape[-1]))
-        return np.where(good[..., None, None], np.linalg.cholesky(filled), np.nan)
+def _factor(covariance: np.ndarray) -> np.ndarray:
+    """Lower Cholesky factors of (d, d, n); not a number where there is none."""
+    low = np.zeros_like(covariance)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for i in range(len(low)):
+            for j in range(i + 1):
+                left = covariance[i, j] - (low[i, :j] * low[j, :j]).sum(0)
+                low[i, j] = np.sqrt(left) if i == j else left / low[j, j]
+    return np.where(np.isfinite(low).all((0, 1)), low, np.nan)
+
+
+def _places(mean: np.ndarray, low: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """(point, d, n) around means (d, n)."""
+    at = np.repeat(mean[None], len(points), axis=0)
+    for i, row in enumerate(low):
+        for j in range(i + 1):
+            at[:, i] += points[:, j, None] * row[j]
+    return at
+
+
+def _log_normal(away: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """(node, n) log density at distances (node, d, n) from the mean."""
+    white: list[np.ndarray] = []
+    for i, row in enumerate(low):
+        left = away[:, i]
+        for j, done in enumerate(white):
+            left = left - row[j] * done
+        white.append(left / row[i])
+    square = sum((one * one for one in white), np.zeros((len(away), away.shape[-1])))
+    volume = sum((np.log(low[i, i]) for i in range(len(low))), np.zeros(1))
+    return log_base(square, len(low), np.inf, np) - volume
+
+
+def _second(share: np.ndarray, mean: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """(d, d, n) sums of products of distances from the mean."""
+    away = at - mean
+    out = np.empty((len(mean), *mean.shape))
+    for i in range(len(mean)):
+        weighed = share * away[:, i]
+        for j in range(i + 1):
+            out[i, j] = out[j, i] = (weighed * away[:, j]).sum(0)
+    return out

@@ -261,17 +261,16 @@ class GaussianKernel:
 
     def read(self, products: np.ndarray) -> Sums:
         """What was accumulated, as the M-step reads it."""
-        d, p, e = self.n_effects, self.n_outcomes, len(self.z_cols)
-        found = np.pad(products, ((0, 0), (0, 1), (0, 0)))
+        n_states, n_features, n_products = products.shape
+        d, at = self.n_effects, self._places
+        found = np.zeros((n_states, n_features + 1, n_products))  # the last is what is not kept
+        found[:, :-1] = products
         plain, once = found[..., 0], found[..., 1 : 1 + d]
-        twice = found[..., 1 + d :].reshape(*plain.shape, d, d)
-        at = self._places
+        twice = found[..., 1 + d :].reshape(n_states, n_features + 1, d, d)
         # Axes: state, group, outcome, term of an effect; then outcome and term, or what is needed.
-        k = np.arange(self.n_states).reshape(-1, 1, 1, 1, 1)
-        own = np.array(self.effects, int).reshape(self.n_states, 1, p, e, 1)
+        k, own, other = self._own_places
         by_x = once[k, at["zx"][None, :, None], own].sum(3)
         by_y = once[k, at["zy"][None, :, None], own].sum(3)
-        other = own.reshape(self.n_states, 1, 1, 1, p, e)
         pairs = at["zz"][None, :, None, :, None]
         square = twice[k[..., None], pairs, own[..., None], other].sum((3, 5))
         return Sums(
@@ -280,6 +279,13 @@ class GaussianKernel:
             xr=np.swapaxes(plain[:, at["xy"]], 2, 3) - by_x,
             rr=plain[:, at["yy"]] - by_y - np.swapaxes(by_y, 2, 3) + square,
         )
+
+    @cached_property
+    def _own_places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """States, and the effects that act in each, as indices that broadcast."""
+        k, p, e = self.n_states, self.n_outcomes, len(self.z_cols)
+        own = np.array(self.effects, int).reshape(k, 1, p, e, 1)
+        return np.arange(k).reshape(-1, 1, 1, 1, 1), own, own.reshape(k, 1, 1, 1, p, e)
 
     @cached_property
     def _places(self) -> dict[str, np.ndarray]:

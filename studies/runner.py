@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from avem.data.files import write_table
 from studies.journal import Journal, Task
 from studies.pages import Record, write_figures, write_page, write_record
 from studies.progress import Progress
@@ -36,9 +37,9 @@ def run(study: Study, reps: Mapping[str, int], jobs: int, out: Path, quick: bool
     frame = _frame(study, journal, shown)
     tables = study.tables(frame.drop(columns=time_columns(frame)))
     for name, table in tables.items():
-        table.to_csv(out / f"{name}.csv", index=False, float_format="%.6g")
+        write_table(table, out / f"{name}.csv", float_format="%.6g")
     times = study.median_times(frame)
-    times.to_csv(out / "times.csv", index=False, float_format="%.4g")
+    write_table(times, out / "times.csv", float_format="%.4g")
     failed = [row["error"] for task in shown for row in journal.found[task] if "error" in row]
     seconds = time.monotonic() - began
     record = Record(study, shown, failed, jobs, len(tasks), seconds, frame, quick)

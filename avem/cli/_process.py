@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -32,6 +33,14 @@ def plain_warnings() -> Iterator[None]:
 
         warnings.showwarning = show
         yield
+
+
+def say(text: str) -> None:
+    """Print to stdout; if nobody reads it any more, as in `avem fit ... | head`, work goes on."""
+    try:
+        typer.echo(text)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def set_up_jax(no_cache: bool) -> None:

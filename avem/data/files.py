@@ -9,8 +9,10 @@ from typing import Any
 
 import pandas as pd
 
+from avem.data.writing import is_stream, replacing
 from avem.errors import FileError
 
+_PACKINGS = {".gz": "gzip", ".zip": "zip", ".bz2": "bz2", ".xz": "xz"}
 _NO_PARQUET = "Files in .parquet need an extra: pip install 'avem[parquet]'."
 
 
@@ -44,7 +46,7 @@ def read_table(
 def table_kind(path: Path) -> str:
     """The suffix that says what a file holds, whatever it is compressed with."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    kind = next((s for s in reversed(suffixes) if s not in (".gz", ".zip", ".bz2", ".xz")), "")
+    kind = next((s for s in reversed(suffixes) if s not in _PACKINGS), "")
     if kind not in (".csv", ".tsv", ".parquet"):
         raise FileError(f"{str(path)!r} ends in {kind!r}; .csv, .tsv or .parquet is wanted.")
     return kind
@@ -86,20 +88,38 @@ def _number(text: str) -> float | None:
         return None
 
 
-def need_folder(path: Path, purpose: str = "") -> None:
-    """Raise unless there is a folder to write a file into; `purpose` is " to save the fit in"."""
-    if not path.parent.is_dir():
-        raise FileError(f"There is no folder {str(path.parent)!r}{purpose}. Make it first.")
+def write_table(frame: pd.DataFrame, path: Path, **options: Any) -> None:
+    """Write a frame as the file's suffix says; `options` are those of pandas' `to_csv`."""
+    kind = writable_kind(path)
+    with replacing(path) as file:
+        if kind == ".parquet":
+            try:
+                frame.to_parquet(file, index=False)
+            except ImportError:
+                raise FileError(_NO_PARQUET) from None
+        else:
+            separator = "\t" if kind == ".tsv" else ","
+            packing = _packing(path)
+            frame.to_csv(
+                file, index=False, sep=separator, mode="wb", compression=packing, **options
+            )
 
 
-def write_table(frame: pd.DataFrame, path: Path) -> None:
-    """Write a frame as the file's suffix says."""
+def writable_kind(path: Path) -> str:
+    """The kind of table that a file of this name can be written as; a device takes CSV."""
+    if is_stream(path) and not path.suffix:
+        return ".csv"
     kind = table_kind(path)
-    need_folder(path)
-    if kind == ".parquet":
-        try:
-            frame.to_parquet(path, index=False)
-        except ImportError:
-            raise FileError(_NO_PARQUET) from None
-    else:
-        frame.to_csv(path, index=False, sep="\t" if kind == ".tsv" else ",")
+    if kind == ".parquet" and _packing(path) is not None:
+        raise FileError(
+            f"{str(path)!r} asks for a packed Parquet file, but these are packed within. End its "
+            "name in .parquet."
+        )
+    return kind
+
+
+def _packing(path: Path) -> Any:
+    """What pandas is told about compression, by the last suffix."""
+    method = _PACKINGS.get(path.suffix.lower())
+    # In a zip the table has a name of its own.
+    return {"method": method, "archive_name": path.stem} if method == "zip" else method

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from avem.components.param_info import Params
-from avem.data.files import need_folder
+from avem.data.writing import need_file
 from avem.errors import FileError
 from avem.workflows.bootstrap_table import Replicate
 
@@ -39,9 +39,7 @@ class Journal:
         self.path = Path(path)
         self.found: dict[int, Replicate] = {}
         """The replicates that an earlier run has finished."""
-        if self.path.is_dir():
-            raise FileError(f"{str(self.path)!r} is a folder; the name of a file is wanted.")
-        need_folder(self.path, " to keep the replicates in")
+        need_file(path, " to keep the replicates in")
         head = _line(_FORMAT | identity)
         try:
             known = self.path.read_bytes() if self.path.exists() else b""

@@ -22,6 +22,7 @@ from avem.errors import FileError
 _LONGEST = 48
 """Letters of the target's name in a temporary one, which must not be too long for the folder."""
 _STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
+_unfinished: set[Path] = set()
 
 
 @contextmanager
@@ -101,6 +102,7 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
         open(path, "r+b").close()  # one that must not be changed is not replaced either
     _remove_left_over(path)
     file, temporary = _temporary(path)
+    _unfinished.add(temporary)
     try:
         with file:
             if path.exists():
@@ -114,6 +116,14 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
             os.replace(temporary, path)
         _sync_folder(path.parent)
     finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        _unfinished.discard(temporary)
+
+
+def discard_unfinished() -> None:
+    """Remove the temporary files of a process that is about to end."""
+    for temporary in list(_unfinished):
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
 

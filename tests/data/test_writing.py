@@ -66,7 +66,8 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
             file.write(b"new")
             raise ZeroDivisionError
 
-    pytest.raises(ZeroDivisionError, fails)
+    with pytest.raises(ZeroDivisionError):
+        fails()
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["x.txt"]
 

@@ -29,6 +29,8 @@ from avem.cli._select import select
 from avem.errors import AvemError
 
 _INTERRUPTED = 130
+_NOBODY_READS = 141
+_LONGEST = 1000
 
 
 _UsageError: Any = typer.BadParameter.__base__
@@ -45,21 +47,27 @@ def _in_one_line() -> Iterator[None]:
     """Turn what is raised into one line on stderr and an exit code."""
     try:
         yield
-    except BrokenPipeError:
-        raise  # `avem --help | head`: typer ends quietly
+    except (BrokenPipeError, SystemExit):  # nobody reads on, which Rich tells by SystemExit
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        raise typer.Exit(_NOBODY_READS) from None
     except _UsageError as error:
         command = "avem" if error.ctx is None else error.ctx.command_path
         message = error.format_message().rstrip(".")
         _complain(f"{message}{'' if message.endswith('?') else '.'} See {command} --help.")
     except (AvemError, OSError) as error:
         _complain(_here(str(error)))
+    except MemoryError as error:
+        _complain(f"Out of memory. {error} Use fewer rows, states or effects, or a larger machine.")
     except KeyboardInterrupt:
         typer.echo("avem: interrupted.", err=True)
         raise typer.Exit(_INTERRUPTED) from None
 
 
 def _complain(message: str) -> None:
-    typer.echo(f"avem: {' '.join(message.split())}", err=True)
+    words = " ".join(message.split())
+    if len(words) > _LONGEST:  # a name that was typed or read may be of any length
+        words = f"{words[: _LONGEST // 2]} ... {words[-_LONGEST // 2 :]}"
+    typer.echo(f"avem: {words}", err=True)
     raise typer.Exit(2) from None
 
 

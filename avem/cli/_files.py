@@ -129,6 +129,8 @@ def say_where(out: Path, with_size: bool = False) -> None:
 
 def drawn_with_states(drawn: Any, name: str) -> pd.DataFrame:
     """Simulated data with a column for the states, or one for each latent state: x_0, x_1, ..."""
+    if not name.strip():
+        raise DataError("--states is empty; the name of a column is wanted.")
     frame, states = drawn.frame, drawn.states
     columns = {name: states}
     if states.ndim > 1:

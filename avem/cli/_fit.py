@@ -199,6 +199,8 @@ def fit_ssm(
         ),
     )
     data = read_for(model, file, subject, time, sequence, missing_code or ())
+    if future is not None:  # a file that cannot be read is told before the fit
+        read_for(model, future, subject, time, sequence, missing_code or ())
     options = _given(method=method, refine=refine, n_starts=starts, max_iter=max_iter)
     if refine == "never":
         options["refine"] = None

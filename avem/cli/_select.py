@@ -58,7 +58,7 @@ def select(
 
     if latent is None:
         model = avem.MixedHMM(formula, 2, family, transition=transition)
-        numbers = {"states": read_states(states or "1-5")}
+        numbers = {"states": read_states("1-5" if states is None else states)}
     else:
         if states is not None or family != "gaussian" or transition != "~ 1":
             raise ModelError(

@@ -47,9 +47,12 @@ def _in_one_line() -> Iterator[None]:
     """Turn what is raised into one line on stderr and an exit code."""
     try:
         yield
-    except (BrokenPipeError, SystemExit):  # nobody reads on, which Rich tells by SystemExit
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-        raise typer.Exit(_NOBODY_READS) from None
+    except BrokenPipeError:
+        _leave()
+    except SystemExit as end:
+        if end.code != 1:  # Rich's word for a broken pipe, while it shows the help
+            raise
+        _leave()
     except _UsageError as error:
         command = "avem" if error.ctx is None else error.ctx.command_path
         message = error.format_message().rstrip(".")
@@ -61,6 +64,12 @@ def _in_one_line() -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo("avem: interrupted.", err=True)
         raise typer.Exit(_INTERRUPTED) from None
+
+
+def _leave() -> None:
+    """End quietly: nobody reads on."""
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    raise typer.Exit(_NOBODY_READS) from None
 
 
 def _complain(message: str) -> None:

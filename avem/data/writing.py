@@ -106,7 +106,7 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
     try:
         with file:
             if path.exists():
-                os.chmod(temporary, stat.S_IMODE(path.stat().st_mode))
+                _like(temporary, path.stat())
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -119,6 +119,14 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         _unfinished.discard(temporary)
+
+
+def _like(path: Path, other: os.stat_result) -> None:
+    """Give a file the owner, as far as it may be given, and the permissions of another."""
+    if hasattr(os, "chown"):
+        with suppress(OSError):
+            os.chown(path, other.st_uid, other.st_gid)
+    os.chmod(path, stat.S_IMODE(other.st_mode))
 
 
 def discard_unfinished() -> None:

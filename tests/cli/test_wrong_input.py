@@ -231,6 +231,22 @@ def test_a_reader_that_leaves(folder, reader):
 
 
 @unix
+@pytest.mark.parametrize("arguments", ["--help", "fit --help", "--version"])
+def test_a_reader_of_the_help_that_leaves(arguments):
+    command = f"{sys.executable} -m avem {arguments} | true"
+    done = subprocess.run(
+        ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"], capture_output=True
+    )
+    assert done.returncode in (0, 141)
+    assert done.stderr == b""
+
+
+def test_what_ends_well_ends_with_0():
+    for words in (["--help"], ["--version"], ["--show-completion"]):
+        assert CliRunner().invoke(app, words, env={"SHELL": "/bin/bash"}).exit_code == 0
+
+
+@unix
 def test_a_table_for_a_reader_that_leaves(folder):
     read, write = os.pipe()
     os.close(read)

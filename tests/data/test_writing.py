@@ -149,6 +149,17 @@ def test_permissions_are_those_of_any_new_file_and_then_stay(tmp_path, mask):
 
 
 @unix
+def test_a_file_of_another_user_stays_theirs(tmp_path):
+    if os.geteuid():
+        pytest.skip("only root can write it")
+    (tmp_path / "x.txt").write_text("old")
+    os.chown(tmp_path / "x.txt", 65534, 65534)
+    write_text(tmp_path / "x.txt", "new")
+    assert (tmp_path / "x.txt").stat().st_uid == 65534
+    assert (tmp_path / "x.txt").read_text() == "new"
+
+
+@unix
 def test_a_link_stays_a_link(tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "x.txt").write_text("old")

@@ -10,6 +10,8 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import time
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +26,7 @@ _COMPILERS = ("c++", "g++", "clang++")
 _FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
 _FOR_THIS_PROCESSOR = "-march=native"
 _PATIENCE = 120
+_UNFINISHED = "tmp"
 _log = logging.getLogger("avem")
 _lock = Lock()
 
@@ -65,7 +68,8 @@ def _built(name: str, defines: list[str]) -> Path:
     library = folder / f"{name}-{_fingerprint(compiler, defines)}.so"
     if library.exists():
         return library
-    fd, made = tempfile.mkstemp(suffix=".so", dir=folder)
+    _remove_left_over(folder)
+    fd, made = tempfile.mkstemp(suffix=".so", prefix=_UNFINISHED, dir=folder)
     os.close(fd)
     try:
         source = str(_SOURCES / f"{name}.cc")
@@ -79,6 +83,14 @@ def _built(name: str, defines: list[str]) -> Path:
     finally:
         Path(made).unlink(missing_ok=True)
     return library
+
+
+def _remove_left_over(folder: Path) -> None:
+    """Remove what processes that were killed while they compiled have left."""
+    for made in folder.glob(f"{_UNFINISHED}*.so"):
+        with suppress(OSError):
+            if time.time() - made.stat().st_mtime > 4 * _PATIENCE:
+                made.unlink()
 
 
 def _run(command: list[str]) -> None:

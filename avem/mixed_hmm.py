@@ -12,7 +12,7 @@ import numpy as np
 
 from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, outcome
-from avem.components.param_info import check_count
+from avem.components.param_info import check_states
 from avem.components.transitions import Transitions, as_transitions
 from avem.data import Panel, parse_formula
 from avem.data.formula import Formula
@@ -84,7 +84,7 @@ class MixedHMM(Mixed):
             outcomes = (outcome(formula, family, effects_by_state=effects_by_state),)
         else:
             outcomes = _outcomes(formula, family, effects_by_state)
-        check_count("n_states", n_states)
+        self._check_size(n_states)
         if effect_covariance not in STRUCTURES:
             raise ModelError(
                 f"effect_covariance is {effect_covariance!r}; "
@@ -343,7 +343,7 @@ class MixedHMM(Mixed):
     # --- inside ---------------------------------------------------------------------------------
 
     def _check_size(self, size: Any) -> None:
-        check_count("n_states", size)
+        check_states("n_states", size)
 
     def _check_data(self, model: HMMModel, panel: Panel, data: PanelData) -> None:
         check_data(model, panel, data)

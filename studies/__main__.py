@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from avem.cli import app
+from avem.__main__ import main
 
 if __name__ == "__main__":
     sys.argv[0] = "avem"
-    app(["study", *sys.argv[1:]])
+    main(args=["study", *sys.argv[1:]])

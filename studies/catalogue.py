@@ -28,6 +28,12 @@ def find(name: str) -> Study:
     """The study of that name, or the STUDY of a module with that dotted name."""
     if name in NAMES:
         return import_module(f"studies.{name.replace('-', '_')}").STUDY
-    if "." in name:
-        return import_module(name).STUDY
+    if all(part.isidentifier() for part in name.split(".")) and "." in name:
+        try:
+            return import_module(name).STUDY
+        except (ModuleNotFoundError, AttributeError) as error:
+            raise ModelError(
+                f"{name!r} is no module with a STUDY: {error}. Run the command where it can be "
+                "imported."
+            ) from error
     raise ModelError(f"There is no study {name!r}; choose one of {', '.join(NAMES)}.")

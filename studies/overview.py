@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from avem.data.writing import write_text
 from studies import catalogue, claims
 from studies.study import Tables
 
@@ -58,7 +59,7 @@ def text(found: dict[str, Tables]) -> str:
 def write(folder: Path) -> Path:
     """Write the page into the folder of the studies' pages."""
     path = folder / "README.md"
-    path.write_text(text(read(folder)))
+    write_text(path, text(read(folder)))
     return path
 
 

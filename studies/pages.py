@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 import avem
+from avem.data.writing import replacing, write_text
 from studies.journal import Task
 from studies.study import Study
 
@@ -79,7 +80,7 @@ def write_record(record: Record, out: Path) -> None:
             "seconds": round(record.seconds, 1),
         },
     }
-    (out / "run.json").write_text(json.dumps(content, indent=1) + "\n")
+    write_text(out / "run.json", json.dumps(content, indent=1) + "\n")
 
 
 def write_figures(study: Study, frame: pd.DataFrame, out: Path) -> list[str]:
@@ -93,8 +94,10 @@ def write_figures(study: Study, frame: pd.DataFrame, out: Path) -> list[str]:
             figure = draw(frame)
             if figure is None:
                 continue
-            figure.savefig(out / f"{name}.svg", metadata={"Date": None})
-        figure.savefig(out / f"{name}.png", dpi=110)
+            with replacing(out / f"{name}.svg") as file:
+                figure.savefig(file, format="svg", metadata={"Date": None})
+        with replacing(out / f"{name}.png") as file:
+            figure.savefig(file, format="png", dpi=110)
         drawn.append(name)
     return drawn
 
@@ -126,7 +129,7 @@ def write_page(
     ]
     if record.failed:
         parts += [f"{len(record.failed)} replicates failed: {'; '.join(set(record.failed))}.", ""]
-    (out / "README.md").write_text("\n".join(parts))
+    write_text(out / "README.md", "\n".join(parts))
 
 
 def markdown(table: pd.DataFrame) -> str:

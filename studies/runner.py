@@ -14,31 +14,39 @@ from pathlib import Path
 
 import pandas as pd
 
+from avem.data.files import write_table
 from studies.journal import Journal, Task
 from studies.pages import Record, write_figures, write_page, write_record
 from studies.progress import Progress
 from studies.study import Study, Tables, time_columns
-from studies.workers import work
+from studies.workers import ctrl_c_at_once, work
 
 
 def run(study: Study, reps: Mapping[str, int], jobs: int, out: Path, quick: bool = False) -> Tables:
     """The replicates of the protocols in `reps`, those of earlier runs included, and the tables."""
     out.mkdir(parents=True, exist_ok=True)
-    journal = Journal(out / "replicates.jsonl")
+    with Journal(out / "replicates.jsonl", study) as journal:
+        return _run(study, journal, reps, jobs, out, quick)
+
+
+def _run(
+    study: Study, journal: Journal, reps: Mapping[str, int], jobs: int, out: Path, quick: bool
+) -> Tables:
     cells = study.quick_cells if quick else range(len(study.cells))
     wanted = [Task(p, c, r) for p, n in reps.items() for c in cells for r in range(n)]
     tasks = [task for task in wanted if task not in journal.found]
     began, progress = time.monotonic(), Progress(study.name, len(tasks))
-    for task, rows in work(study.name, tasks, jobs):
-        journal.append(task, rows)
-        progress()
+    with ctrl_c_at_once():
+        for task, rows in work(study.name, tasks, jobs):
+            journal.append(task, rows)
+            progress()
     shown = _shown(study, journal, wanted, reps)
     frame = _frame(study, journal, shown)
     tables = study.tables(frame.drop(columns=time_columns(frame)))
     for name, table in tables.items():
-        table.to_csv(out / f"{name}.csv", index=False, float_format="%.6g")
+        write_table(table, out / f"{name}.csv", float_format="%.6g")
     times = study.median_times(frame)
-    times.to_csv(out / "times.csv", index=False, float_format="%.4g")
+    write_table(times, out / "times.csv", float_format="%.4g")
     failed = [row["error"] for task in shown for row in journal.found[task] if "error" in row]
     seconds = time.monotonic() - began
     record = Record(study, shown, failed, jobs, len(tasks), seconds, frame, quick)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
 from itertools import islice
-from multiprocessing import get_context
 
 import numpy as np
 
 from avem.errors import AvemError
+from avem.workflows.processes import Processes
 from studies import catalogue
 from studies.journal import Task
 from studies.study import Row
@@ -28,8 +31,7 @@ def work(name: str, tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, li
         yield from ((task, one(name, task)) for task in tasks)
         return
     waiting = iter(tasks)
-    # JAX does not survive a fork; a fresh process compiles once and keeps what it compiled.
-    with ProcessPoolExecutor(jobs, get_context("spawn"), prepare_process) as pool:
+    with Processes(jobs, _begin) as pool:  # each compiles once and keeps what it compiled
         running: dict[Future[list[Row]], Task] = {}
         while True:
             for task in islice(waiting, (1 + _AHEAD) * jobs - len(running)):
@@ -38,6 +40,25 @@ def work(name: str, tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, li
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 yield running.pop(future), future.result()
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
+    prepare_process()
+
+
+@contextmanager
+def ctrl_c_at_once() -> Iterator[None]:
+    """Ctrl-C ends this process at once: a fit that ended early would be kept as if it were done."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def prepare_process() -> None:

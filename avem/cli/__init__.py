@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,12 +22,19 @@ from typer.core import TyperGroup
 
 from avem.cli._files import NOT_CONVERGED
 from avem.cli._fit import demo, fit, fit_ssm
+from avem.cli._options import PathOption
 from avem.cli._process import find_studies, plain_warnings
 from avem.cli._saved import decode, predict, report, simulate, summary
 from avem.cli._select import select
 from avem.errors import AvemError
 
 _INTERRUPTED = 130
+_NOBODY_READS = 141
+_LONGEST = 1000
+
+
+_UsageError: Any = typer.BadParameter.__base__
+"""Of a command that cannot be read; Typer has it in another place from version to version."""
 
 
 def _here(message: str) -> str:
@@ -33,21 +42,56 @@ def _here(message: str) -> str:
     return re.sub(r"give subject='([^']*)' to fit\(\)", r"give --subject '\1'", message)
 
 
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Turn what is raised into one line on stderr and an exit code."""
+    try:
+        yield
+    except BrokenPipeError:
+        _leave()
+    except SystemExit as end:
+        if end.code != 1:  # Rich's word for a broken pipe, while it shows the help
+            raise
+        _leave()
+    except _UsageError as error:
+        command = "avem" if error.ctx is None else error.ctx.command_path
+        message = error.format_message().rstrip(".")
+        _complain(f"{message}{'' if message.endswith('?') else '.'} See {command} --help.")
+    except (AvemError, OSError) as error:
+        _complain(_here(str(error)))
+    except MemoryError as error:
+        _complain(f"Out of memory. {error} Use fewer rows, states or effects, or a larger machine.")
+    except KeyboardInterrupt:
+        typer.echo("avem: interrupted.", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+
+
+def _leave() -> None:
+    """End quietly: nobody reads on."""
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    raise typer.Exit(_NOBODY_READS) from None
+
+
+def _complain(message: str) -> None:
+    words = " ".join(message.split())
+    if len(words) > _LONGEST:  # a name that was typed or read may be of any length
+        words = f"{words[: _LONGEST // 2]} ... {words[-_LONGEST // 2 :]}"
+    typer.echo(f"avem: {words}", err=True)
+    raise typer.Exit(2) from None
+
+
 class _Commands(TyperGroup):
-    """Turns what the commands raise into one line on stderr and an exit code."""
+    """All commands, and what becomes of what they raise."""
+
+    def make_context(self, info_name: Any, args: list[str], *rest: Any, **extra: Any) -> Any:
+        if not args:  # the help
+            return super().make_context(info_name, args, *rest, **extra)
+        with _in_one_line():
+            return super().make_context(info_name, args, *rest, **extra)
 
     def invoke(self, ctx: Any) -> Any:
-        try:
-            with plain_warnings():
-                return super().invoke(ctx)
-        except BrokenPipeError:
-            raise  # `avem summary FIT | head`: typer ends quietly
-        except (AvemError, OSError) as error:
-            typer.echo(f"avem: {_here(' '.join(str(error).split()))}", err=True)
-            raise typer.Exit(2) from None
-        except KeyboardInterrupt:
-            typer.echo("avem: interrupted.", err=True)
-            raise typer.Exit(_INTERRUPTED) from None
+        with _in_one_line(), plain_warnings():
+            return super().invoke(ctx)
 
 
 class _App(typer.Typer):
@@ -108,7 +152,7 @@ def study(
     jobs: Annotated[int, Option(min=1, help="Processes at a time.")] = 2,
     out: Annotated[
         Path | None,
-        Option(help="Folder of the results.", show_default="docs/studies/NAME"),
+        PathOption(help="Folder of the results.", show_default="docs/studies/NAME"),
     ] = None,
     protocol: Annotated[
         str,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from avem.cli._process import say
 from avem.errors import DataError, FileError
 
 if TYPE_CHECKING:
@@ -36,13 +37,14 @@ def finish(
     `more_tables` are written beside those of every fit; `options` are those of single plots.
     """
     from avem import Stop
-    from avem.data import files
+    from avem.data.files import write_table
+    from avem.data.writing import replacing, write_text
 
     out.mkdir(parents=True, exist_ok=True)
     fitted.save(out / "fit.avem")  # first, so that nothing that follows can lose it
     text = str(fitted.summary())
-    typer.echo(text)
-    (out / "summary.txt").write_text(text + "\n", encoding="utf-8")
+    say(text)
+    write_text(out / "summary.txt", text + "\n")
     tables = {
         "parameters": fitted.standard_errors() if thorough else fitted.table(),
         "effects": fitted.effects(),
@@ -50,16 +52,17 @@ def finish(
         **more_tables(),
     }
     for name, table in tables.items():
-        files.write_table(table, out / f"{name}.csv")
+        write_table(table, out / f"{name}.csv")
     fitted.report(out / "report.html", thorough=thorough)
     there = {"effects": fitted.model.n_effects, "forecast": "forecast" in tables}
     drawn = [name for name in plots if there.get(name, True)]
     for name in drawn:
         figure = getattr(fitted.plot, name)(**options.get(name, {}))
-        figure.savefig(out / f"{name}.png", dpi=150)
+        with replacing(out / f"{name}.png") as file:
+            figure.savefig(file, format="png", dpi=150)
     written = ["fit.avem", "summary.txt", *(f"{name}.csv" for name in tables), "report.html"]
     written += [f"{name}.png" for name in drawn]
-    typer.echo("\nWritten:\n" + "\n".join(f"  {out / name}" for name in written))
+    say("\nWritten:\n" + "\n".join(f"  {out / name}" for name in written))
     if fitted.stop is not Stop.CONVERGED:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -82,6 +85,23 @@ def check_folder(out: Path, force: bool, files: Iterable[str], plots: Iterable[s
         raise FileError(f"--out {str(out)!r}: the folder {str(there)!r} cannot be written to.")
 
 
+def check_table(out: Path, force: bool) -> None:
+    """Say before any work is done why a table cannot be written there."""
+    from avem.data.files import writable_kind
+
+    check_file(out, force)
+    writable_kind(out)
+
+
+def check_file(out: Path, force: bool) -> None:
+    """Say before any work is done why a file cannot be written there."""
+    from avem.data.writing import is_stream, need_file
+
+    need_file(out)
+    if not is_stream(out):
+        refuse_existing([out], force)
+
+
 def refuse_existing(paths: Iterable[Path], force: bool) -> None:
     there = [str(path) for path in paths if path.exists()]
     if there and not force:
@@ -96,11 +116,21 @@ def write_table(table: Any, out: Path) -> None:
     from avem.data import files
 
     files.write_table(table, out)
-    typer.echo(f"{out}")
+    say_where(out)
+
+
+def say_where(out: Path, with_size: bool = False) -> None:
+    """Print what was written, unless it was written to a device such as this very output."""
+    from avem.data.writing import is_stream
+
+    if not is_stream(out):
+        say(f"{out} ({out.stat().st_size / 1e6:.1f} MB)" if with_size else f"{out}")
 
 
 def drawn_with_states(drawn: Any, name: str) -> pd.DataFrame:
     """Simulated data with a column for the states, or one for each latent state: x_0, x_1, ..."""
+    if not name.strip():
+        raise DataError("--states is empty; the name of a column is wanted.")
     frame, states = drawn.frame, drawn.states
     columns = {name: states}
     if states.ndim > 1:

@@ -18,13 +18,14 @@ from avem.cli._options import (
     NoCache,
     NoPlots,
     OutFolder,
+    PathOption,
     Seed,
     SequenceColumn,
     SubjectColumn,
     TimeColumn,
 )
 from avem.cli._outcomes import Defaults, names_in, read_names, read_outcomes
-from avem.cli._process import set_up_jax
+from avem.cli._process import say, set_up_jax
 from avem.errors import DataError, ModelError
 
 _FILES = ("fit.avem", "summary.txt", "parameters.csv", "effects.csv", "states.csv", "report.html")
@@ -198,6 +199,8 @@ def fit_ssm(
         ),
     )
     data = read_for(model, file, subject, time, sequence, missing_code or ())
+    if future is not None:  # a file that cannot be read is told before the fit
+        read_for(model, future, subject, time, sequence, missing_code or ())
     options = _given(method=method, refine=refine, n_starts=starts, max_iter=max_iter)
     if refine == "never":
         options["refine"] = None
@@ -228,7 +231,7 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 def demo(
-    out: Annotated[Path, Option(help="Folder for the results.")] = Path("demo-output"),
+    out: Annotated[Path, PathOption(help="Folder for the results.")] = Path("demo-output"),
     no_cache: NoCache = False,
 ) -> None:
     """Fit the mood diary that comes with avem and write everything about it into a folder."""
@@ -239,7 +242,7 @@ def demo(
 
     data = load_affect()
     formula = "valence + arousal ~ stress + (1 + stress | person)"
-    typer.echo(
+    say(
         f"A simulated diary of mood: {data['person'].nunique()} people, {len(data):,} prompts, one "
         "in seven of them unanswered.\nMood moves between 3 hidden states; people differ in their "
         "level and in their response to stress.\nIn Python:\n\n"

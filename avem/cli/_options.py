@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from typer import Argument, Option
+import typer
+from typer import Option
 
-FitFile = Annotated[Path, Argument(metavar="FIT", help="A fit saved by avem (.avem).")]
-DataFile = Annotated[Path, Argument(metavar="FILE", help="The data: .csv, .tsv or .parquet.")]
-OutFolder = Annotated[Path, Option(help="Folder for the results; made if need be.")]
-OutTable = Annotated[Path, Option(help="Table to write.")]
+
+def _named(text: Any) -> Path:
+    """A path that was typed; an empty one, as of a variable that is not set, is not the folder."""
+    if not str(text).strip():
+        raise typer.BadParameter("it is empty; the name of a file or folder is wanted.")
+    return Path(text)
+
+
+PathOption = partial(Option, parser=_named, metavar="PATH")
+PathArgument = partial(typer.Argument, parser=_named)
+
+FitFile = Annotated[Path, PathArgument(metavar="FIT", help="A fit saved by avem (.avem).")]
+DataFile = Annotated[Path, PathArgument(metavar="FILE", help="The data: .csv, .tsv or .parquet.")]
+OutFolder = Annotated[Path, PathOption(help="Folder for the results; made if need be.")]
+OutTable = Annotated[Path, PathOption(help="Table to write.")]
 Future = Annotated[
     Path | None,
-    Option(help="Table with the covariates of the steps ahead, if the model has any."),
+    PathOption(help="Table with the covariates of the steps ahead, if the model has any."),
 ]
 Force = Annotated[bool, Option("--force", help="Overwrite files that are already there.")]
 NoCache = Annotated[

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _HEAD = re.compile(r"\s*(\w+)\s*(?=[:(])")
 _FORMULA = re.compile(r"(\w+)\s*(~.*)", re.DOTALL)
 _OPTION = re.compile(r"(\w+)\s*=\s*([^=~]+)")
+_MOST_SIZES = 100
 _OPTIONS = {"gaussian": "covariance", "binomial": "trials"}
 
 
@@ -121,7 +122,8 @@ def _family(word: str, options: dict[str, str], defaults: Defaults) -> Any:
             f"parameter is written with a tilde: '{unknown[0]} ~ x'."
         )
     if word == "gaussian":
-        covariance = options.get("covariance", defaults.covariance or "diagonal")
+        usual = "diagonal" if defaults.covariance is None else defaults.covariance
+        covariance = options.get("covariance", usual)
         return Gaussian(cast(Any, covariance))  # the family checks the word
     if word == "binomial":
         trials = options.get("trials", defaults.trials)
@@ -138,7 +140,13 @@ def read_states(text: str, option: str = "--states") -> list[int]:
     """Numbers of states from "1-5" or "2,3,5"."""
     found = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", text)
     if found:
-        return list(range(int(found[1]), int(found[2]) + 1))
+        first, last = int(found[1]), int(found[2])
+        if not 0 <= last - first < _MOST_SIZES:
+            raise ModelError(
+                f"{option} {text!r}: the first number and a larger one are wanted, at most "
+                f"{_MOST_SIZES} apart, such as 1-5."
+            )
+        return list(range(first, last + 1))
     if re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", text):
         return [int(part) for part in text.split(",")]
     raise ModelError(f"{option} {text!r}: numbers are wanted, such as 1-5 or 2,3,5.")

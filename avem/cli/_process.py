@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +17,9 @@ import typer
 
 from avem.errors import AvemError, AvemWarning
 from avem.kernels.folder import cache_folder
+
+_DAMAGED = re.compile("Error (?:reading|writing) persistent compilation cache entry for '(.+?)'")
+"""What JAX warns of when a process was killed while it wrote compiled code, or the disk is full."""
 
 
 @contextmanager
@@ -27,11 +32,31 @@ def plain_warnings() -> Iterator[None]:
         def show(message: Warning | str, category: type[Warning], *rest: Any) -> None:
             if issubclass(category, AvemWarning):
                 typer.echo(f"avem: warning: {message}", err=True)
+            elif found := _DAMAGED.match(str(message)):
+                _forget(found[1])
             else:
                 shown(message, category, *rest)
 
         warnings.showwarning = show
         yield
+
+
+def _forget(name: str) -> None:
+    """Remove what is kept of a program: JAX compiles it again, but never replaces an entry."""
+    import jax
+
+    folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    with suppress(OSError):
+        for entry in Path(folder or ".").glob(f"{name}-*-cache"):
+            entry.unlink()
+
+
+def say(text: str) -> None:
+    """Print to stdout; if nobody reads it any more, as in `avem fit ... | head`, work goes on."""
+    try:
+        typer.echo(text)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def set_up_jax(no_cache: bool) -> None:

@@ -6,27 +6,38 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Option
 
 from avem.cli._files import (
+    check_file,
+    check_table,
     drawn_with_states,
     empty_rows,
     note_new_subjects,
     read_like,
-    refuse_existing,
+    say_where,
     with_data,
     with_keys,
     write_table,
 )
-from avem.cli._options import DataFile, FitFile, Force, Future, MissingCodes, NoCache, OutTable
-from avem.cli._process import set_up_jax
+from avem.cli._options import (
+    DataFile,
+    FitFile,
+    Force,
+    Future,
+    MissingCodes,
+    NoCache,
+    OutTable,
+    PathArgument,
+    PathOption,
+)
+from avem.cli._process import say, set_up_jax
 from avem.errors import DataError
 
 
 def _open(fit_file: Path, out: Path, force: bool, no_cache: bool) -> Any:
-    """The saved fit, once it is known that the result may be written."""
-    refuse_existing([out], force)
+    """The saved fit, once it is known that a table may be written."""
+    check_table(out, force)
     set_up_jax(no_cache)
     return _load(fit_file)
 
@@ -59,7 +70,7 @@ def decode(
 def predict(
     fit_file: FitFile,
     file: DataFile,
-    out: Annotated[Path, Option(help="Table to write: a row per sequence and step ahead.")],
+    out: Annotated[Path, PathOption(help="Table to write: a row per sequence and step ahead.")],
     horizon: Annotated[int, Option(help="Steps beyond the end of every sequence.")] = 10,
     future: Future = None,
     of: Annotated[str, Option(help="outcomes or states.")] = "outcomes",
@@ -92,7 +103,7 @@ def simulate(
     fit_file: FitFile,
     out: OutTable,
     data: Annotated[
-        Path | None, Option(help="Table with the subjects, times and covariates to use.")
+        Path | None, PathOption(help="Table with the subjects, times and covariates to use.")
     ] = None,
     subjects: Annotated[
         int | None, Option(min=1, help="Without --data: how many subjects.")
@@ -110,7 +121,7 @@ def simulate(
     force: Force = False,
 ) -> None:
     """Draw a data set of new subjects from a saved fit."""
-    refuse_existing([out], force)
+    check_table(out, force)
     if (data is None) == (subjects is None and times is None):
         raise DataError("simulate needs either --data FILE, or --subjects N and --times T.")
     fitted = _load(fit_file)
@@ -131,17 +142,17 @@ def simulate(
 
 def summary(fit_file: FitFile) -> None:
     """Print the summary of a saved fit."""
-    typer.echo(str(_load(fit_file).summary()))
+    say(str(_load(fit_file).summary()))
 
 
 def report(
     fit_file: FitFile,
-    out: Annotated[Path, Option(help="The HTML file to write.")],
+    out: Annotated[Path, PathOption(help="The HTML file to write.")],
     file: Annotated[
         Path | None,
-        Argument(metavar="[DATA]", help="The data that were fitted, for all that needs them."),
+        PathArgument(metavar="[DATA]", help="The data that were fitted, for all that needs them."),
     ] = None,
-    data: Annotated[Path | None, Option(help="DATA, as an option.")] = None,
+    data: Annotated[Path | None, PathOption(help="DATA, as an option.")] = None,
     timelines: Annotated[
         int | None,
         Option(
@@ -163,9 +174,11 @@ def report(
     """Write the report of a saved fit, of either kind of model, as one HTML file."""
     if file is not None and data is not None:
         raise DataError("The data are there twice: as DATA and as --data.")
-    fitted = _open(fit_file, out, force, no_cache)
+    check_file(out, force)
+    set_up_jax(no_cache)
+    fitted = _load(fit_file)
     rows = data if file is None else file
     if rows is not None:
         fitted = with_data(fitted, rows, missing_code or ())
     fitted.report(out, timelines=timelines, thorough=thorough)
-    typer.echo(f"{out} ({out.stat().st_size / 1e6:.1f} MB)")
+    say_where(out, with_size=True)

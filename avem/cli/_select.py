@@ -5,21 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-import typer
 from typer import Argument, Option
 
-from avem.cli._files import read_for, refuse_existing, write_table
+from avem.cli._files import check_table, read_for, write_table
 from avem.cli._options import (
     DataFile,
     Force,
     MissingCodes,
     NoCache,
+    PathOption,
     SequenceColumn,
     SubjectColumn,
     TimeColumn,
 )
 from avem.cli._outcomes import read_names, read_states
-from avem.cli._process import set_up_jax
+from avem.cli._process import say, set_up_jax
 from avem.errors import ModelError
 
 
@@ -29,7 +29,7 @@ def select(
         str,
         Argument(metavar="FORMULA", help="As for fit; with --latent as --outcomes of fit-ssm."),
     ],
-    out: Annotated[Path, Option(help="Table to write: a row per number of states.")],
+    out: Annotated[Path, PathOption(help="Table to write: a row per number of states.")],
     states: Annotated[
         str | None,
         Option(metavar="A-B", help="Numbers of states to try.", show_default="1-5"),
@@ -52,13 +52,13 @@ def select(
     no_cache: NoCache = False,
 ) -> None:
     """Fit models with several numbers of states and compare them."""
-    refuse_existing([out], force)
+    check_table(out, force)
     set_up_jax(no_cache)
     import avem
 
     if latent is None:
         model = avem.MixedHMM(formula, 2, family, transition=transition)
-        numbers = {"states": read_states(states or "1-5")}
+        numbers = {"states": read_states("1-5" if states is None else states)}
     else:
         if states is not None or family != "gaussian" or transition != "~ 1":
             raise ModelError(
@@ -79,5 +79,5 @@ def select(
         sequence=sequence,
         seed=seed,
     )
-    typer.echo(f"{found!r}\n")
+    say(f"{found!r}\n")
     write_table(found.table, out)

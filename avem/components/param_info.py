@@ -12,6 +12,7 @@ from avem.errors import ModelError
 from avem.families.base import Link
 
 Params = dict[str, np.ndarray]
+_MOST_STATES = 1000
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,13 @@ def check_count(name: str, value: Any) -> None:
     """Raise unless the value is a whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ModelError(f"{name} is {value!r}; a whole number of at least 1 is wanted.")
+
+
+def check_states(name: str, value: Any) -> None:
+    """Raise unless the value can be a number of states; a far larger one is a slip."""
+    check_count(name, value)
+    if value > _MOST_STATES:
+        raise ModelError(f"{name} is {value}; at most {_MOST_STATES:,} are fitted. Begin with 2.")
 
 
 def check_level(level: Any) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from avem.data.frames import examples, numbers
+from avem.data.grouping import check_size
 from avem.data.panel import Panel
 from avem.errors import DataError
 
@@ -35,6 +36,7 @@ def look_ahead(
     is_whole = isinstance(horizon, int | np.integer) and not isinstance(horizon, bool)
     if not (is_whole and horizon >= 1):
         raise DataError(f"horizon is {horizon!r}; a whole number of steps, at least 1, is wanted.")
+    check_size(panel.n_lanes * int(horizon), f"{horizon:,} steps after {panel.n_lanes:,} sequences")
     lane = np.repeat(np.arange(panel.n_lanes), horizon)
     old: Any = panel.table
     names = [name for name in (panel.subject, panel.sequence) if name is not None]

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import lzma
+import zipfile
+import zlib
+from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from avem.data.writing import is_stream, replacing
 from avem.errors import FileError
 
+_PACKINGS = {".gz": "gzip", ".zip": "zip", ".bz2": "bz2", ".xz": "xz"}
+_DAMAGE = (
+    ValueError,  # pandas' parser errors are such
+    OSError,
+    EOFError,
+    RuntimeError,  # an archive with a password, or packed in a way that is not known
+    zlib.error,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+)
 _NO_PARQUET = "Files in .parquet need an extra: pip install 'avem[parquet]'."
 
 
@@ -22,6 +38,8 @@ def read_table(
 ) -> pd.DataFrame:
     """The table in a file. The subject, sequence and time `columns` have no missing codes."""
     kind = table_kind(path)
+    if path.is_dir():
+        raise FileError(f"{str(path)!r} is a folder; a {kind} file is wanted.")
     if not path.is_file():
         raise FileError(f"There is no file {str(path)!r}.")
     keys = [name for name in columns.values() if name is not None]
@@ -32,19 +50,55 @@ def read_table(
         if kind == ".csv" and _has_semicolons(path):
             options = {"sep": ";", "decimal": ","}
         names = pd.read_csv(path, nrows=0, **options).columns
+        _check_names(_first_row(path, options).iloc[0].dropna().tolist(), path)
         labels = [columns[key] for key in ("subject", "sequence") if columns[key] in names]
         as_text = [*text, *_zero_padded(path, labels, options)]
         options["dtype"] = dict.fromkeys(as_text, "str")
         options["na_values"] = {name: list(missing) for name in names if name not in keys}
         return pd.read_csv(path, **options)
-    except (ValueError, OSError) as error:  # pandas' parser errors are ValueErrors
-        raise FileError(f"Cannot read {str(path)!r} as a {kind} table: {error}") from error
+    except FileError:
+        raise
+    except _DAMAGE as error:
+        raise FileError(f"Cannot read {str(path)!r} as a {kind} table: {_why(error)}") from error
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with a file, in the words of a person who looks at it."""
+    if isinstance(error, UnicodeDecodeError):
+        # What pandas decodes at once begins with the file, or long after it.
+        if error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            return "it is text in UTF-16. Save it as UTF-8."
+        byte = error.object[error.start]
+        return (
+            f"byte 0x{byte:02x} is no UTF-8 text: the file is in another encoding, such as that of "
+            "an old spreadsheet, or holds no text. Save it as CSV in UTF-8."
+        )
+    if isinstance(error, pd.errors.EmptyDataError):
+        return "it is empty; names of columns and rows are wanted."
+    if isinstance(error, EOFError):
+        return "it ends too early. Copy or make it again."
+    return str(error)
+
+
+def _check_names(names: list[str], path: Path) -> None:
+    """Raise if two columns have one name: which of them is meant, nobody can tell."""
+    if any("\0" in name for name in names):
+        raise FileError(
+            f"{str(path)!r} begins with zero bytes, as text in UTF-16 and files that are no tables "
+            "do. Save it as CSV in UTF-8."
+        )
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise FileError(
+            f"{str(path)!r} has {names.count(twice[0])} columns named {twice[0]!r}; a column needs "
+            "a name of its own. Rename or remove one."
+        )
 
 
 def table_kind(path: Path) -> str:
     """The suffix that says what a file holds, whatever it is compressed with."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    kind = next((s for s in reversed(suffixes) if s not in (".gz", ".zip", ".bz2", ".xz")), "")
+    kind = next((s for s in reversed(suffixes) if s not in _PACKINGS), "")
     if kind not in (".csv", ".tsv", ".parquet"):
         raise FileError(f"{str(path)!r} ends in {kind!r}; .csv, .tsv or .parquet is wanted.")
     return kind
@@ -54,8 +108,13 @@ def _has_semicolons(path: Path) -> bool:
     """Whether a spreadsheet of a country with decimal commas wrote the file."""
     # Quotes are left as they are: many programs write each name in its own.
     options: dict[str, Any] = {"sep": "\0", "engine": "python", "quoting": csv.QUOTE_NONE}
-    header = str(pd.read_csv(path, header=None, nrows=1, dtype="str", **options).iloc[0, 0])
+    header = str(_first_row(path, options).iloc[0, 0])
     return ";" in header and "," not in header
+
+
+def _first_row(path: Path, options: dict[str, Any]) -> pd.DataFrame:
+    """The names of the columns as they are written, which as names pandas would make unique."""
+    return pd.read_csv(path, header=None, nrows=1, dtype="str", **options)
 
 
 def _zero_padded(path: Path, names: list[str | None], options: dict[str, Any]) -> list[str]:
@@ -69,6 +128,7 @@ def _read_parquet(path: Path, keys: Collection[str], missing: Collection[str]) -
         frame = pd.read_parquet(path)
     except ImportError:
         raise FileError(_NO_PARQUET) from None
+    _check_names([str(name) for name in frame.columns], path)
     for name in frame.columns.difference(list(keys)):
         values = frame[name]
         if pd.api.types.is_numeric_dtype(values):
@@ -86,20 +146,38 @@ def _number(text: str) -> float | None:
         return None
 
 
-def need_folder(path: Path, purpose: str = "") -> None:
-    """Raise unless there is a folder to write a file into; `purpose` is " to save the fit in"."""
-    if not path.parent.is_dir():
-        raise FileError(f"There is no folder {str(path.parent)!r}{purpose}. Make it first.")
+def write_table(frame: pd.DataFrame, path: Path, **options: Any) -> None:
+    """Write a frame as the file's suffix says; `options` are those of pandas' `to_csv`."""
+    kind = writable_kind(path)
+    with replacing(path) as file:
+        if kind == ".parquet":
+            try:
+                frame.to_parquet(file, index=False)
+            except ImportError:
+                raise FileError(_NO_PARQUET) from None
+        else:
+            separator = "\t" if kind == ".tsv" else ","
+            packing = _packing(path)
+            frame.to_csv(
+                file, index=False, sep=separator, mode="wb", compression=packing, **options
+            )
 
 
-def write_table(frame: pd.DataFrame, path: Path) -> None:
-    """Write a frame as the file's suffix says."""
+def writable_kind(path: Path) -> str:
+    """The kind of table that a file of this name can be written as; a device takes CSV."""
+    if is_stream(path) and not path.suffix:
+        return ".csv"
     kind = table_kind(path)
-    need_folder(path)
-    if kind == ".parquet":
-        try:
-            frame.to_parquet(path, index=False)
-        except ImportError:
-            raise FileError(_NO_PARQUET) from None
-    else:
-        frame.to_csv(path, index=False, sep="\t" if kind == ".tsv" else ",")
+    if kind == ".parquet" and _packing(path) is not None:
+        raise FileError(
+            f"{str(path)!r} asks for a packed Parquet file, but these are packed within. End its "
+            "name in .parquet."
+        )
+    return kind
+
+
+def _packing(path: Path) -> Any:
+    """What pandas is told about compression, by the last suffix."""
+    method = _PACKINGS.get(path.suffix.lower())
+    # In a zip the table has a name of its own.
+    return {"method": method, "archive_name": path.stem} if method == "zip" else method

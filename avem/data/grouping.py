@@ -10,7 +10,9 @@ import pandas as pd
 
 from avem.data.formula import Formula
 from avem.data.panel import Panel
-from avem.errors import ModelError
+from avem.errors import DataError, ModelError
+
+MOST_ROWS = 100_000_000
 
 
 def group_of(formulas: Iterable[Formula]) -> str | None:
@@ -52,9 +54,19 @@ def read_panel(data: Any, group: str | None, time: str | None, sequence: str | N
     return Panel.from_frame(data, group, time=time, sequence=sequence)
 
 
+def check_size(n_rows: int, what: str) -> None:
+    """Raise if so many new rows are asked for that it can only be a slip."""
+    if n_rows > MOST_ROWS:
+        raise DataError(
+            f"{what} are {n_rows:,} rows; at most {MOST_ROWS:,} are made at once. Make fewer, or "
+            "several tables."
+        )
+
+
 def blank_frame(
     group: str, n_subjects: int, n_times: int, time: str = "time", first: int = 0
 ) -> pd.DataFrame:
     """Rows of subjects and times that are numbered from `first` on, with nothing else."""
+    check_size(n_subjects * n_times, f"{n_subjects:,} subjects with {n_times:,} times each")
     who, when = (first + np.arange(n) for n in (n_subjects, n_times))
     return pd.DataFrame({group: np.repeat(who, n_times), time: np.tile(when, n_subjects)})

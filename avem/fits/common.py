@@ -9,6 +9,7 @@ import pandas as pd
 
 from avem.components.param_info import Params, check_level
 from avem.data import Panel
+from avem.data.frames import column
 from avem.errors import DataError
 from avem.fits.uncertainty import normal_interval
 from avem.fits.words import check_word
@@ -67,6 +68,12 @@ def own_panel(fit: Fit, data: Any) -> Panel:
             f"{panel.n_subjects:,} subjects in {panel.n_lanes:,} sequences; the fit had "
             f"{info.n_rows:,}, {len(fit.subjects):,} and {info.n_sequences:,}, its first "
             f"subject being {fit.subjects.tolist()[0]!r}."
+        )
+    outcomes = {name: column(panel.table, name, "an outcome") for name in fit.model.outcomes}
+    empty = [name for name, values in outcomes.items() if values.isna().all()]
+    if empty:
+        raise DataError(
+            f"These are not the data of the fit: {empty[0]!r} has no value here, and had some."
         )
     return panel
 

@@ -71,13 +71,14 @@ class Display:
 class Interruptible(Display):
     """A display whose work the first Ctrl-C ends gently: `interrupted` is True from then on.
 
-    The second one raises KeyboardInterrupt at once.
+    The second one raises KeyboardInterrupt at once, and so does the first one as long as there is
+    nothing `to_keep`, as while the first step is compiled.
     """
 
     def __init__(self, show: bool | None, total: int, *columns: ProgressColumn) -> None:
         super().__init__(show, total, *columns)
         self._previous: Any = None
-        self.interrupted = False
+        self.interrupted = self.to_keep = False
 
     def __enter__(self) -> Self:
         in_main_thread = threading.current_thread() is threading.main_thread()
@@ -91,8 +92,10 @@ class Interruptible(Display):
         super().__exit__()
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        self.interrupted = True
+        self.interrupted, previous = True, self._previous
         self._restore()
+        if not self.to_keep and previous is not None:
+            previous(number, frame)
 
     def _restore(self) -> None:
         if self._previous is not None:

@@ -88,6 +88,7 @@ class Watch(Interruptible):
 
     def __call__(self, iteration: int, bound: float, change: float, theta: Params) -> bool:
         """One more iteration is done; whether the user has asked to stop."""
+        self.to_keep = True
         bound = bound + self._offset
         if self._callback is not None and not self._at_start:
             self._told += 1  # a stage may be several runs, each of which counts from 1

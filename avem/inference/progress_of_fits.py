@@ -24,11 +24,13 @@ class Rounds(Interruptible):
 
     def ended(self, stop: Stop) -> bool:
         """A fit ended like this; whether the user has asked to stop."""
+        self.to_keep = True
         self.interrupted |= stop is Stop.INTERRUPTED
         return self.interrupted
 
     def tell(self, line: str) -> None:
-        """Show a line, if it is time to."""
+        """Show a line about a fit that is done, if it is time to."""
+        self.to_keep = True
         if self.is_due():
             say(line)
 

@@ -8,6 +8,8 @@ from typing import ParamSpec, TypeVar
 
 import jax
 
+from avem.numerics.forks import refuse_forked
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -20,6 +22,7 @@ def in_float64(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        refuse_forked()
         with jax.enable_x64(True):
             return function(*args, **kwargs)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import closing
+from contextlib import closing, nullcontext
 from os import PathLike
 from typing import Any
 
@@ -47,7 +47,7 @@ def bootstrap(
         `Panel`.
     path : str or path, optional
         A file to keep finished replicates in, as JSON lines. A call that was cut short goes on from
-        there, and a later one may ask for more replicates.
+        there, and a later one may ask for more replicates. One process uses it at a time.
     jobs : int
         How many processes work side by side; the result is the same with any number of them. Each
         compiles for itself first. On one accelerator, leave it at 1. In a script, jobs > 1 needs
@@ -68,11 +68,12 @@ def bootstrap(
     """
     _check(fit, n, jobs, seed)
     recipe = Recipe.of(fit, _own_panel(fit, data), seed)
-    journal = None if path is None else Journal(path, recipe.identity(), fit.params)
-    found = {} if journal is None else journal.found
-    done = {number: found[number] for number in range(n) if number in found}
-    ahead = [number for number in range(n) if number not in done]
-    finished = _carry_out(recipe, ahead, jobs, journal, done, ReplicateProgress(progress, n))
+    kept = nullcontext() if path is None else Journal(path, recipe.identity(), fit.params)
+    with kept as journal:
+        found = {} if journal is None else journal.found
+        done = {number: found[number] for number in range(n) if number in found}
+        ahead = [number for number in range(n) if number not in done]
+        finished = _carry_out(recipe, ahead, jobs, journal, done, ReplicateProgress(progress, n))
     result = Bootstrap(fit, n, tuple(done[number] for number in sorted(done)))
     words = [] if finished else [_interrupted(result, path)]
     if result.n_failed:

@@ -88,7 +88,7 @@ def run_folds(
     **fit_options: Any,
 ) -> CrossValidation:
     """The same for a panel; without any fold when it was interrupted in the first."""
-    parts = _parts(model, panel, folds, by, seed)
+    parts = parts_of(model, panel, folds, by, seed)
     score = _score_stretch if by == "time" else _score_subjects
     rows: list[dict[str, Any]] = []
     total = _nothing(panel)
@@ -120,7 +120,9 @@ def run_folds(
     return CrossValidation(pd.DataFrame(rows), pd.DataFrame(by_subject), by, int(folds))
 
 
-def _parts(model: Mixed, panel: Panel, folds: Any, by: Any, seed: Any) -> list[np.ndarray]:
+def parts_of(
+    model: Mixed, panel: Panel, folds: Any = 5, by: Any = "subjects", seed: Any = 0
+) -> list[np.ndarray]:
     """For each fold, (rows,) bool: what is held out."""
     if by not in _BY:
         raise ModelError(f"by is {by!r}; available: {', '.join(_BY)}.")

@@ -1,25 +1,24 @@
-"""The file of a bootstrap: a line that says whose it is, then a line for each finished replicate.
-
-Lines are JSON. A replicate's line is written at once when it is finished and never changed, so a
-run that was killed loses only what it was working on.
-"""
+"""The file of a bootstrap: a line that says whose it is, then one for each finished replicate."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
+import math
+from dataclasses import asdict, fields
 from os import PathLike
-from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from avem.components.param_info import Params
-from avem.data.files import need_folder
+from avem.data.line_file import LineFile, parsed
 from avem.errors import FileError
-from avem.workflows.bootstrap_table import Replicate
+from avem.inference.stop import Stop
+from avem.workflows.bootstrap_table import FAILED, Replicate
 
 _FORMAT = {"format": "avem bootstrap", "version": 1}
+_KEYS = {field.name for field in fields(Replicate)}
+_STOPS = {*Stop.__members__, FAILED} - {Stop.INTERRUPTED.name}
+_ADVICE = "Delete the line, and its replicate is made again; or choose another path."
 
 
 class Journal:
@@ -36,61 +35,75 @@ class Journal:
     """
 
     def __init__(self, path: str | PathLike[str], identity: dict[str, Any], like: Params) -> None:
-        self.path = Path(path)
         self.found: dict[int, Replicate] = {}
         """The replicates that an earlier run has finished."""
-        if self.path.is_dir():
-            raise FileError(f"{str(self.path)!r} is a folder; the name of a file is wanted.")
-        need_folder(self.path, " to keep the replicates in")
-        head = _line(_FORMAT | identity)
+        self._file = LineFile(path, " to keep the replicates in")
         try:
-            known = self.path.read_bytes() if self.path.exists() else b""
-            if head.startswith(known) and known != head:  # new, or killed in its first line
-                self.path.write_bytes(head)
-                return
-            whole = known[: known.rfind(b"\n") + 1]
-            first, *lines = whole.split(b"\n")
-            self._check(first or known, identity)
-            if whole != known:  # killed while writing the last line: the next one starts there
-                with open(self.path, "r+b") as file:
-                    file.truncate(len(whole))
-        except OSError as error:
-            raise self._cannot("use", error) from error
-        for line in lines:
-            replicate = _replicate(line, like)
-            if replicate is not None:
-                self.found[replicate.number] = replicate
+            self._begin(_FORMAT | identity)
+            for place, line in enumerate(self._file.lines[1:], 2):
+                self._add(line, place, like)
+            self._file.drop_torn()
+        except BaseException:
+            self._file.close()
+            raise
 
     def append(self, replicate: Replicate) -> None:
         """Write one more replicate."""
-        try:
-            # Unbuffered, so that the line is one write: it is there, or it is not.
-            with open(self.path, "ab", buffering=0) as file:
-                file.write(_line(asdict(replicate)))
-        except OSError as error:
-            raise self._cannot("write", error) from error
+        record = asdict(replicate)
+        if replicate.params is not None:
+            record["params"] = {name: value.tolist() for name, value in replicate.params.items()}
+        self._file.append(record)
 
-    def _check(self, first: bytes, identity: dict[str, Any]) -> None:
-        head = _parsed(first)
-        if not isinstance(head, dict) or head.get("format") != _FORMAT["format"]:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def _begin(self, head: dict[str, Any]) -> None:
+        file = self._file
+        if file.lines:
+            self._check(parsed(file.lines[0]), head)
+        elif not file.torn or _starts_like(file.torn, head):  # new, or killed in its first line
+            file.drop_torn()
+            file.append(head)
+        else:
+            self._check(parsed(file.torn), head)
+
+    def _check(self, found: Any, head: dict[str, Any]) -> None:
+        path = str(self._file.path)
+        if not isinstance(found, dict) or found.get("format") != _FORMAT["format"]:
             raise FileError(
-                f"{str(self.path)!r} was not written by avem.bootstrap, and is left as it is. "
-                "Choose another path."
+                f"{path!r} was not written by avem.bootstrap, and is left as it is. Choose another "
+                "path."
             )
-        if head.get("version") != _FORMAT["version"]:
+        if found.get("version") != _FORMAT["version"]:
             raise FileError(
-                f"{str(self.path)!r} has format version {head.get('version')}; this avem writes "
-                f"version {_FORMAT['version']}. Choose another path."
+                f"{path!r} has format version {found.get('version')}; this avem writes version "
+                f"{_FORMAT['version']}. Choose another path."
             )
-        if head.get("fit") != identity["fit"]:
+        if found.get("fit") != head["fit"]:
             raise FileError(
-                f"{str(self.path)!r} holds the bootstrap of another fit, or of other settings: "
-                f"{_words(head)}; this one is {_words(identity)}. Choose another path, or delete "
+                f"{path!r} holds the bootstrap of another fit, or of other settings: "
+                f"{_words(found)}; this one is {_words(head)}. Choose another path, or delete "
                 "the file to start anew."
             )
 
-    def _cannot(self, do: str, error: OSError) -> FileError:
-        return FileError(f"Cannot {do} {str(self.path)!r}: {error.strerror or error}.")
+    def _add(self, line: bytes, place: int, like: Params) -> None:
+        record = parsed(line)
+        why = _problem(record, like)
+        if not why and record["number"] in self.found and line not in self._file.lines[: place - 1]:
+            why = f"replicate {record['number']} is there already, with other numbers"
+        if why:
+            raise self._file.refuse(place, f"is not what a bootstrap writes: {why}", _ADVICE)
+        params = record["params"]
+        if params is not None:
+            record["params"] = {name: np.array(params[name], float) for name in like}
+        self.found[record["number"]] = Replicate(**record)
+
+
+def _starts_like(torn: bytes, head: dict[str, Any]) -> bool:
+    return LineFile.line(head).startswith(torn)
 
 
 def _words(head: dict[str, Any]) -> str:
@@ -101,27 +114,39 @@ def _words(head: dict[str, Any]) -> str:
     )
 
 
-def _line(record: dict[str, Any]) -> bytes:
-    return json.dumps(record, default=np.ndarray.tolist).encode("ascii") + b"\n"
+def _problem(record: Any, like: Params) -> str:
+    """What is wrong with the record of a replicate; empty where nothing is."""
+    if not isinstance(record, dict) or set(record) != _KEYS:
+        return f"a JSON object with {', '.join(sorted(_KEYS))} is wanted"
+    number, stop, params = record["number"], record["stop"], record["params"]
+    if type(number) is not int or number < 0:
+        return f"its number is {number!r}; 0, 1, ... is wanted"
+    if not isinstance(stop, str) or stop not in _STOPS:
+        return f"its stop is {stop!r}; one of {', '.join(sorted(_STOPS))} is wanted"
+    if not isinstance(record["reason"], str):
+        return f"its reason is {record['reason']!r}; a text is wanted"
+    if stop == FAILED:
+        return "" if params is None else "it failed, and yet has parameters"
+    if not _is_number(record["bound"]):
+        return f"its bound is {record['bound']!r}; a finite number is wanted"
+    if not isinstance(params, dict) or set(params) != set(like):
+        return f"parameters {', '.join(like)} are wanted"
+    for name, value in like.items():
+        if not _has_shape(params[name], value.shape):
+            return f"its {name!r} is no array of finite numbers of the shape {value.shape}"
+    return ""
 
 
-def _parsed(line: bytes) -> Any:
+def _has_shape(value: Any, shape: tuple[int, ...]) -> bool:
+    if not shape:
+        return _is_number(value)
+    if not isinstance(value, list) or len(value) != shape[0]:
+        return False
+    return all(_has_shape(part, shape[1:]) for part in value)
+
+
+def _is_number(value: Any) -> bool:
     try:
-        return json.loads(line)
-    except ValueError:  # what is no JSON is nothing of ours
-        return None
-
-
-def _replicate(line: bytes, like: Params) -> Replicate | None:
-    """The replicate of a line; None where the line is damaged, so that it is made again."""
-    record = _parsed(line)
-    try:
-        params = record["params"]
-        if params is not None:
-            params = {
-                name: np.array(params[name], float).reshape(value.shape)
-                for name, value in like.items()
-            }
-        return Replicate(**{**record, "params": params})
-    except (KeyError, TypeError, ValueError):
-        return None
+        return type(value) in (int, float) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floating-point ones
+        return False

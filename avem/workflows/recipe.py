@@ -74,6 +74,8 @@ class Recipe:
                 )
         except Exception as error:  # one bad data set is no reason to lose hours of good ones
             return Replicate(number, FAILED, f"{type(error).__name__}: {error}")
+        if not all(np.isfinite(value).all() for value in (fit.bound, *fit.params.values())):
+            return Replicate(number, FAILED, "The fit ended at parameters that are not finite.")
         reason = "" if fit.stop is Stop.CONVERGED else str(fit.stop)
         return Replicate(number, fit.stop.name, reason, fit.bound, fit.params)
 

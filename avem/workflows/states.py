@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 import pandas as pd
 
-from avem.components.param_info import check_count
+from avem.components.param_info import check_states
 from avem.errors import AvemError, ModelError
 from avem.fits.report.html import count
 from avem.inference.methods.names import as_method
@@ -15,7 +15,7 @@ from avem.inference.progress_of_fits import Rounds, speaking_of
 from avem.inference.stop import Stop
 from avem.mixed import Mixed
 from avem.workflows.cross_validation import CrossValidation
-from avem.workflows.folds import run_folds
+from avem.workflows.folds import parts_of, run_folds
 from avem.workflows.selection import CRITERIA, NAMES, Criterion, Fit, Selection
 
 Made = TypeVar("Made", covariant=True)
@@ -114,6 +114,8 @@ def select(
     if not as_method(fit_options.get("method", "avem")).likelihood:
         fit_options.setdefault("refine", "adaptive")
     panel = model._panel(data, subject, time, sequence)
+    if plan is not None:
+        parts_of(model, panel, **plan)  # what cannot be is said before the first fit
     fits: dict[int, Any] = {}
     scores: dict[int, CrossValidation] = {}
     rows: list[dict[str, Any]] = []
@@ -159,7 +161,7 @@ def _counts(model: Mixed, states: Any, latent: Any) -> list[int]:
         )
     listed = list(numbers)
     for k in listed:
-        check_count(name, k)
+        check_states(name, k)
     if not listed:
         raise ModelError(f"{name} is empty; numbers of states are wanted: range(1, 6) or [2, 3].")
     return sorted({int(k) for k in listed})

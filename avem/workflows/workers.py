@@ -5,14 +5,15 @@ from __future__ import annotations
 import pickle
 import signal
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
-from multiprocessing import get_context
 from types import FrameType
 
 from avem.errors import AvemError, ModelError
+from avem.numerics.forks import refuse_forked
 from avem.workflows.bootstrap_table import Replicate
+from avem.workflows.processes import Processes
 from avem.workflows.recipe import Recipe
 
 _recipe: Recipe | None = None
@@ -25,14 +26,14 @@ def run(recipe: Recipe, numbers: Sequence[int], jobs: int) -> Generator[Replicat
     if jobs > 1:
         yield from _in_processes(recipe, numbers, jobs)
     else:
+        refuse_forked()  # otherwise every replicate would fail, and be written down so
         yield from map(recipe.replicate, numbers)
 
 
 def _in_processes(recipe: Recipe, numbers: Sequence[int], jobs: int) -> Iterator[Replicate]:
     packed = _packed(recipe, jobs)
     waiting = iter(numbers)
-    # JAX runs threads, and a forked copy of a process with threads may hang: new ones are started.
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (packed,)) as pool:
+    with Processes(jobs, _begin, (packed,)) as pool:
         try:
             # No more are handed out than are being worked on: Ctrl-C waits for nothing else.
             running = {pool.submit(_work, number) for number in islice(waiting, jobs)}
@@ -63,10 +64,10 @@ def _packed(recipe: Recipe, jobs: int) -> bytes:
 
 def _begin(packed: bytes) -> None:
     global _recipe
-    _recipe = pickle.loads(packed)
     # Ctrl-C reaches all processes of a terminal. A fit ends early by itself; between fits a worker
     # does nothing about it, and the process that started it decides.
     signal.signal(signal.SIGINT, _go_on)
+    _recipe = pickle.loads(packed)
 
 
 def _go_on(number: int, frame: FrameType | None) -> None:

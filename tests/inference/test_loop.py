@@ -73,12 +73,12 @@ def test_out_of_steps_is_said(frame):
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("given", [None, fast_start()])
 def test_ctrl_c_keeps_the_best_so_far(frame, monkeypatch, plain, given):
-    """The signal arrives in the middle of an iteration, which finishes first."""
+    """The signal arrives in the middle of an iteration, not the first, which finishes first."""
     finish, calls = EM._finish, []
 
     def interrupted(self, found):
         calls.append(found)
-        if len(calls) == 3:
+        if len(calls) == 6:
             signal.raise_signal(signal.SIGINT)
         return finish(self, found)
 
@@ -88,20 +88,29 @@ def test_ctrl_c_keeps_the_best_so_far(frame, monkeypatch, plain, given):
         fit = MODEL.fit(frame, time="time", init=given, plain=plain, tol=0.0)
     assert fit.stop is avem.Stop.INTERRUPTED
     assert np.isfinite(fit.bound)
-    assert len(calls) <= 4
+    assert len(calls) <= 8
     assert signal.getsignal(signal.SIGINT) is handler
     assert len(fit.decode()) == len(frame)
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_a_second_ctrl_c_stops_at_once(frame, monkeypatch):
-    def step(self, state, still):
+def test_a_second_ctrl_c_stops_at_once():
+    with Watch(False, 10) as watch:
+        watch(1, -1.0, 0.1, {})
         signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
+        assert watch.interrupted
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(EM, "step", step)
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_before_the_first_iteration_ctrl_c_stops_at_once(frame, monkeypatch):
+    """There is nothing to keep, and what is being compiled may take long."""
+    monkeypatch.setattr(EM, "step", lambda *_, **__: signal.raise_signal(signal.SIGINT))
+    handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         MODEL.fit(frame, time="time", init=fast_start())
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_where_ctrl_c_is_ignored_it_stays_so():

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 
-from avem.data.files import need_folder
+from avem.data.writing import replacing
 from avem.errors import AvemError, FileError
 from avem.fits.fit import Fit
 from avem.fits.hmm_fit import HMMFit
@@ -85,22 +84,9 @@ def save(fit: Fit, path: str | os.PathLike[str]) -> None:
 
     An existing file is replaced only once the new one is complete.
     """
-    path = Path(path)
-    if path.is_dir():
-        raise FileError(f"{str(path)!r} is a folder; the name of a file is wanted.")
-    need_folder(path, " to save the fit in")
     members = {_JSON: _json(fit)} | {name: npy(values) for name, values in _arrays(fit).items()}
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            write_archive(file, members)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise FileError(f"Cannot write {str(path)!r}: {error.strerror}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path, " to save the fit in") as file:
+        write_archive(file, members)
 
 
 def _json(fit: Fit) -> bytes:

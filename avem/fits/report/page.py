@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from avem.data.files import need_folder
+from avem.data.writing import need_file, write_text
 from avem.errors import AvemError
 from avem.fits.fit import Fit
 from avem.fits.plots.figures import state_colors
@@ -46,12 +46,11 @@ def write_report(
     progress: bool | None = None,
 ) -> Path:
     """Write the report of a fit to an HTML file, and return its path."""
-    target = Path(path)
-    need_folder(target)
+    need_file(path)
     with ReportProgress(progress) as steps:
         page = report_html(fit, timelines=timelines, thorough=thorough, say=steps)
-    target.write_text(page, encoding="utf-8")
-    return target
+    write_text(path, page)
+    return Path(path)
 
 
 def report_html(

@@ -10,7 +10,9 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
@@ -18,6 +20,7 @@ COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
 PATIENCE = 60.0
 """Seconds that one source may take."""
+_UNFINISHED = ".part"
 INSTRUCTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "x86_64": {"avx512": ("-march=x86-64-v4",), "avx2": ("-march=x86-64-v3",)},
     "amd64": {"avx512": ("-march=x86-64-v4",), "avx2": ("-march=x86-64-v3",)},
@@ -81,7 +84,8 @@ def compiled(
     """
     defines = [f"-D{key}={value}" for key, value in sorted(numbers.items())]
     source = str(SOURCES / f"{name}.cc")
-    fd, made = tempfile.mkstemp(suffix=".part", dir=folder)
+    _remove_left_over(folder)
+    fd, made = tempfile.mkstemp(suffix=_UNFINISHED, dir=folder)
     os.close(fd)
     try:
         command = [find_compiler(), *FLAGS, *defines, f"-I{include}", source, "-o", made]
@@ -103,6 +107,14 @@ def compiled(
     finally:
         Path(made).unlink(missing_ok=True)
     return library
+
+
+def _remove_left_over(folder: Path) -> None:
+    """Remove what processes that were killed while they compiled have left."""
+    for made in folder.glob(f"*{_UNFINISHED}"):
+        with suppress(OSError):
+            if time.time() - made.stat().st_mtime > 4 * PATIENCE:
+                made.unlink()
 
 
 def digest(content: bytes) -> str:

@@ -39,11 +39,11 @@ def run_study(
     quick
         A few settings and replicates, in about a minute.
     """
-    prepare_process()
     study = catalogue.find(name)
     known = tuple(study.replicate)
     if protocol not in (*known, "both"):
         raise ModelError(f"{name} has no protocol {protocol!r}; choose {' or '.join(known)}.")
+    prepare_process()
     chosen = known if protocol == "both" else (protocol,)
     counts = {p: study.default_reps(p, quick) if reps is None else reps for p in chosen}
     if out is None:

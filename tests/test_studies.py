@@ -168,9 +168,11 @@ def test_all_studies_are_complete():
     ],
 )
 def test_the_command_names_what_there_is(arguments, words):
+    before = dict(os.environ)
     result = CliRunner().invoke(app, ["study", *arguments])
     assert result.exit_code == 2
     assert words in " ".join(result.output.split())
+    assert dict(os.environ) == before  # a process is made ready for a study that there is
 
 
 def test_the_command_says_that_the_studies_are_in_the_source(monkeypatch, tmp_path):

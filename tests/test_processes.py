@@ -151,7 +151,7 @@ def fit_command(tmp_path):
     return ("fit", tmp_path / "data.csv", "y ~ 1", "--states", 2, *columns, "--out", tmp_path / "o")
 
 
-@pytest.mark.parametrize("module", ["typer.main", "numpy", "pandas", "jax", "formulae"])
+@pytest.mark.parametrize("module", ["typer.main", "numpy", "pandas", "jax", "narwhals"])
 def test_ctrl_c_during_imports_ends_without_a_traceback(fit_command, tmp_path, module):
     process = start(*fit_command, env={"PYTHONPROFILEIMPORTTIME": "1"})
     assert process.stderr is not None

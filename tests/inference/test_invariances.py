@@ -164,8 +164,8 @@ def test_the_users_own_precision_setting_does_not_matter(fit, frame, flag):
 
 
 @pytest.mark.usefixtures("own_shapes")
-@pytest.mark.parametrize(("kind", "exact"), [(4, True), (8, False)])
-def test_padding_changes_nothing(frame, monkeypatch, kind, exact):
+@pytest.mark.parametrize(("name", "exact"), [("_round_up_times", True), ("_round_up", False)])
+def test_padding_changes_nothing(frame, monkeypatch, name, exact):
     """More padded times: not one bit. More padded lanes and subjects: nothing beyond rounding."""
     model = avem.MixedHMM(FORMULA, 3)
     start = random_params(np.random.default_rng(0), 3, 1, 2, 2)
@@ -173,12 +173,8 @@ def test_padding_changes_nothing(frame, monkeypatch, kind, exact):
     with pytest.warns(avem.AvemWarning, match="iteration limit"):
         one = model.fit(frame, **options)
     shape = one._own_data.chunks[0].y.shape
-    usual = avem.data.layout._round_up
-
-    def more(size, smallest):
-        return usual(size, smallest) + (24 if smallest == kind else 0)
-
-    monkeypatch.setattr("avem.data.layout._round_up", more)
+    usual = getattr(avem.data.layout, name)
+    monkeypatch.setattr(avem.data.layout, name, lambda *sizes: usual(*sizes) + 24)
     with pytest.warns(avem.AvemWarning, match="iteration limit"):
         padded = model.fit(frame, **options)
     assert padded._own_data.chunks[0].y.shape != shape

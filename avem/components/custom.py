@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -24,6 +24,7 @@ from avem.components.scaling import Scaling
 from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms
 from avem.errors import ModelError
+from avem.numerics.jit import jit
 from avem.numerics.precision import in_float64
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ def _remember(family: Custom, known: np.ndarray, history: Any, *of: Any) -> Any:
     return jax.tree.map(kept, _update(family, history, *of), history)
 
 
-@partial(jax.jit, static_argnames=("family",))
+@jit("family")
 def _update(family: Custom, history, y, x, params, effect):
     assert family.update is not None
     of_state = jax.vmap(family.update, in_axes=(0, None, None, 0, 0))

@@ -6,7 +6,6 @@ what they share: passes at many nodes, and the sums over subjects (and nodes) th
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -19,6 +18,7 @@ from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms
 from avem.models.kernel import Kernel, Local
+from avem.numerics.jit import jit
 
 _LANES_AT_ONCE = 1024
 """More at a time do not stay in the cache; fewer do not pay for the way there."""
@@ -185,13 +185,13 @@ def first_terms(kernel: Kernel, theta: Theta, kept: Kept, chunk: Chunk) -> tuple
     return tuple(kept.coef_terms(kernel, key, theta[key], chunk) for key in kernel.newton_keys)
 
 
-@partial(jax.jit, static_argnames=("kernel", "key"))
+@jit("kernel", "key")
 def coef_pass(kernel: Kernel, key: str, coef: Array, kept: Kept, chunk: Chunk) -> CoefTerms:
     """The terms of a further Newton step."""
     return kept.coef_terms(kernel, key, coef, chunk)
 
 
-@partial(jax.jit, static_argnames=("kernel", "key"))
+@jit("kernel", "key")
 def coef_height(kernel: Kernel, key: str, coef: Array, kept: Kept, chunk: Chunk) -> Array:
     """The value alone of `coef_pass`."""
     return kept.coef_terms(kernel, key, coef, chunk).value

@@ -8,7 +8,7 @@ are. Nothing differentiates through the message passing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ from avem.inference.e_steps import ESteps, Expectation, State
 from avem.inference.methods.adaptive.parts import pieces_of
 from avem.inference.on_shard import Setting, Subjects
 from avem.models.kernel import Kernel
+from avem.numerics.jit import jit
 
 _STEP = 1e-4
 """Of the difference, in log odds, log scales and standardised coefficients. Slopes are exact to ten
@@ -106,7 +107,7 @@ def _of_subjects(
     return found
 
 
-@partial(jax.jit, static_argnames=("kernel", "form"))
+@jit("kernel", "form")
 def _slopes(
     kernel: Kernel, theta: Theta, tangents: Theta, at: Array, share: Array, chunk: Chunk, form
 ) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -16,10 +15,11 @@ from avem.inference.e_steps import IMPOSSIBLE
 from avem.kernels import forward_backward as hmm
 from avem.models.encoded import Encoded
 from avem.models.hmm import HMMModel
+from avem.numerics.jit import jit
 from avem.numerics.precision import in_float64
 
 
-@partial(jax.jit, static_argnames=("kernel", "form"))
+@jit("kernel", "form")
 def _posterior(kernel, theta, f, chunk, form):
     posterior = kernel.posterior(theta, f, chunk, form)
     return posterior.state, posterior.loglik
@@ -40,7 +40,7 @@ def state_probabilities(model: HMMModel, data: Encoded, theta: Params, effects: 
     raise AvemError(IMPOSSIBLE)
 
 
-@partial(jax.jit, static_argnames=("kernel", "kind"))
+@jit("kernel", "kind")
 def _states(kernel, theta, f, chunk, kind):
     return kernel.states_given(theta, f, chunk, kind)
 
@@ -73,7 +73,7 @@ def states_given(
     return np.stack(found, axis=1) if effects.ndim == 3 else found[0]
 
 
-@partial(jax.jit, static_argnames=("block",))
+@jit("block")
 def _remembered(block, theta, f, chunk):
     return block.histories(theta, f, chunk)
 
@@ -106,7 +106,7 @@ def custom_histories(
     return found
 
 
-@partial(jax.jit, static_argnames=("kernel", "form"))
+@jit("kernel", "form")
 def _expected_rows(kernel, theta, f, chunk, tilt, form):
     initial, transition, table = kernel.tables(theta, f, chunk)
     tilted, steps = table + tilt[:, None], kernel.transition.steps(chunk)
@@ -131,7 +131,7 @@ def rows_in_states(
     return shards.gather(_rows_in_states, (shards.split(effects),), data.kernel, theta, tilt)
 
 
-@partial(jax.jit, static_argnames=("kernel", "form"))
+@jit("kernel", "form")
 def _entropy(kernel, theta, f, chunk, form):
     posterior = kernel.path_posterior(theta, f, chunk, form)
     return by_subject(posterior.loglik, chunk) - kernel.expected_complete(
@@ -150,7 +150,7 @@ def path_entropy(model: HMMModel, data: Encoded, theta: Params, effects: np.ndar
     return shards.gather(_path_entropy, (shards.split(effects),), data.kernel, theta)
 
 
-@partial(jax.jit, static_argnames=("kernel",))
+@jit("kernel")
 def _best_path(kernel, theta, f, chunk):
     return kernel.viterbi(theta, f, chunk)
 

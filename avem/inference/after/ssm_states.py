@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +20,7 @@ from avem.kernels import kalman, kalman_filter
 from avem.models.encoded import Encoded
 from avem.models.ssm import SSMModel
 from avem.models.ssm_kernel import SSMKernel
+from avem.numerics.jit import jit
 from avem.numerics.nodes import normal_rule
 from avem.numerics.precision import in_float64
 
@@ -64,12 +64,12 @@ def _pass(kernel: SSMKernel, theta: Theta, f: Array, chunk: Chunk, kind: str) ->
     return StateMoments(found.mean, found.cov, level, level_cov)
 
 
-@partial(jax.jit, static_argnames=("kernel", "kind"))
+@jit("kernel", "kind")
 def _at(kernel: SSMKernel, theta: Theta, f: Array, chunk: Chunk, kind: str) -> StateMoments:
     return _pass(kernel, theta, f, chunk, kind)
 
 
-@partial(jax.jit, static_argnames=("kernel", "kind"))
+@jit("kernel", "kind")
 def _averaged(
     kernel: SSMKernel, theta: Theta, f: Array, root: Array, rule: Any, chunk: Chunk, kind: str
 ) -> StateMoments:

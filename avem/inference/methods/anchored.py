@@ -5,10 +5,8 @@ This is AVEM's E-step (the paper's Algorithm 1), and with expected log densities
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -18,6 +16,7 @@ from avem.data.layout import Chunk
 from avem.effects.posterior import GaussianQ, update_by_newton, update_from_quadratic
 from avem.inference.passes import Pass, Totals, first_terms
 from avem.models.kernel import Kernel, Local
+from avem.numerics.jit import jit
 
 TO_THE_END = 60
 """Newton steps that always suffice."""
@@ -34,7 +33,7 @@ class KeptAnchored(NamedTuple):
         return kernel.coef_terms(key, coef, self.mean, self.covariance, self.local, chunk)
 
 
-@partial(jax.jit, static_argnames=("kernel", "form", "q_update"))
+@jit("kernel", "form", "q_update")
 def anchored_pass(
     kernel: Kernel,
     theta: Theta,
@@ -103,7 +102,7 @@ def update_q(
     return q, there - kernel.value(theta, anchor, cov, local, quadratic, chunk)
 
 
-@partial(jax.jit, static_argnames=("kernel", "form"))
+@jit("kernel", "form")
 def bound_at(
     kernel: Kernel, theta: Theta, anchor: Array, mean: Array, cov: Array, chunk: Chunk, form: str
 ) -> Array:

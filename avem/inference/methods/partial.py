@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 import jax
@@ -38,6 +37,7 @@ from avem.inference.passes import Nodes, Pass, local_at_nodes, over_nodes, pass_
 from avem.inference.tuning import NARROW, PRIOR_NODES
 from avem.kernels.inverse import cholesky, inverse_and_logdet
 from avem.models.kernel import Kernel, Local
+from avem.numerics.jit import jit
 from avem.numerics.nodes import gauss_hermite
 
 AUTO = "auto"
@@ -160,7 +160,7 @@ class PartialNodes(EStep):
         )
 
 
-@partial(jax.jit, static_argnames=("kernel", "form", "b", "q_update"))
+@jit("kernel", "form", "b", "q_update")
 def _pass(
     kernel: Kernel,
     theta: Theta,

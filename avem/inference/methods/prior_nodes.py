@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -25,6 +23,7 @@ from avem.inference.methods.base import EStep, Method
 from avem.inference.passes import Nodes, Pass, local_at_nodes, pass_at_nodes, weigh
 from avem.inference.tuning import MOST_PRIOR_NODES, PRIOR_DRAWS, PRIOR_NODES
 from avem.models.kernel import Kernel
+from avem.numerics.jit import jit
 from avem.numerics.nodes import gauss_hermite
 
 
@@ -144,7 +143,7 @@ def check_grid(n_effects: int, per_effect: int) -> None:
         )
 
 
-@partial(jax.jit, static_argnames=("kernel", "form"))
+@jit("kernel", "form")
 def _pass(
     kernel: Kernel, theta: Theta, points: Array, log_weights: Array, chunk: Chunk, form: str
 ) -> Pass:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -36,6 +34,7 @@ from avem.inference.tuning import STRUCTURED_DRAWS, STRUCTURED_NODES
 from avem.kernels.inverse import cholesky, inverse_and_logdet
 from avem.kernels.posterior import divergence
 from avem.models.kernel import Kernel
+from avem.numerics.jit import jit
 from avem.numerics.nodes import gauss_hermite, sobol_normal
 
 
@@ -101,7 +100,7 @@ class StructuredNodes(EStep):
         return _pass(kernel, theta, anchor, cov, self.points, self.log_weights, chunk, form)
 
 
-@partial(jax.jit, static_argnames=("kernel", "form"))
+@jit("kernel", "form")
 def _pass(
     kernel: Kernel,
     theta: Theta,

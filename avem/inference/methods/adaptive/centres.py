@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jax import Array
 
@@ -23,6 +21,7 @@ from avem.inference.mode_search import Elsewhere, elsewhere, modes_of
 from avem.inference.on_shard import Setting, Subjects
 from avem.inference.passes import Pass, effect_terms
 from avem.models.kernel import Kernel
+from avem.numerics.jit import jit
 
 _CLIMB, _GLANCE = 4, 2
 """Passes that bring a candidate near its mode: to put nodes there, and to see whether it counts."""
@@ -42,7 +41,7 @@ _ADAPT = 2
 """Passes in which the centres find their places and widths."""
 
 
-@partial(jax.jit, static_argnames=("kernel", "form"))
+@jit("kernel", "form")
 def score_pass(
     kernel: Kernel, theta: Theta, f: Array, chunk: Chunk, form: str
 ) -> tuple[Array, Array]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jax import Array
 
@@ -31,6 +29,7 @@ from avem.inference.on_shard import Setting, Subjects
 from avem.inference.passes import over_nodes
 from avem.inference.tuning import ENOUGH
 from avem.models.kernel import Kernel
+from avem.numerics.jit import jit
 
 _CHANGED = 0.05
 """A change of the log likelihood, in all, that makes further iterations worth while."""
@@ -205,6 +204,6 @@ def _integrals(
     return mixture.integral(np.concatenate(found)[: len(at)])
 
 
-@partial(jax.jit, static_argnames=("kernel", "form"))
+@jit("kernel", "form")
 def _loglik_at(kernel: Kernel, theta: Theta, at: Array, chunk: Chunk, form: str) -> Array:
     return over_nodes(lambda f: kernel.local(theta, f, chunk, form).loglik, (at,), chunk)

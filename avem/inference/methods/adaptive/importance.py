@@ -12,9 +12,6 @@ that nothing jumps while the parameters move.
 
 from __future__ import annotations
 
-from functools import partial
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -45,6 +42,7 @@ from avem.inference.passes import (
 )
 from avem.kernels.inverse import inverse_and_logdet
 from avem.models.kernel import Kernel
+from avem.numerics.jit import jit
 
 TAIL = 6.0
 """Degrees of freedom of the draws."""
@@ -76,7 +74,7 @@ def student_draws(d: int, n_draws: int, seed: int) -> tuple[np.ndarray, np.ndarr
     return points, np.full(n_draws, -np.log(weights.sum()))
 
 
-@partial(jax.jit, static_argnames=("kernel", "form"))
+@jit("kernel", "form")
 def importance_pass(
     kernel: Kernel,
     theta: Theta,

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -17,6 +14,7 @@ from avem.inference.methods.adaptive.proposal import Proposal
 from avem.inference.methods.adaptive.rules import Rule
 from avem.inference.passes import Nodes, Pass, local_at_nodes, pass_at_nodes, weigh
 from avem.models.kernel import Kernel
+from avem.numerics.jit import jit
 
 
 def node_pass(
@@ -29,7 +27,7 @@ def node_pass(
     return found._replace(around=proposal.following(np.asarray(nodes.share)))
 
 
-@partial(jax.jit, static_argnames=("kernel", "form"))
+@jit("kernel", "form")
 def _weighed(
     kernel: Kernel, theta: Theta, at: Array, log_weight: Array, chunk: Chunk, form: str
 ) -> Pass:

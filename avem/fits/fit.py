@@ -30,7 +30,7 @@ from avem.fits.likelihood import LogLik, aic, bic
 from avem.fits.plots.fit_plots import FitPlots
 from avem.fits.predict.log_score import score
 from avem.fits.questions.check import Check, run_check
-from avem.fits.questions.coefficients import coefficients_table, parameter_part
+from avem.fits.questions.coefficients import coefficients_table, uncertain_effects
 from avem.fits.questions.contrast import effect_contrast
 from avem.fits.questions.diagnosis import Diagnosis, diagnose
 from avem.fits.questions.whiteness import whiteness
@@ -253,9 +253,7 @@ class Fit(ABC, Generic[Model, Drawn]):
         check_word("parameters", parameters, PARAMETERS)
         if parameters == "fixed":
             return self._own_kind(self._effects(level, posterior))
-        mean, cov = self._posterior("adaptive")
-        cov = cov + parameter_part(self)
-        return self._own_kind(effects_table(self, self.subjects, mean, cov, level))
+        return self._own_kind(uncertain_effects(self, level))
 
     def _effects(self, level: float = 0.95, posterior: str = "fit") -> pd.DataFrame:
         return effects_table(self, self.subjects, *self._posterior(posterior), level)

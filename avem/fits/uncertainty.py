@@ -144,6 +144,17 @@ def quantile(fit: Fit, level: float) -> float:
     return float(ndtri(0.5 + level / 2))
 
 
+def quantile_of_subjects(
+    fit: Fit, level: float, shared: np.ndarray, variance: np.ndarray
+) -> np.ndarray:
+    """The same for numbers of single subjects, by Satterthwaite's rule.
+
+    Only the part of a variance that is `shared`, the parameters', rests on the few subjects.
+    """
+    part = np.maximum(shared / np.maximum(variance, 1e-300), 1e-3)
+    return np.asarray(stdtrit(max(len(fit.subjects) - 1, 1) / part**2, 0.5 + level / 2))
+
+
 def _scales(table: pd.DataFrame, info: Mapping[str, ParamInfo]) -> np.ndarray:
     """ "log", "logit" or "" for every row."""
     own: list[str] = []

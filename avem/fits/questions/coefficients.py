@@ -19,7 +19,12 @@ import numpy as np
 import pandas as pd
 
 from avem.components.param_info import Params, check_level
-from avem.fits.uncertainty import covariance_of_estimates, quantile, slope_of
+from avem.fits.common import effects_table
+from avem.fits.uncertainty import (
+    covariance_of_estimates,
+    quantile_of_subjects,
+    slope_of,
+)
 from avem.fits.words import PARAMETERS, check_word
 
 if TYPE_CHECKING:
@@ -38,35 +43,36 @@ def coefficients_table(fit: Fit, level: float, parameters: str) -> pd.DataFrame:
     added = added[who]
     estimate = rows[who][None] + (added @ mean).T
     variance = np.einsum("ra,abn,rb->nr", added, cov, added)
+    shared = np.zeros_like(variance)
     if parameters == "estimated":
         slope, following = slope_of(fit)[who], fit._curvature.following
         own = slope[None] + np.einsum("ra,pan->nrp", added, following)
-        variance = variance + _along(own, covariance_of_estimates(fit))
+        shared = _along(own, covariance_of_estimates(fit))
     table = fit._table()[["parameter", *_PLACES]].iloc[who]
     table = table.loc[:, [c for c in table if c == "parameter" or table[c].notna().any()]]
     n = len(fit.subjects)
     long = table.iloc[np.tile(np.arange(len(who)), n)].reset_index(drop=True)
     long.insert(0, str(fit.columns["subject"]), np.repeat(np.asarray(fit.subjects), len(who)))
-    return with_ends(fit, long, estimate.ravel(), np.sqrt(variance.ravel()), level)
+    estimate, se = estimate.ravel(), np.sqrt((variance + shared).ravel())
+    half = quantile_of_subjects(fit, level, shared.ravel(), se**2) * se
+    return long.assign(estimate=estimate, se=se, lower=estimate - half, upper=estimate + half)
 
 
-def parameter_part(fit: Fit) -> np.ndarray:
-    """(subjects, d, d) what the parameters' uncertainty adds to the covariance of the effects."""
+def uncertain_effects(fit: Fit, level: float) -> pd.DataFrame:
+    """The subjects' effects, with what the parameters' uncertainty adds to theirs."""
+    mean, cov = fit._posterior("adaptive")
     own = np.einsum("ab,pbn->nap", fit.model.effect_units, fit._curvature.following)
-    return own @ covariance_of_estimates(fit) @ np.swapaxes(own, 1, 2)
+    shared = own @ covariance_of_estimates(fit) @ np.swapaxes(own, 1, 2)
+    table = effects_table(fit, fit.subjects, mean, cov + shared, level)
+    of_parameters = np.diagonal(shared, axis1=1, axis2=2).ravel()
+    mean, sd = (table[name].to_numpy(float) for name in ("mean", "sd"))
+    half = sd * quantile_of_subjects(fit, level, of_parameters, sd**2)
+    return table.assign(lower=mean - half, upper=mean + half)
 
 
 def _along(slopes: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     """(n, r) variances along slopes (n, r, free)."""
     return np.maximum(np.einsum("nrp,pq,nrq->nr", slopes, covariance, slopes), 0.0)
-
-
-def with_ends(
-    fit: Fit, table: pd.DataFrame, estimate: np.ndarray, se: np.ndarray, level: float
-) -> pd.DataFrame:
-    """The table with estimates and intervals."""
-    half = quantile(fit, level) * se
-    return table.assign(estimate=estimate, se=se, lower=estimate - half, upper=estimate + half)
 
 
 def _added(fit: Fit) -> np.ndarray:

@@ -103,7 +103,9 @@ def test_workers_end_with_a_killed_parent(tmp_path):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_the_workers_of_a_study_end_with_it(tmp_path, how):
     """By Ctrl-C, which reaches all of them, without a word."""
     options = ("--reps", 2000, "--jobs", 2, "--out", tmp_path)

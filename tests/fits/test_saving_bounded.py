@@ -242,10 +242,11 @@ def measured(good, tmp_path_factory):
 
 
 @linux
-def test_large_fits_are_loaded_within_the_same_limits(good, tmp_path):
-    names = np.array([f"participant {i:06}" for i in range(100_000)], dtype=object)
-    paths = large(100_000, names, tmp_path / "names")
-    paths += large(300_000, np.arange(300_000), tmp_path / "numbers")
+@pytest.mark.parametrize("n", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_large_fits_are_loaded_within_the_same_limits(good, tmp_path, n):
+    names = np.array([f"participant {i:06}" for i in range(n)], dtype=object)
+    paths = large(n, names, tmp_path / "names")
+    paths += large(3 * n, np.arange(3 * n), tmp_path / "numbers")
     for name, found in measure([good["path"], *paths]).items():
         assert found["said"] == "HMMFit", name
         assert found["share"] < 1, name

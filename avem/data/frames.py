@@ -15,6 +15,7 @@ import pandas as pd
 from avem.errors import DataError
 
 N_EXAMPLES = 5
+MAX_WHOLE = 2**62  # so that differences are still int64
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +96,11 @@ def to_pandas(frame: Any) -> tuple[pd.DataFrame, Source]:
             f"(collect a lazy frame first). {hint}"
         ) from None
     native = narwhal.to_native()
+    if isinstance(native, pd.DataFrame) and native.columns.nlevels > 1:
+        raise DataError(
+            f"The frame's columns have {native.columns.nlevels} levels of names; plain names are "
+            "wanted. Join them first: frame.columns = ['_'.join(name) for name in frame.columns]."
+        )
     index = native.index if isinstance(native, pd.DataFrame) else None
     try:
         table = narwhal.to_pandas().reset_index(drop=True)
@@ -102,6 +108,11 @@ def to_pandas(frame: Any) -> tuple[pd.DataFrame, Source]:
         raise DataError(
             f"Reading {_kind(frame)} needs the package {error.name}. Install it, or pass a "
             "pandas frame."
+        ) from error
+    except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
+        raise DataError(
+            f"A{_kind(frame)[1:]} has a column that pandas cannot hold ({error}). Drop or "
+            "convert it."
         ) from error
     return table, Source(narwhal.implementation, index, wrapped)
 
@@ -161,6 +172,14 @@ def as_dates(values: pd.Series) -> np.ndarray | None:
     if found.isna().any():
         return None
     return found.dt.tz_localize(None).to_numpy(dtype="datetime64[ns]").astype(np.int64)
+
+
+def whole_numbers(values: pd.Series) -> np.ndarray | None:
+    """Return (rows,) int64 of a column of whole numbers that can be subtracted; else None."""
+    if not pd.api.types.is_integer_dtype(values.dtype):
+        return None
+    far = max(abs(int(values.min())), abs(int(values.max()))) > MAX_WHOLE
+    return None if far else values.to_numpy(dtype=np.int64)
 
 
 def numbers(values: pd.Series) -> np.ndarray | None:

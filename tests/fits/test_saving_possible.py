@@ -52,6 +52,7 @@ IMPOSSIBLE = [
     ("zeros", "zero", entry(1.5, 0, 0), "'zero' .*range of its link, logit"),
     ("zeros", "shape", entry(-2.0, 0, 0), "'shape' .*range of its link, log"),
     ("gaussian", "coef", lambda a: a[:, :1], "shape"),
+    ("movement", "step.coef", entry(1e75, 0, 0, 0), "'step' would be inf on average"),
     ("ssm", "noise", entry(-1.0, 0), "'noise' .*positive"),
     ("ssm", "transition_mean", entry(1e200, 0, 0), "'transition_mean' .*1e\\+200"),
     ("ssm", "transition_covariance", entry(-1.0, 0, 0), "'transition_covariance' .*variance -1"),

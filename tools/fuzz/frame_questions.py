@@ -165,7 +165,7 @@ def fit(frame: Any, model: int, time: Any, sequence: Any, max_iter: int) -> None
     for name, value in numbers.items():
         _check_finite(name, value)
     str(found.summary())
-    _check_rows(found, None, len(nw.from_native(frame, eager_only=True)))
+    _check_rows(found, None, frame)
 
 
 def _check_finite(name: str, value: Any) -> None:
@@ -173,21 +173,25 @@ def _check_finite(name: str, value: Any) -> None:
         raise NotFinite(name, value)
 
 
-def _check_rows(found: Any, data: Any, n_rows: int) -> None:
-    """Raise unless there is something sound for every row."""
+def _check_rows(found: Any, data: Any, frame: Any) -> None:
+    """Raise unless there is something sound for every row of the frame."""
     if found.kind == "ssm":
         states = nw.from_native(found.states(data), eager_only=True)
         _check_finite("states", states.to_numpy())
-        if len(states) != n_rows:
+        if len(states) != _n_rows(frame):
             raise Wrong("number of states")
         return
     path = nw.from_native(found.decode(data), series_only=True)
-    if len(path) != n_rows or not set(path.to_list()) <= {0, 1}:
+    if len(path) != _n_rows(frame) or not set(path.to_list()) <= {0, 1}:
         raise Wrong("path", path.to_list()[:10])
     chances = nw.from_native(found.state_probabilities(data), eager_only=True).to_numpy()
     _check_finite("probabilities", chances)
-    if len(chances) != n_rows or np.abs(chances.sum(axis=1) - 1).max() > 1e-6:
+    if len(chances) != len(path) or np.abs(chances.sum(axis=1) - 1).max() > 1e-6:
         raise Wrong("probabilities")
+
+
+def _n_rows(frame: Any) -> int:
+    return len(nw.from_native(frame, eager_only=True))
 
 
 # --- new data ------------------------------------------------------------------------------------
@@ -205,9 +209,8 @@ def known(model: int) -> Any:
 def ask(frame: Any, question: int) -> None:
     """What a fit of sound data says of other rows."""
     found = known((1, 2, 5)[question % 3])
-    n_rows = len(nw.from_native(frame, eager_only=True)) if hasattr(frame, "columns") else 0
     if question < 3:
-        _check_rows(found, frame, n_rows)
+        _check_rows(found, frame, frame)
     elif question < 5:
         ahead = found.predict(frame, horizon=2)
         _check_finite("forecast", nw.from_native(ahead, eager_only=True)["mean"].to_numpy())

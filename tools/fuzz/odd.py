@@ -44,7 +44,9 @@ def value(rng: Random) -> str:
 def number(rng: Random) -> str:
     """A number that is near a limit, or plain."""
     plain = [repr(rng.randint(-5, 5)), repr(round(rng.gauss(0, 3), 2))]
-    return rng.choice([*plain, f"{rng.choice('12-')}e{rng.randint(-320, 308)}".replace("-e", "-1e")])
+    return rng.choice(
+        [*plain, f"{rng.choice('12-')}e{rng.randint(-320, 308)}".replace("-e", "-1e")]
+    )
 
 
 def places(rng: Random, most: int = 40) -> str:

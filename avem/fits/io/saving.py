@@ -29,7 +29,7 @@ from avem.fits.io.archive import Archive, npy, write_archive
 from avem.fits.io.checked_json import typed
 from avem.fits.io.hmm_json import model_in, model_out
 from avem.fits.io.labels import label_in, label_out
-from avem.fits.io.possible import check_effects, check_info, check_params
+from avem.fits.io.possible import check_averages, check_effects, check_info, check_params
 from avem.fits.io.ssm_json import ssm_model_in, ssm_model_out
 from avem.fits.ssm_fit import SSMFit
 from avem.inference.stop import Stop
@@ -62,11 +62,13 @@ class _Kind(NamedTuple):
     fit: type
     model_out: Callable[[Any], dict]
     model_in: Callable[[dict], Any]
+    check: Callable[[Any], None]
+    """Raises where the fit as a whole cannot be."""
 
 
 _KINDS = {
-    HMMFit.kind: _Kind(HMMFit, model_out, model_in),
-    SSMFit.kind: _Kind(SSMFit, ssm_model_out, ssm_model_in),
+    HMMFit.kind: _Kind(HMMFit, model_out, model_in, check_averages),
+    SSMFit.kind: _Kind(SSMFit, ssm_model_out, ssm_model_in, lambda fit: None),
 }
 
 
@@ -207,7 +209,7 @@ def _fit(archive: Archive) -> HMMFit | SSMFit:
     effects_cov = archive.numbers("effects_cov.npy", (n, d, d))
     check_effects(effects_mean, effects_cov)
     history = (record.n_iter,)
-    return kind.fit(
+    fit = kind.fit(
         model=model,
         params=params,
         effects_mean=effects_mean,
@@ -221,6 +223,8 @@ def _fit(archive: Archive) -> HMMFit | SSMFit:
         info=info,
         columns=columns,
     )
+    kind.check(fit)
+    return fit
 
 
 def _record(archive: Archive) -> _Record:

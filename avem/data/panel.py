@@ -480,8 +480,8 @@ class Panel:
             longest = int(np.argmax(lengths))
             raise DataError(
                 f"Filling gaps with step={step} would turn {self.n_rows} rows into "
-                f"{lengths.sum():.16g}, more than {MAX_GROWTH} times as many (the longest sequence, "
-                f"of subject {self._label(self.lane_subject[longest])}, would have "
+                f"{lengths.sum():.16g}, more than {MAX_GROWTH} times as many (the longest "
+                f"sequence, of subject {self._label(self.lane_subject[longest])}, would have "
                 f"{lengths[longest]:.16g}). Try a larger step, or split long pauses into sequences "
                 "with sequence=."
             )

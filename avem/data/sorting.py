@@ -50,6 +50,8 @@ def _refuse_unsortable(values: pd.Series, name: str, source: Source) -> None:
         )
     if kind == "string":
         text = np.sort(values.dropna().unique().astype(object))
+        if not len(text):
+            return  # missing everywhere, which is said where it is for other kinds of times
         as_number = np.asarray(pd.to_numeric(text, errors="coerce"))
         if np.isfinite(as_number).all() and (np.diff(as_number) < 0).any():
             raise DataError(

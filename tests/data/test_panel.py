@@ -197,13 +197,19 @@ def test_times_too_far_apart_for_whole_numbers(times):
 @pytest.mark.parametrize("times", [[0, 1, 2**61], [0.0, 1.0, 1e308], [-1e308, 0.0, 1e308]])
 def test_times_too_far_apart_to_fill(times):
     panel = Panel.from_frame(pd.DataFrame({"s": "a7", "t": times}), "s", time="t")
-    with pytest.raises(DataError, match="more than 20 times as many.*'a7'"):
+    with pytest.raises(DataError, match=r"more than 20 times as many.*'a7'"):
         panel.fill_gaps(1)
+
+
+def test_times_that_are_missing_everywhere():
+    frame = pl.DataFrame({"s": [0, 0], "t": pl.Series([None, None], dtype=pl.String)})
+    with pytest.raises(DataError, match="'t', the time, is missing at rows 0, 1"):
+        Panel.from_frame(frame, "s", time="t")
 
 
 def test_columns_with_several_levels_of_names():
     names = pd.MultiIndex.from_product([["s", "t"], ["mean"]])
-    with pytest.raises(DataError, match="2 levels of names.*Join them"):
+    with pytest.raises(DataError, match=r"2 levels of names.*Join them"):
         Panel.from_frame(pd.DataFrame([[0, 1]], columns=names), "s")
 
 

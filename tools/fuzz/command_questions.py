@@ -16,9 +16,19 @@ _CODES = (0, 2, 3)
 
 
 @cache
-def _prepared() -> Path:
+def prepared() -> Path:
     """A folder of sound files."""
-    from tools.fuzz.frame_questions import known, sound
+    from tools.fuzz.frame_questions import known
+
+    made = tables()
+    known(1).save(made / "hmm.avem")
+    known(5).save(made / "ssm.avem")
+    return made
+
+
+def tables() -> Path:
+    """A new folder of tables."""
+    from tools.fuzz.frame_questions import sound
 
     made = Path(tempfile.mkdtemp(prefix="avem-fuzz-"))
     frame = sound()
@@ -29,8 +39,6 @@ def _prepared() -> Path:
     frame.to_parquet(made / "data.parquet", index=False)
     ahead = frame.assign(time=frame["time"] + 8)
     ahead.drop(columns=["y", "z"]).to_csv(made / "future.csv", index=False)
-    known(1).save(made / "hmm.avem")
-    known(5).save(made / "ssm.avem")
     return made
 
 
@@ -42,7 +50,7 @@ def _workplace() -> Path:
 def folder() -> Path:
     """A folder with a copy of every file, and nothing else."""
     shutil.rmtree(_workplace())
-    shutil.copytree(_prepared(), _workplace())
+    shutil.copytree(prepared(), _workplace())
     return _workplace()
 
 

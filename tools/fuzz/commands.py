@@ -12,13 +12,15 @@ from tools.fuzz.command_questions import check, folder, spoil
 files = folder()
 args = []
 """
-_TABLES = "data.csv data.tsv data.parquet semicolons.csv future.csv nothing.csv data.csv.gz".split()
+_TABLES = ["data.csv", "data.tsv", "data.parquet", "semicolons.csv", "future.csv", "data.csv.gz"]
+_TABLES += ["nothing.csv"]
 _FITS = ("hmm.avem", "ssm.avem", "nothing.avem", "data.csv", ".")
 _WORDS = """
-''; -1; 0; 1; 2; 3; 1e9; nan; 99999999999999999999; x; y; id; time; day; g; 'y ~ 1'; 'y ~ x + (1 | id)';
-'~ x'; '~ y'; 'y,z'; 'gamma: y ~ 1'; 'gaussian: y ~ x'; gaussian; poisson; bernoulli; full; 1-2; 2-1; 1,2;
-auto; never; avem; adaptive; é; '\\x00'; '\\ud800'; --; -; '{out}'; /dev/null; /dev/full; /proc/self/mem; /; .;
-out.csv; out.parquet; out.xlsx; no/such/folder/out.csv; states; outcomes; fitted; 0.5; 1.0
+''; -1; 0; 1; 2; 3; 1e9; nan; 99999999999999999999; x; y; id; time; day; g; 'y ~ 1'; '~ x'; '~ y';
+'y ~ x + (1 | id)'; 'y,z'; 'gamma: y ~ 1'; 'gaussian: y ~ x'; gaussian; poisson; bernoulli; full;
+1-2; 2-1; 1,2; auto; never; avem; adaptive; é; '\x00'; '\ud800'; --; -; '{out}'; /; .; /dev/null;
+/dev/full; /proc/self/mem; out.csv; out.parquet; out.xlsx; no/such/folder/out.csv; states; outcomes;
+fitted; 0.5; 1.0; future.csv; data.csv; hmm.avem
 """.replace("\n", " ")
 _WORDS = [word.strip().strip("'") for word in _WORDS.split(";")]
 _OF_TABLES = "--missing-code --force --no-cache"
@@ -33,7 +35,7 @@ _OPTIONS = {
     "simulate": "--states --seed --force --subjects --times --data",
     "study": "--reps --jobs --out --protocol --quick",
 }
-_OTHERS = "--help --version --nothing -x --out --data --standard-errors --effects-by-state".split()
+_OTHERS = ["--help", "--version", "--nothing", "-x", "--out", "--data", "--effects-by-state"]
 _WITHIN = (b",", b'"', b";", b"\n", b"\0", b"\xef\xbb\xbf")
 _FIRST = (b"#x\n", b"\n", b"\xef\xbb\xbf", b"\xff\xfe", b"PK")
 

@@ -13,13 +13,26 @@ from tools.fuzz.file_questions import check, saved
 """
 KINDS = ("gaussian", "choice", "labels", "movement", "moving", "by_state", "ssm")
 _JSON = """
-None; True; False; 0; 1; -1; 2; 3; 7; 1.5; -0.0; 1e308; 5e-324; float('nan'); float('inf'); 10**9; 10**30;
-10**120; -(2**63); ''; 'x'; 'y'; 'who'; 'gaussian'; 'hmm'; 'ssm'; '~ 1'; 'y ~ x'; 'y ~ 1 + (1 | who)'; 'full';
-'x' * 100000; '\\x00'; '\\ud800'; '__class__'; '../../x'; []; [[]]; [1, 2]; ['x']; [None] * 50; {}; {'a': 1};
-[0.0] * 100000; {'model': {}}; nested(19); nested(100000)
+None; True; False; 0; 1; -1; 2; 3; 7; 1.5; -0.0; 1e308; 5e-324; float('nan'); float('inf'); 10**9;
+10**30; 10**120; -(2**63); ''; 'x'; 'y'; 'who'; 'gaussian'; 'hmm'; 'ssm'; '~ 1'; 'y ~ x'; 'full';
+'y ~ 1 + (1 | who)'; 'x' * 100000; '\\x00'; '\\ud800'; '__class__'; '../../x'; []; [[]]; [1, 2];
+['x']; [None] * 50; {}; {'a': 1}; [0.0] * 100000; {'model': {}}; nested(19); nested(100000)
 """.replace("\n", " ")
 _JSON = [value.strip() for value in _JSON.split(";")]
-_NUMBERS = "np.nan np.inf -np.inf 0.0 -1.0 1e300 -1e300 5e-324 1e75 1e-75 0.5 2.0 -0.0".split()
+_NUMBERS = [
+    "np.nan",
+    "np.inf",
+    "-np.inf",
+    "0.0",
+    "-1.0",
+    "1e300",
+    "-1e300",
+    "5e-324",
+    "1e75",
+    "0.5",
+]
+_SHAPES = ["(-1,)", "(1, -1)", "(0,)", "(-1, 1, 1)"]
+_PIECES = [*"{}[],:", "NaN", "1e999"]
 _HEADERS = [
     "'<f8' '|O' ",
     "'<f8' '<f4' ",
@@ -81,10 +94,10 @@ def _of_contents(rng: Random) -> str:
             f"data = in_json(data, {at}, {odd.number(rng)})",
             f"data = rename_key(data, {at}, {rng.choice(['x', '', 'model', 'format'])!r})",
             f"data = without_key(data, {at})",
-            f"data = garble_json(data, {at}, {rng.choice(list('{}[],:') + ['NaN', '1e999'])!r})",
+            f"data = garble_json(data, {at}, {rng.choice(_PIECES)!r})",
             *[f"data = in_array(data, {at}, {where}, {rng.choice(_NUMBERS)})"] * 3,
             *[f"data = in_header(data, {at}, {old!r}, {new!r})"] * 2,
-            f"data = reshaped(data, {at}, {rng.choice(['(-1,)', '(1, -1)', '(0,)', '(-1, 1, 1)'])})",
+            f"data = reshaped(data, {at}, {rng.choice(_SHAPES)})",
             f"data = without_member(data, {at})",
             f"data = swapped(data, {at}, {where})",
             f"data = renamed(data, {at}, {rng.choice(['x', '../x', '/etc/x', 'fit.json', ''])!r})",

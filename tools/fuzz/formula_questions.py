@@ -49,7 +49,7 @@ def panel() -> Any:
 
 
 def check_terms(trees: list[Any], layout: int, sure: bool = False) -> None:
-    """Raise unless the design of a sum of terms has their columns; `sure`: it may not be refused."""
+    """Raise unless the design of a sum of terms has their columns; if `sure`, it has to."""
     rng = Random(layout)
     said = [tree for tree in trees if tree in ("0", "1", "-1")]
     expected: Terms = {}
@@ -245,9 +245,9 @@ def _lag(values: np.ndarray, back: float = 1) -> np.ndarray:
     return found
 
 
-_NUMPY = "log log1p log2 log10 exp expm1 sqrt sin cos tanh abs float64".split()
+_NUMPY = ("log", "log1p", "log2", "log10", "exp", "expm1", "sqrt", "sin", "cos", "tanh", "abs")
 _FUNCTIONS = {
-    **{name: getattr(np, name) for name in _NUMPY},
+    **{name: getattr(np, name) for name in (*_NUMPY, "float64")},
     "I": lambda x: x,
     "lag": _lag,
     "center": lambda x: x - x.mean(),

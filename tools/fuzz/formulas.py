@@ -11,9 +11,11 @@ _PLAIN = ("x", "z", "w", "g", "h", "b", "`odd name`")
 _COLUMNS = (*_PLAIN, "x", "z", "g")
 _PIECES = r"""
 + - * / : ** ~ | || ( ) { } , == != < <= > >= 0 1 2 1.5 1e3 00 1e999 x z g id y nothing log I C lag
-scale center sin if None __import__ x.y x[0] 'x' "x" ` `` `x` `a~b` \\ ; # % ^ @ ! = := -> lambda é ∞ x:x (x) ((((( ))))) 9999999999999999999 ((x+z+w)**6) **6 *g*h*b I(x**99**99) (1|id)
-""".split()
-_PIECES += [" ", "\n", "\t", "\x00", "\ud800"]
+scale center sin if None __import__ x.y x[0] 'x' "x" ` `` `x` `a~b` \ ; # % ^ @ ! = := -> lambda é ∞
+x:x (x) ((((( ))))) 9999999999999999999 ((x+z+w)**6) **6 *g*h*b I(x**99**99) (1|id)
+""".strip().replace("\n", " ")
+_PIECES = [*_PIECES.split(" "), " ", "\n", "\t", "\x00", "\ud800"]
+_INSIDE = ("log", "sqrt", "abs", "cos", "expm1", "scale", "lag")
 
 
 def make(rng: Random, number: int) -> Case:
@@ -96,7 +98,7 @@ def arithmetic(rng: Random, depth: int = 0) -> str:
             f"{left} ** {rng.choice(['2', '3', '0.5', '-1'])}",
             f"-{left}",
             f"({left})",
-            f"{rng.choice(['log', 'sqrt', 'abs', 'cos', 'expm1', 'scale', 'lag'])}({rng.choice('xzw')})",
+            f"{rng.choice(_INSIDE)}({rng.choice('xzw')})",
         ]
     )
 

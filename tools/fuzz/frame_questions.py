@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import narwhals as nw
@@ -85,11 +86,20 @@ def _lists(frame: Any) -> dict[Any, list[Any]]:
     """The columns as lists, by another way than avem's."""
     frame = nw.to_native(frame, pass_through=True)
     if not isinstance(frame, pd.DataFrame):
-        return nw.from_native(frame, eager_only=True).to_dict(as_series=False)
+        columns = nw.from_native(frame, eager_only=True)
+        return {name: _comparable(columns[name]) for name in columns.columns}
     return {
         name: (frame[name].cat.codes if _is_categorical(frame[name]) else frame[name]).tolist()
         for name in frame.columns
     }
+
+
+def _comparable(values: Any) -> list[Any]:
+    """Dates as whole numbers, which Python's own dates would round; intervals as pairs."""
+    if values.dtype in (nw.Datetime, nw.Duration):
+        values = values.cast(nw.Int64)
+    found = values.to_list()
+    return [tuple(one.values()) if isinstance(one, dict) else one for one in found]
 
 
 def _is_categorical(values: pd.Series) -> bool:
@@ -118,7 +128,7 @@ def _check_order(panel: Any, lists: dict, subject: Any, time: Any, sequence: Any
             right = steps == rows
         else:
             times = [lists[time][row] for row in steps]
-            right = all(one < two for one, two in zip(times, times[1:], strict=False))
+            right = all(one < two for one, two in pairwise(times))
         if not right:
             raise Wrong("order in time", steps)
 

@@ -15,6 +15,11 @@ import avem, narwhals as nw, numpy as np, pandas as pd, polars as pl, pyarrow as
 from tools.fuzz.frame_questions import ask, fit, make_panel, put, read, sound
 """
 _COLUMNS = ["id", "id", "time", "time", "day", "y", "y", "y", "x", "x", "g", "z", "n", "b"]
+_DTYPES = (
+    *("pl.Categorical", "pl.Float32", "pl.Int8", "pl.UInt64", "pl.Decimal(20, 3)", "pl.String"),
+    *("pl.Boolean", "pl.Date", "pl.Binary", "pl.Object", "pl.Null", "pl.Duration", "pl.Time"),
+    *("pl.List(pl.Float64)", "pl.Datetime('ms', 'UTC')"),
+)
 
 
 def make(rng: Random, number: int) -> Case:
@@ -84,7 +89,7 @@ def _times(rng: Random) -> str:
             f"{dates}.astype(str)",
             f"{dates}.to_period({rng.choice('DMY')!r})",
             f"{dates}.time",
-            f"{dates}.as_unit({rng.choice(['s', 'ms', 'us'])!r}) if True else None",
+            f"{dates}.as_unit({rng.choice(['s', 'ms', 'us'])!r})",
             f"[{shape!r}.format(i) for i in range(len(frame))]",
             f"np.arange(len(frame)) // {rng.randint(1, 9)}",
             f"np.arange(len(frame)) * {odd.number(rng)}",
@@ -156,11 +161,7 @@ def _index(rng: Random, name: str) -> str:
 def _another_kind(rng: Random) -> list[str]:
     """The table as another kind of frame, with what only that kind has."""
     name = repr(rng.choice(_COLUMNS))
-    dtype = rng.choice(
-        "pl.Categorical pl.Float32 pl.Int8 pl.UInt64 pl.Decimal(20,3) pl.String pl.Boolean pl.Date "
-        "pl.Binary pl.Object pl.Null pl.Duration pl.Time pl.List(pl.Float64) pl.Datetime('ms','UTC')"
-        "".split()
-    )
+    dtype = rng.choice(_DTYPES)
     polars = "frame = pl.from_pandas(frame)"
     return rng.choice(
         [

@@ -95,7 +95,7 @@ def _standard_error(into: io.StringIO) -> Iterator[None]:
     with tempfile.TemporaryFile() as file:
         kept, stream = os.dup(2), sys.stderr
         os.dup2(file.fileno(), 2)
-        sys.stderr = open(file.fileno(), "w", encoding="utf-8", errors="replace", closefd=False)
+        sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), write_through=True)
         try:
             yield
         finally:

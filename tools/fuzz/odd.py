@@ -6,12 +6,13 @@ from random import Random
 
 VALUES = """
 np.nan; None; pd.NA; pd.NaT; np.inf; -np.inf; 0; -0.0; 1; -1; 1e308; -1e308; 5e-324; 1e-300; 1e75;
-1e160; 1e-75; 2**53 + 1; 2**63; 10**30; -(2**63); True; False; 'a'; ''; ' '; 'nan'; 'NA'; '10'; '1,5';
-'1e5'; '007'; 'inf'; '2024-13-01'; '2024-01-31'; '\\x00'; '\\ud800'; 'é'; 'x' * 5000; b'x'; 1j;
-Decimal('1.5'); Decimal('NaN'); Decimal('1e400'); Fraction(1, 3); [1, 2]; (1, 2); {'a': 1}; set();
-object(); float; np.float32(1.1); np.float16(7); np.int8(-128); np.uint64(2**64 - 1); np.bool_(True);
-np.str_('q'); np.array([1.0]); np.array([]); pd.Timestamp('2024-03-31 02:30', tz='UTC');
-pd.Timestamp('1677-09-22'); datetime.date(2024, 1, 1); datetime.date(9999, 12, 31);
+1e160; 1e-75; 2**53 + 1; 2**63; 10**30; -(2**63); True; False; 'a'; ''; ' '; 'nan'; 'NA'; '10';
+'1,5'; '1e5'; '007'; 'inf'; '2024-13-01'; '2024-01-31'; '\\x00'; '\\ud800'; 'é'; 'x' * 5000; b'x';
+1j; Decimal('1.5'); Decimal('NaN'); Decimal('1e400'); Fraction(1, 3); [1, 2]; (1, 2); {'a': 1};
+set(); object(); float; np.float32(1.1); np.float16(7); np.int8(-128); np.uint64(2**64 - 1);
+np.bool_(True); np.str_('q'); np.array([1.0]);
+np.array([]); pd.Timestamp('2024-03-31 02:30', tz='UTC'); pd.Timestamp('1677-09-22');
+datetime.date(2024, 1, 1); datetime.date(9999, 12, 31);
 datetime.datetime(1, 1, 1); datetime.time(1); datetime.timedelta(1); np.datetime64('NaT');
 np.datetime64('2024-01-01T00:00:00.000000001'); pd.Timedelta(1); pd.Interval(0, 1);
 pd.Period('2024-01'); range(3); lambda: 0; ...; Exception('x')

@@ -36,6 +36,7 @@ from avem.inference.stop import Stop
 
 FORMAT, VERSION = "avem fit", 3
 _JSON, _LABELS = "fit.json", "subjects.npy"
+_MAX_WORDS = 2000  # characters of a message
 _LABEL_DTYPES = "biufMmU"  # labels of other dtypes are Python objects and go into the JSON
 
 
@@ -171,10 +172,16 @@ def load(path: str | os.PathLike[str]) -> HMMFit | SSMFit:
     except OSError as error:
         raise FileError(f"Cannot read {str(path)!r}: {error.strerror or error}.") from error
     except AvemError as error:
-        raise FileError(f"Cannot load {str(path)!r}: {error}") from error
+        raise FileError(f"Cannot load {str(path)!r}: {_brief(error)}") from error
     except Exception as error:  # zipfile, zlib, json and NumPy have dozens of ways to say "damaged"
-        reason = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {_brief(error)}"
         raise FileError(f"{str(path)!r} is damaged or was cut short ({reason}).") from error
+
+
+def _brief(error: Exception) -> str:
+    """What it says, even where it quotes something endless from the file."""
+    said = str(error)
+    return said if len(said) <= _MAX_WORDS else f"{said[:_MAX_WORDS]}..."
 
 
 def _check_kind(start: bytes) -> None:

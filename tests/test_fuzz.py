@@ -26,6 +26,7 @@ VERDICTS = {
     "import avem; avem.MixedHMM('y', 2)": "refused",
     "{}['x']": "foreign error",
     "raise SystemExit(0)": "foreign error",
+    "raise BaseException": "foreign error",
     "import avem; raise avem.DataError('')": "wrong answer",
     "import avem; raise avem.DataError('x' * 100_000)": "wrong answer",
     "import warnings; warnings.warn('x')": "foreign warning",

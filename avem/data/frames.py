@@ -101,6 +101,8 @@ def to_pandas(frame: Any) -> tuple[pd.DataFrame, Source]:
             f"The frame's columns have {native.columns.nlevels} levels of names; plain names are "
             "wanted. Join them first: frame.columns = ['_'.join(name) for name in frame.columns]."
         )
+    elif not isinstance(native, pd.DataFrame) and any("\0" in name for name in narwhal.columns):
+        raise DataError("The name of a column has a null character in it. Rename it.")
     index = native.index if isinstance(native, pd.DataFrame) else None
     try:
         table = narwhal.to_pandas().reset_index(drop=True)

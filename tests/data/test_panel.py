@@ -213,6 +213,11 @@ def test_columns_with_several_levels_of_names():
         Panel.from_frame(pd.DataFrame([[0, 1]], columns=names), "s")
 
 
+def test_a_null_character_in_a_name():
+    with pytest.raises(DataError, match="null character"):
+        Panel.from_frame(pl.DataFrame({"s": [0, 0], "\0": [1, 2]}), "s")
+
+
 def test_columns_that_pandas_cannot_hold():
     frame = pl.DataFrame({"s": [0, 0], "x": [1, 2]}).with_columns(pl.col("x").cast(pl.Time))
     with pytest.raises(DataError, match="A polars DataFrame has a column that pandas cannot hold"):

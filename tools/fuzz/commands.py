@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from tools.fuzz import odd
 from tools.fuzz.case import Case
 
 _BEFORE = """\
@@ -15,14 +16,15 @@ args = []
 _TABLES = ["data.csv", "data.tsv", "data.parquet", "semicolons.csv", "future.csv", "data.csv.gz"]
 _TABLES += ["nothing.csv"]
 _FITS = ("hmm.avem", "ssm.avem", "nothing.avem", "data.csv", ".")
-_WORDS = """
+_WORDS = odd.words(
+    """
 ''; -1; 0; 1; 2; 3; 1e9; nan; 99999999999999999999; x; y; id; time; day; g; 'y ~ 1'; '~ x'; '~ y';
 'y ~ x + (1 | id)'; 'y,z'; 'gamma: y ~ 1'; 'gaussian: y ~ x'; gaussian; poisson; bernoulli; full;
-1-2; 2-1; 1,2; auto; never; avem; adaptive; é; '\x00'; '\ud800'; --; -; '{out}'; /; .; /dev/null;
-/dev/full; /proc/self/mem; out.csv; out.parquet; out.xlsx; no/such/folder/out.csv; states; outcomes;
+1-2; 2-1; 1,2; auto; never; avem; adaptive; é; '\x00'; '\ud800'; --; -; '{out}'; .; /dev/null;
+/dev/full; out.csv; out.parquet; out.xlsx; no/such/folder/out.csv; states; outcomes;
 fitted; 0.5; 1.0; future.csv; data.csv; hmm.avem
-""".replace("\n", " ")
-_WORDS = [word.strip().strip("'") for word in _WORDS.split(";")]
+"""
+)
 _OF_TABLES = "--missing-code --force --no-cache"
 _OF_FITS = "--time --sequence --subject --seed --starts --max-iter --method --refine --no-plots"
 _OPTIONS = {
@@ -47,7 +49,7 @@ def make(rng: Random, number: int) -> Case:
     own = _OPTIONS.get(command[0][0], "--help").split()
     for _ in range(rng.choice([0, 0, 1, 1, 2, 4])):
         option = rng.choice(own if rng.random() < 0.9 else _OTHERS)
-        words = [option, rng.choice(_WORDS)][: rng.choice([1, 2, 2, 2])]
+        words = [option, rng.choice(_WORDS).strip("'")][: rng.choice([1, 2, 2, 2])]
         edits.append(f"args += {words!r}")
     if rng.random() < 0.3:
         edits.append(_damage(rng))

@@ -12,13 +12,14 @@ from tools.fuzz.damage import *
 from tools.fuzz.file_questions import check, saved
 """
 KINDS = ("gaussian", "choice", "labels", "movement", "moving", "by_state", "ssm")
-_JSON = """
+_JSON = odd.words(
+    """
 None; True; False; 0; 1; -1; 2; 3; 7; 1.5; -0.0; 1e308; 5e-324; float('nan'); float('inf'); 10**9;
 10**30; 10**120; -(2**63); ''; 'x'; 'y'; 'who'; 'gaussian'; 'hmm'; 'ssm'; '~ 1'; 'y ~ x'; 'full';
 'y ~ 1 + (1 | who)'; 'x' * 100000; '\\x00'; '\\ud800'; '__class__'; '../../x'; []; [[]]; [1, 2];
 ['x']; [None] * 50; {}; {'a': 1}; [0.0] * 100000; {'model': {}}; nested(19); nested(100000)
-""".replace("\n", " ")
-_JSON = [value.strip() for value in _JSON.split(";")]
+"""
+)
 _NUMBERS = [
     "np.nan",
     "np.inf",

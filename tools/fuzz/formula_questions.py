@@ -175,7 +175,8 @@ def check_text(text: str, use: str) -> None:
     elif use == "ssm":
         repr(avem.MixedSSM(text, 1, subject="id"))
     else:
-        repr(avem.MixedHMM("y ~ 1", 2, **{use: text}))
+        given: dict[str, Any] = {use: text}
+        repr(avem.MixedHMM("y ~ 1", 2, **given))
 
 
 def check_columns(design: Any) -> None:
@@ -200,7 +201,8 @@ def _column(label: str) -> np.ndarray:
     for part in label.split(":") if label != "Intercept" else ():
         name, _, level = part.partition("[")
         if level:
-            found = found * (panel().table[name.removeprefix("C(").removesuffix(")")] == level[:-1])
+            values = panel().table[name.removeprefix("C(").removesuffix(")")]
+            found = found * (values.astype(str) == level[:-1])
         else:
             found = found * _value(part)
     return found

@@ -9,12 +9,12 @@ from tools.fuzz.case import Case
 _BEFORE = "from tools.fuzz.formula_questions import check_terms, check_text, garble\n"
 _PLAIN = ("x", "z", "w", "g", "h", "b", "`odd name`")
 _COLUMNS = (*_PLAIN, "x", "z", "g")
-_PIECES = r"""
+_WORDS = r"""
 + - * / : ** ~ | || ( ) { } , == != < <= > >= 0 1 2 1.5 1e3 00 1e999 x z g id y nothing log I C lag
 scale center sin if None __import__ x.y x[0] 'x' "x" ` `` `x` `a~b` \ ; # % ^ @ ! = := -> lambda é ∞
 x:x (x) ((((( ))))) 9999999999999999999 ((x+z+w)**6) **6 *g*h*b I(x**99**99) (1|id)
 """.strip().replace("\n", " ")
-_PIECES = [*_PIECES.split(" "), " ", "\n", "\t", "\x00", "\ud800"]
+_PIECES = [*_WORDS.split(" "), " ", "\n", "\t", "\x00", "\ud800"]
 _INSIDE = ("log", "sqrt", "abs", "cos", "expm1", "scale", "lag")
 
 

@@ -88,9 +88,10 @@ def _lists(frame: Any) -> dict[Any, list[Any]]:
     if not isinstance(frame, pd.DataFrame):
         columns = nw.from_native(frame, eager_only=True)
         return {name: _comparable(columns[name]) for name in columns.columns}
+    columns = {name: pd.Series(frame[name]) for name in frame.columns}
     return {
-        name: (frame[name].cat.codes if _is_categorical(frame[name]) else frame[name]).tolist()
-        for name in frame.columns
+        name: (values.cat.codes if _is_categorical(values) else values).tolist()
+        for name, values in columns.items()
     }
 
 

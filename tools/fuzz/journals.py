@@ -93,6 +93,6 @@ def check(data: bytes) -> None:
             raise Wrong("another replicate", one, other)
         if not np.isclose(one.bound, other.bound, rtol=1e-9):
             raise Wrong("another bound", one.bound, other.bound)
-        for name, value in other.params.items():
-            if not np.allclose(one.params[name], value, rtol=1e-6, atol=1e-9):
-                raise Wrong("another estimate", name, one.params[name], value)
+        for name, value in (other.params or {}).items():
+            if not np.allclose((one.params or {})[name], value, rtol=1e-6, atol=1e-9):
+                raise Wrong("another estimate", name, one.params, value)

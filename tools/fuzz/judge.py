@@ -60,7 +60,9 @@ def _asked(case: Case, space: dict[str, Any]) -> Verdict:
         return Verdict("not finite", str(error.args[0]), _told(error))
     except MemoryError as error:
         return Verdict("memory", _place(error), _told(error))
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # compiled code may raise what is no Exception
         return Verdict("foreign error", f"{type(error).__name__} {_place(error)}", _told(error))
     return Verdict(ANSWERED)
 

@@ -30,31 +30,29 @@ class Worker:
     """One process at a time."""
 
     def __init__(self) -> None:
-        self._process: Any = None
-        self._pipe: Any = None
+        self._running: tuple[Any, Any] | None = None
+        """The process, and the pipe to it."""
         self._known: set[str] = set()
         self._taken = 0
 
     def ask(self, case: Case, limits: Limits) -> Verdict:
         """The verdict on one case."""
-        if self._process is None:
-            self._start()
-        pid = self._process.pid
-        self._pipe.send((case, limits))
-        before, begun = _resident(pid), time.monotonic()
+        self._running = process, pipe = self._running or _started()
+        pipe.send((case, limits))
+        before, begun = _resident(process.pid), time.monotonic()
         limit = limits.seconds + (0 if case.area in self._known else _FIRST)
-        while not self._pipe.poll(_POLL):
-            if not self._process.is_alive():
-                return self._ended(Verdict("crash", f"exit code {self._process.exitcode}"))
+        while not pipe.poll(_POLL):
+            if not process.is_alive():
+                return self._ended(Verdict("crash", f"exit code {process.exitcode}"))
             if time.monotonic() - begun > limit:
                 return self._ended(Verdict("hang", "", f"more than {limit:.0f} seconds"))
-            if _resident(pid) - before > limits.growth and case.area in self._known:
+            if _resident(process.pid) - before > limits.growth and case.area in self._known:
                 return self._ended(Verdict("memory", "", f"more than {limits.growth:,} bytes"))
         try:
-            verdict = self._pipe.recv()
+            verdict = pipe.recv()
         except EOFError:
-            self._process.join()
-            return self._ended(Verdict("crash", f"exit code {self._process.exitcode}"))
+            process.join()
+            return self._ended(Verdict("crash", f"exit code {process.exitcode}"))
         self._known.add(case.area)
         self._taken += 1
         if self._taken >= _MOST_CASES:
@@ -63,22 +61,25 @@ class Worker:
 
     def close(self) -> None:
         """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._pipe.close()
-        self._process, self._known, self._taken = None, set(), 0
+        if self._running is not None:
+            process, pipe = self._running
+            process.kill()
+            process.join()
+            pipe.close()
+        self._running, self._known, self._taken = None, set(), 0
 
     def _ended(self, verdict: Verdict) -> Verdict:
         self.close()
         return verdict
 
-    def _start(self) -> None:
-        context = get_context("spawn")
-        self._pipe, other = context.Pipe()
-        self._process = context.Process(target=_serve, args=(other,), daemon=True)
-        self._process.start()
-        other.close()
+
+def _started() -> tuple[Any, Any]:
+    context = get_context("spawn")
+    pipe, other = context.Pipe()
+    process = context.Process(target=_serve, args=(other,), daemon=True)
+    process.start()
+    other.close()
+    return process, pipe
 
 
 def _serve(pipe: Connection) -> None:

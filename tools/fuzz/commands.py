@@ -13,8 +13,7 @@ from tools.fuzz.command_questions import check, folder, spoil
 files = folder()
 args = []
 """
-_TABLES = ["data.csv", "data.tsv", "data.parquet", "semicolons.csv", "future.csv", "data.csv.gz"]
-_TABLES += ["nothing.csv"]
+_TABLES = ["data.csv", "data.tsv", "data.parquet", "semicolons.csv", "future.csv"]
 _FITS = ("hmm.avem", "ssm.avem", "nothing.avem", "data.csv", ".")
 _WORDS = odd.words(
     """
@@ -57,7 +56,10 @@ def make(rng: Random, number: int) -> Case:
 
 
 def _command(rng: Random) -> list[list[str]]:
-    table, fit = rng.choice(_TABLES + ["data.csv"] * 8), rng.choice(_FITS + ("hmm.avem",) * 4)
+    table, fit = (
+        rng.choice([*_TABLES, "data.csv.gz", "nothing.csv", *["data.csv"] * 8]),
+        rng.choice(_FITS + ("hmm.avem",) * 4),
+    )
     columns = [["--time", "time"]] if rng.random() < 0.7 else []
     formula = rng.choice(["y ~ 1 + (1 | id)", "y ~ x + (1 | id)", "y ~ nothing", "y ~", "x", ""])
     out = ["--out", "made.csv"]

@@ -15,6 +15,7 @@ import pandas as pd
 from avem.errors import DataError
 
 N_EXAMPLES = 5
+_WIDEST = 200  # characters of a label in a message
 MAX_WHOLE = 2**62  # so that differences are still int64
 
 
@@ -96,12 +97,9 @@ def to_pandas(frame: Any) -> tuple[pd.DataFrame, Source]:
             f"(collect a lazy frame first). {hint}"
         ) from None
     native = narwhal.to_native()
-    if isinstance(native, pd.DataFrame) and native.columns.nlevels > 1:
-        raise DataError(
-            f"The frame's columns have {native.columns.nlevels} levels of names; plain names are "
-            "wanted. Join them first: frame.columns = ['_'.join(name) for name in frame.columns]."
-        )
-    elif not isinstance(native, pd.DataFrame) and any("\0" in name for name in narwhal.columns):
+    if narwhal.implementation.is_pyarrow():  # what it shows, not what pandas would make of it
+        narwhal = nw.from_native(native.replace_schema_metadata(None), eager_only=True)
+    if not isinstance(native, pd.DataFrame) and any("\0" in name for name in narwhal.columns):
         raise DataError("The name of a column has a null character in it. Rename it.")
     index = native.index if isinstance(native, pd.DataFrame) else None
     try:
@@ -116,6 +114,11 @@ def to_pandas(frame: Any) -> tuple[pd.DataFrame, Source]:
             f"A{_kind(frame)[1:]} has a column that pandas cannot hold ({error}). Drop or "
             "convert it."
         ) from error
+    if table.columns.nlevels > 1:
+        raise DataError(
+            f"The frame's columns have {table.columns.nlevels} levels of names; plain names are "
+            "wanted. Join them first: frame.columns = ['_'.join(name) for name in frame.columns]."
+        )
     return table, Source(narwhal.implementation, index, wrapped)
 
 
@@ -140,8 +143,14 @@ def examples(labels: Iterable[object], total: int | None = None) -> str:
     """Return a few labels in words, with the count when there are more."""
     labels = list(labels)
     total = len(labels) if total is None else total
-    text = ", ".join(repr(label) for label in labels[:N_EXAMPLES])
+    text = ", ".join(shown(label) for label in labels[:N_EXAMPLES])
     return text if total <= N_EXAMPLES else f"{text}, ... ({total} in all)"
+
+
+def shown(label: object) -> str:
+    """Return a label as Python writes it, or its beginning."""
+    text = repr(label)
+    return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
 
 
 def column(table: pd.DataFrame, name: str, use: str) -> pd.Series:
@@ -154,10 +163,10 @@ def column(table: pd.DataFrame, name: str, use: str) -> pd.Series:
     near = difflib.get_close_matches(wanted, folded, n=1)
     near += [label for label in folded if len(wanted) > 2 and wanted in label]
     hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
-    shown = ", ".join(repr(label) for label in available[:30])
+    names = ", ".join(shown(label) for label in available[:30])
     more = ", ..." if len(available) > 30 else ""
     raise DataError(
-        f"There is no column {name!r}, wanted as {use}.{hint} The columns are {shown}{more}."
+        f"There is no column {shown(name)}, wanted as {use}.{hint} The columns are {names}{more}."
     )
 
 

@@ -213,6 +213,22 @@ def test_columns_with_several_levels_of_names():
         Panel.from_frame(pd.DataFrame([[0, 1]], columns=names), "s")
 
 
+def test_an_arrow_table_has_the_columns_that_it_shows():
+    """Also where pandas wrote it, and would take some of them for its index."""
+    frame = pd.DataFrame({"s": [0, 0], "t": [1, 0]}, index=pd.Index(["a", "b"], name="label"))
+    panel = Panel.from_frame(pa.Table.from_pandas(frame), "s", time="t")
+    assert panel.table.columns.tolist() == ["s", "t", "label"]
+    indexed = pa.Table.from_pandas(frame.set_index("s"))
+    assert Panel.from_frame(indexed, "s", time="t").row_step.tolist() == [1, 0]
+
+
+def test_messages_quote_the_beginning_of_long_labels():
+    frame = pd.DataFrame({"s": "x" * 5000, "t": [0, 0]})
+    with pytest.raises(DataError, match="has two rows at time 0") as caught:
+        Panel.from_frame(frame, "s", time="t")
+    assert len(str(caught.value)) < 500
+
+
 def test_a_null_character_in_a_name():
     with pytest.raises(DataError, match="null character"):
         Panel.from_frame(pl.DataFrame({"s": [0, 0], "\0": [1, 2]}), "s")

@@ -121,7 +121,8 @@ def _check_span(design: Any, expected: Terms, intercept: bool, text: str) -> Non
         block = np.ones((panel().n_rows, 1))
         for atom in sorted(term):
             values = _all_levels(atom)
-            block = (block[:, :, None] * values[:, None, :]).reshape(len(block), -1)
+            with np.errstate(all="ignore"):
+                block = (block[:, :, None] * values[:, None, :]).reshape(len(block), -1)
         full.append(block)
     wanted = np.hstack(full) if full else np.zeros((panel().n_rows, 0))
     if wanted.shape[1] > _MOST_COLUMNS or not np.isfinite(wanted).all():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -26,18 +27,25 @@ class Limits(NamedTuple):
     """Bytes of memory beyond what the process had when the case began."""
 
 
+class _Running(NamedTuple):
+    process: Any
+    pipe: Any
+    room: tempfile.TemporaryDirectory[str]
+    """For its files, which a process that is killed leaves behind."""
+
+
 class Worker:
     """One process at a time."""
 
     def __init__(self) -> None:
-        self._running: tuple[Any, Any] | None = None
-        """The process, and the pipe to it."""
+        self._running: _Running | None = None
         self._known: set[str] = set()
         self._taken = 0
 
     def ask(self, case: Case, limits: Limits) -> Verdict:
         """The verdict on one case."""
-        self._running = process, pipe = self._running or _started()
+        self._running = self._running or _started()
+        process, pipe, _ = self._running
         pipe.send((case, limits))
         before, begun = _resident(process.pid), time.monotonic()
         limit = limits.seconds + (0 if case.area in self._known else _FIRST)
@@ -62,10 +70,11 @@ class Worker:
     def close(self) -> None:
         """End the process."""
         if self._running is not None:
-            process, pipe = self._running
+            process, pipe, room = self._running
             process.kill()
             process.join()
             pipe.close()
+            room.cleanup()
         self._running, self._known, self._taken = None, set(), 0
 
     def _ended(self, verdict: Verdict) -> Verdict:
@@ -73,18 +82,20 @@ class Worker:
         return verdict
 
 
-def _started() -> tuple[Any, Any]:
+def _started() -> _Running:
     context = get_context("spawn")
+    room = tempfile.TemporaryDirectory(prefix="avem-fuzz-", ignore_cleanup_errors=True)
     pipe, other = context.Pipe()
-    process = context.Process(target=_serve, args=(other,), daemon=True)
+    process = context.Process(target=_serve, args=(other, room.name), daemon=True)
     process.start()
     other.close()
-    return process, pipe
+    return _Running(process, pipe, room)
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: Connection, room: str) -> None:
     """Take cases until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who asks
+    tempfile.tempdir = room
     from tools.fuzz.judge import judge
 
     while True:

@@ -7,7 +7,7 @@ BIN = .venv/bin
 # Without --no-compile a good part of the time goes into modules that are never imported.
 PIP_INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --prefer-binary
 
-.PHONY: demo test test-slow test-environments lint docs bench package clean
+.PHONY: demo test test-slow test-environments fuzz lint docs bench package clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -26,6 +26,12 @@ test-slow: .venv/.done-test
 # TESTS="tests/test_cli.py -k fit" chooses; a short selection otherwise.
 test-environments: .venv/.done-test
 	tools/try_environments.sh $(TESTS)
+
+# Tries what nobody expects, and ends with 1 if avem stumbles. N cases; CLASS=files chooses (docs/safety.md).
+N = 10000
+SEED = 0
+fuzz: .venv/.done-test
+	$(BIN)/python -m tools.fuzz --cases $(N) --seed $(SEED) $(if $(CLASS),--only $(CLASS))
 
 lint: .venv/.done-dev
 	$(BIN)/ruff format --check .
@@ -46,7 +52,7 @@ bench: .venv/.done-bench
 	$(BIN)/python bench/run.py
 
 clean:
-	rm -rf .venv build dist demo-output docs-output study-output .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist demo-output docs-output fuzz-output study-output .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One environment serves all: each kind only adds what it lacks. AVEM_PURE=1: the kernels are compiled on first use.

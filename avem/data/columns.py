@@ -13,6 +13,8 @@ from avem.errors import DataError
 
 MAX_LEVELS = 1000
 """A column with more is an identifier, not a covariate."""
+LARGEST = 1e75
+"""Units beyond this, or below its inverse, overflow: a slope's variance is (y / x) squared."""
 
 
 def learn_levels(values: pd.Series, label: str) -> list[Any]:
@@ -112,7 +114,17 @@ def outcome_values(panel: Panel, name: str, use: str = "an outcome") -> np.ndarr
             f"The outcome {name!r} is infinite at {panel.source.name_rows(np.isinf(array))}. Use "
             "a missing value where there is no measurement."
         )
+    refuse_beyond(array, f"Outcome {name!r}")
     return array
+
+
+def refuse_beyond(values: np.ndarray, what: str, limit: float = LARGEST) -> None:
+    """Raise where numbers are too large to compute with."""
+    largest = np.fmax.reduce(np.abs(values), initial=0.0)
+    if largest > limit:
+        raise DataError(
+            f"{what} reaches {largest:g}, beyond what double precision can square. Change its unit."
+        )
 
 
 def outcome_labels(panel: Panel, name: str) -> list[Any]:

@@ -15,6 +15,7 @@ from avem.data.columns import (
     learn_levels,
     learn_moments,
     outcome_values,
+    refuse_beyond,
 )
 from avem.data.expressions import Atom, add_atom, compile_side
 from avem.data.formula import Formula, parse_formula
@@ -214,9 +215,11 @@ class Design:
             for one in columns:
                 if one.key in done:
                     continue
-                found = one.values(values, panel.n_rows)
+                with np.errstate(over="ignore"):
+                    found = one.values(values, panel.n_rows)
                 for label, _ in one.factors:
                     found[ready[label][1]] = 0
+                refuse_beyond(found, f"The covariate {one.label!r}", np.finfo(float).max)
                 A[:, len(done)] = found
                 done.add(one.key)
         return DesignData(Y, A, incomplete)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from avem.data.columns import refuse_beyond
 from avem.data.design import Design
 from avem.data.panel import Panel
 from avem.errors import DataError
@@ -70,6 +71,7 @@ class Designs:
             data = part.apply(panel, outcomes=False, needed=rows)
             for j, key in enumerate(part.keys):
                 column = self._place[key]
+                refuse_beyond(data.A[:, j], f"The covariate {key[1]!r}")
                 # Where one part has no use for a missing value, another part may know better.
                 A[:, column] = np.where(data.A[:, j] != 0, data.A[:, j], A[:, column])
             bad = data.incomplete & rows

@@ -15,6 +15,8 @@ import pandas as pd
 from avem.errors import DataError
 
 N_EXAMPLES = 5
+_WIDEST = 200  # characters of a label in a message
+MAX_WHOLE = 2**62  # so that differences are still int64
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +97,10 @@ def to_pandas(frame: Any) -> tuple[pd.DataFrame, Source]:
             f"(collect a lazy frame first). {hint}"
         ) from None
     native = narwhal.to_native()
+    if narwhal.implementation.is_pyarrow():  # what it shows, not what pandas would make of it
+        narwhal = nw.from_native(native.replace_schema_metadata(None), eager_only=True)
+    if not isinstance(native, pd.DataFrame) and any("\0" in name for name in narwhal.columns):
+        raise DataError("The name of a column has a null character in it. Rename it.")
     index = native.index if isinstance(native, pd.DataFrame) else None
     try:
         table = narwhal.to_pandas().reset_index(drop=True)
@@ -103,6 +109,16 @@ def to_pandas(frame: Any) -> tuple[pd.DataFrame, Source]:
             f"Reading {_kind(frame)} needs the package {error.name}. Install it, or pass a "
             "pandas frame."
         ) from error
+    except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
+        raise DataError(
+            f"A{_kind(frame)[1:]} has a column that pandas cannot hold ({error}). Drop or "
+            "convert it."
+        ) from error
+    if table.columns.nlevels > 1:
+        raise DataError(
+            f"The frame's columns have {table.columns.nlevels} levels of names; plain names are "
+            "wanted. Join them first: frame.columns = ['_'.join(name) for name in frame.columns]."
+        )
     return table, Source(narwhal.implementation, index, wrapped)
 
 
@@ -127,8 +143,14 @@ def examples(labels: Iterable[object], total: int | None = None) -> str:
     """Return a few labels in words, with the count when there are more."""
     labels = list(labels)
     total = len(labels) if total is None else total
-    text = ", ".join(repr(label) for label in labels[:N_EXAMPLES])
+    text = ", ".join(shown(label) for label in labels[:N_EXAMPLES])
     return text if total <= N_EXAMPLES else f"{text}, ... ({total} in all)"
+
+
+def shown(label: object) -> str:
+    """Return a label as Python writes it, or its beginning."""
+    text = repr(label)
+    return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
 
 
 def column(table: pd.DataFrame, name: str, use: str) -> pd.Series:
@@ -141,10 +163,10 @@ def column(table: pd.DataFrame, name: str, use: str) -> pd.Series:
     near = difflib.get_close_matches(wanted, folded, n=1)
     near += [label for label in folded if len(wanted) > 2 and wanted in label]
     hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
-    shown = ", ".join(repr(label) for label in available[:30])
+    names = ", ".join(shown(label) for label in available[:30])
     more = ", ..." if len(available) > 30 else ""
     raise DataError(
-        f"There is no column {name!r}, wanted as {use}.{hint} The columns are {shown}{more}."
+        f"There is no column {shown(name)}, wanted as {use}.{hint} The columns are {names}{more}."
     )
 
 
@@ -161,6 +183,14 @@ def as_dates(values: pd.Series) -> np.ndarray | None:
     if found.isna().any():
         return None
     return found.dt.tz_localize(None).to_numpy(dtype="datetime64[ns]").astype(np.int64)
+
+
+def whole_numbers(values: pd.Series) -> np.ndarray | None:
+    """Return (rows,) int64 of a column of whole numbers that can be subtracted; else None."""
+    if not pd.api.types.is_integer_dtype(values.dtype):
+        return None
+    far = max(abs(int(values.min())), abs(int(values.max()))) > MAX_WHOLE
+    return None if far else values.to_numpy(dtype=np.int64)
 
 
 def numbers(values: pd.Series) -> np.ndarray | None:

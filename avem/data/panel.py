@@ -9,7 +9,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from avem.data.frames import Source, as_dates, column, examples, numbers, to_pandas
+from avem.data.frames import (
+    MAX_WHOLE,
+    Source,
+    as_dates,
+    column,
+    examples,
+    numbers,
+    to_pandas,
+    whole_numbers,
+)
 from avem.data.sorting import codes, refuse_repeated_times
 from avem.errors import DataError
 
@@ -324,13 +333,10 @@ class Panel:
             return 0, 0
         values, order = column(self.table, self.time, "the time"), self.order
         dates = as_dates(values)
-        if dates is not None:
-            time = dates[order]
-        elif pd.api.types.is_integer_dtype(values.dtype):
-            time = values.to_numpy(dtype=np.int64)[order]
-        else:
+        time = whole_numbers(values) if dates is None else dates
+        if time is None:
             return 0, 0
-        steps = np.diff(time)[np.diff(self.row_lane[order]) == 0]
+        steps = np.diff(time[order])[np.diff(self.row_lane[order]) == 0]
         if not len(steps):
             return 0, 0
         sizes, counts = np.unique(steps, return_counts=True)
@@ -393,14 +399,6 @@ class Panel:
         last = np.zeros(self.n_lanes, dtype=np.int64)
         np.maximum.at(last, self.row_lane, place)
         start = np.concatenate([[0], np.cumsum(last + 1)])
-        if start[-1] > MAX_GROWTH * self.n_rows:
-            longest = int(np.argmax(last))
-            raise DataError(
-                f"Filling gaps with step={step} would turn {self.n_rows} rows into {start[-1]}, "
-                f"more than {MAX_GROWTH} times as many (the longest sequence, of subject "
-                f"{self._label(self.lane_subject[longest])}, would have {last[longest] + 1}). "
-                "Try a larger step, or split long pauses into sequences with sequence=."
-            )
         origin = np.full(start[-1], -1)  # the input row of each new row; -1 where inserted
         origin[start[self.row_lane] + place] = np.arange(self.n_rows)
         lane = np.repeat(np.arange(self.n_lanes), last + 1)
@@ -445,14 +443,23 @@ class Panel:
                 f"The time column {self.time!r} is {time.dtype}; fill_gaps needs numbers. "
                 "Convert dates to a count of steps first, e.g. days since the first."
             )
-        first = np.zeros(self.n_lanes)
+        whole = whole_numbers(time)
+        if whole is not None:
+            values = whole  # exact beyond 2**53, where floats are not
+        elif pd.api.types.is_integer_dtype(time.dtype):
+            raise DataError(
+                f"The time column {self.time!r} has whole numbers beyond {MAX_WHOLE:,}. Count from "
+                "the first instead."
+            )
+        first = np.zeros(self.n_lanes, values.dtype)
         first[self.row_lane[self.row_step == 0]] = values[self.row_step == 0]
-        exact = (values - first[self.row_lane]) / step
-        place = np.rint(exact).astype(np.int64)
-        # 1e-6 of a step forgives decimal steps such as 0.1, which floats cannot hold exactly.
-        off = np.abs(exact - place) > 1e-6
         after = self.order
-        same = (np.diff(place[after]) == 0) & (np.diff(self.row_lane[after]) == 0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            exact = (values - first[self.row_lane]) / step
+            place = np.rint(exact)
+            # 1e-6 of a step forgives decimal steps such as 0.1, which floats cannot hold exactly.
+            off = np.abs(exact - place) > 1e-6
+            same = (np.diff(place[after]) == 0) & (np.diff(self.row_lane[after]) == 0)
         off[after[1:][same]] = True
         if off.any():
             row = int(np.flatnonzero(off)[0])
@@ -462,7 +469,22 @@ class Panel:
                 f"{self._label(self.row_subject[row])} starts at {first[self.row_lane[row]]} "
                 f"and has a row at {values[row]}. Try a smaller step, or round the times."
             )
-        return place
+        self._refuse_growth(place, step)
+        return place.astype(np.int64)
+
+    def _refuse_growth(self, place: np.ndarray, step: float) -> None:
+        """Raise where rows are so many steps apart that filling in would exhaust the memory."""
+        lengths = np.zeros(self.n_lanes)
+        np.maximum.at(lengths, self.row_lane, place + 1)
+        if lengths.sum() > MAX_GROWTH * self.n_rows:
+            longest = int(np.argmax(lengths))
+            raise DataError(
+                f"Filling gaps with step={step} would turn {self.n_rows} rows into "
+                f"{lengths.sum():.16g}, more than {MAX_GROWTH} times as many (the longest "
+                f"sequence, of subject {self._label(self.lane_subject[longest])}, would have "
+                f"{lengths[longest]:.16g}). Try a larger step, or split long pauses into sequences "
+                "with sequence=."
+            )
 
 
 def _index(

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from avem.data.frames import N_EXAMPLES, Source, as_dates, column, numbers
+from avem.data.frames import N_EXAMPLES, Source, as_dates, column, numbers, shown
 from avem.errors import DataError
 
 
@@ -50,6 +50,8 @@ def _refuse_unsortable(values: pd.Series, name: str, source: Source) -> None:
         )
     if kind == "string":
         text = np.sort(values.dropna().unique().astype(object))
+        if not len(text):
+            return  # missing everywhere, which is said where it is for other kinds of times
         as_number = np.asarray(pd.to_numeric(text, errors="coerce"))
         if np.isfinite(as_number).all() and (np.diff(as_number) < 0).any():
             raise DataError(
@@ -89,7 +91,9 @@ def refuse_repeated_times(
         return
     some = table.iloc[rows][[subject, time]].drop_duplicates()[:N_EXAMPLES]
     pairs = zip(some[subject].tolist(), some[time].tolist(), strict=True)
-    found = "; ".join(f"subject {who!r} has two rows at time {when!r}" for who, when in pairs)
+    found = "; ".join(
+        f"subject {shown(who)} has two rows at time {shown(when)}" for who, when in pairs
+    )
     more = f"; ... ({len(rows)} repeats in all)" if len(rows) > N_EXAMPLES else ""
     advice = (
         "give sequence= if these are separate sessions"

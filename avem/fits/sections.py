@@ -70,11 +70,11 @@ def emission_frames(fit: HMMFit, pieces: list[Emission]) -> Iterator[Section]:
             yield section(f"coefficients of {word} (link scale)", _flat(value), _labels(own))
     for title, values, index in family.tables({n: params[n] for n in family.own_params}, outcomes):
         yield section(title, values, index)
-    for title, rows, chances in _natural(fit, pieces):
+    for title, rows, chances in natural_scale(fit, pieces):
         yield section(title, np.array(list(rows.values())), list(rows), chances)
 
 
-def _natural(
+def natural_scale(
     fit: HMMFit, pieces: list[Emission]
 ) -> Iterator[tuple[str, dict[str, np.ndarray], bool]]:
     """What has a formula, on the scale people think in: (title, rows, are they probabilities)."""

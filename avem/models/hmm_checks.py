@@ -8,12 +8,10 @@ import numpy as np
 
 from avem.components.lines import Line
 from avem.data import Panel
+from avem.data.columns import LARGEST
 from avem.errors import DataError, ModelError
 from avem.models.encoded import PanelData
 from avem.models.hmm import HMMModel
-
-_LARGEST = 1e75
-"""Units beyond this, or below its inverse, overflow: a slope's variance is (y / x) squared."""
 
 
 def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
@@ -66,7 +64,7 @@ def check_outcome(name: str, values: np.ndarray, n_without_past: int) -> None:
             f"Outcome {name!r} is constant: all {len(values)} observed values are "
             f"{values[0]:g}. It says nothing about states; leave it out of the formula."
         )
-    if largest > _LARGEST or spread < 1 / _LARGEST:
+    if largest > LARGEST or spread < 1 / LARGEST:
         raise DataError(
             f"Outcome {name!r} reaches {largest:g} and varies by {spread:g} around its middle, "
             "beyond what double precision can square. Change its unit."
@@ -86,7 +84,7 @@ def check_times(panel: Panel) -> None:
 def check_terms(x: np.ndarray, terms: Sequence[str], where: str) -> None:
     """Raise unless the columns (rows, terms) can be told apart."""
     for name, size in zip(terms, np.abs(x).max(0, initial=0.0), strict=True):
-        if size > _LARGEST or 0 < size < 1 / _LARGEST:
+        if size > LARGEST or 0 < size < 1 / LARGEST:
             raise DataError(
                 f"The covariate {name!r} reaches {size:g}, beyond what double precision can "
                 "square. Change its unit."

@@ -167,7 +167,7 @@ def test_fill_gaps_refusals():
     frame = pd.DataFrame({"s": "a7", "t": [0, 1, 1000], "when": pd.date_range("2024", periods=3)})
     with pytest.raises(DataError, match="3 rows into 1001"):
         Panel.from_frame(frame, "s", time="t").fill_gaps()
-    with pytest.raises(DataError, match=r"row 1: subject 'a7' starts at 0.0 and has a row at 1.0"):
+    with pytest.raises(DataError, match=r"row 1: subject 'a7' starts at 0 and has a row at 1\."):
         Panel.from_frame(frame, "s", time="t").fill_gaps(500)
     with pytest.raises(DataError, match="needs numbers"):
         Panel.from_frame(frame, "s", time="when").fill_gaps()
@@ -175,6 +175,69 @@ def test_fill_gaps_refusals():
         Panel.from_frame(frame, "s").fill_gaps()
     with pytest.raises(DataError, match="positive"):
         Panel.from_frame(frame, "s", time="t").fill_gaps(0)
+
+
+def test_whole_times_are_exact_beyond_double_precision():
+    start = 1_700_000_000_000_000_001  # nanoseconds
+    frame = pd.DataFrame({"s": 0, "t": [start, start + 1, start + 3], "y": 1.0})
+    panel = Panel.from_frame(frame, "s", time="t")
+    assert panel.gaps() == (1, 1)
+    assert panel.fill_gaps(1).table["t"].tolist() == [start + i for i in range(4)]
+
+
+@pytest.mark.parametrize("times", [[0, 1, 2**63], [-(2**63), 0, 2**63 - 1]])
+def test_times_too_far_apart_for_whole_numbers(times):
+    panel = Panel.from_frame(pd.DataFrame({"s": 0, "t": times}), "s", time="t")
+    assert panel.row_step.tolist() == [0, 1, 2]
+    assert panel.gaps() == (0, 0)
+    with pytest.raises(DataError, match="Count from the first"):
+        panel.fill_gaps(1)
+
+
+@pytest.mark.parametrize("times", [[0, 1, 2**61], [0.0, 1.0, 1e308], [-1e308, 0.0, 1e308]])
+def test_times_too_far_apart_to_fill(times):
+    panel = Panel.from_frame(pd.DataFrame({"s": "a7", "t": times}), "s", time="t")
+    with pytest.raises(DataError, match=r"more than 20 times as many.*'a7'"):
+        panel.fill_gaps(1)
+
+
+def test_times_that_are_missing_everywhere():
+    frame = pl.DataFrame({"s": [0, 0], "t": pl.Series([None, None], dtype=pl.String)})
+    with pytest.raises(DataError, match="'t', the time, is missing at rows 0, 1"):
+        Panel.from_frame(frame, "s", time="t")
+
+
+def test_columns_with_several_levels_of_names():
+    names = pd.MultiIndex.from_product([["s", "t"], ["mean"]])
+    with pytest.raises(DataError, match=r"2 levels of names.*Join them"):
+        Panel.from_frame(pd.DataFrame([[0, 1]], columns=names), "s")
+
+
+def test_an_arrow_table_has_the_columns_that_it_shows():
+    """Also where pandas wrote it, and would take some of them for its index."""
+    frame = pd.DataFrame({"s": [0, 0], "t": [1, 0]}, index=pd.Index(["a", "b"], name="label"))
+    panel = Panel.from_frame(pa.Table.from_pandas(frame), "s", time="t")
+    assert panel.table.columns.tolist() == ["s", "t", "label"]
+    indexed = pa.Table.from_pandas(frame.set_index("s"))
+    assert Panel.from_frame(indexed, "s", time="t").row_step.tolist() == [1, 0]
+
+
+def test_messages_quote_the_beginning_of_long_labels():
+    frame = pd.DataFrame({"s": "x" * 5000, "t": [0, 0]})
+    with pytest.raises(DataError, match="has two rows at time 0") as caught:
+        Panel.from_frame(frame, "s", time="t")
+    assert len(str(caught.value)) < 500
+
+
+def test_a_null_character_in_a_name():
+    with pytest.raises(DataError, match="null character"):
+        Panel.from_frame(pl.DataFrame({"s": [0, 0], "\0": [1, 2]}), "s")
+
+
+def test_columns_that_pandas_cannot_hold():
+    frame = pl.DataFrame({"s": [0, 0], "x": [1, 2]}).with_columns(pl.col("x").cast(pl.Time))
+    with pytest.raises(DataError, match="A polars DataFrame has a column that pandas cannot hold"):
+        Panel.from_frame(frame, "s")
 
 
 good = {"mouse": ["a7", "a7", "b"], "trial": [3.0, 4.0, 1.0], "day": [1.0, 1.0, 1.0]}

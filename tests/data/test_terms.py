@@ -255,6 +255,11 @@ def test_moments_of_huge_numbers_do_not_overflow():
     assert columns("scale(big)")["scale(big)"].std() == pytest.approx(1)
 
 
+def test_a_product_beyond_double_precision_is_refused():
+    with pytest.raises(DataError, match="'big:I\\(-big\\)' reaches inf"):
+        columns("big:I(-big)")
+
+
 def test_a_lag_beyond_every_sequence_is_named():
     with pytest.raises(DataError, match=r"lag\(\) in its formula looks back to nothing"):
         avem.MixedHMM("y ~ lag(x, 500) + (1 | s)", 2).fit(ROWS)

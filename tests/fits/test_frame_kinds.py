@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import avem
+from tests.fits.kinds import fit_of, ssm_fit
 from tests.ssm_panels import ONE, one
 
 KINDS = {
@@ -163,3 +164,17 @@ def test_models_simulate_in_the_callers_kind(fits, kind):
     pd.testing.assert_frame_equal(
         as_pandas(drawn), wanted.reset_index(drop=True), check_dtype=False
     )
+
+
+@pytest.mark.parametrize("name", ["y1", "x"])
+def test_new_rows_beyond_double_precision_are_refused(name):
+    fit = fit_of("gaussian")
+    with pytest.raises(avem.DataError, match=rf"'{name}' reaches 1e\+200.*Change its unit"):
+        fit.decode(fit.panel.table.assign(**{name: 1e200}))
+
+
+def test_new_rows_of_a_state_space_model_beyond_double_precision_are_refused():
+    fit = ssm_fit()
+    name = fit.model.outcomes[0]
+    with pytest.raises(avem.DataError, match=rf"'{name}' reaches 1e\+308"):
+        fit.states(fit.panel.table.assign(**{name: 1e308}))

@@ -52,6 +52,7 @@ IMPOSSIBLE = [
     ("zeros", "zero", entry(1.5, 0, 0), "'zero' .*range of its link, logit"),
     ("zeros", "shape", entry(-2.0, 0, 0), "'shape' .*range of its link, log"),
     ("gaussian", "coef", lambda a: a[:, :1], "shape"),
+    ("movement", "step.coef", entry(1e75, 0, 0, 0), "'step' would be inf on average"),
     ("ssm", "noise", entry(-1.0, 0), "'noise' .*positive"),
     ("ssm", "transition_mean", entry(1e200, 0, 0), "'transition_mean' .*1e\\+200"),
     ("ssm", "transition_covariance", entry(-1.0, 0, 0), "'transition_covariance' .*variance -1"),
@@ -211,3 +212,14 @@ def test_members_that_are_no_plain_files_are_refused(tmp_path):
         (tmp_path / "odd").write_bytes(marked)
         with pytest.raises(FileError, match=match):
             load(tmp_path / "odd")
+
+
+def test_a_message_quotes_no_more_than_one_can_read(tmp_path):
+    path = saved(fit_of("gaussian"), tmp_path / "fit.avem")
+    members = members_of(path)
+    columns = {"subject": "x" * 100_000, "time": None, "sequence": None}
+    record = json.loads(members["fit.json"]) | {"columns": columns}
+    write_members(path, members | {"fit.json": json.dumps(record)})
+    with pytest.raises(FileError, match="groups by 'who'") as caught:
+        load(path)
+    assert len(str(caught.value)) < 3000

@@ -8,8 +8,11 @@ import numpy as np
 
 from avem.components.param_info import ParamInfo
 from avem.errors import FileError
+from avem.fits.hmm_fit import HMMFit
 from avem.fits.info import FitInfo
+from avem.fits.sections import natural_scale
 from avem.models.base import Model
+from avem.models.hmm import by_spec
 
 _LARGEST = 1e160
 """Data are refused beyond 1e75; their squares, and ratios to covariates, remain below this."""
@@ -46,6 +49,19 @@ def _wrong(value: np.ndarray, info: ParamInfo) -> str:
                 reach = f"{value.min():g} to {value.max():g}"
                 return f"{reach} is not in the range of its link, {info.link.name}"
     return ""
+
+
+def check_averages(fit: HMMFit) -> None:
+    """Raise where an average outcome would not be a number, as with a logarithm of 1e75."""
+    for pieces in by_spec(fit.model):
+        with np.errstate(all="ignore"):
+            found = [rows for _, rows, _ in natural_scale(fit, pieces)]
+        for name, values in (pair for rows in found for pair in rows.items()):
+            if not np.isfinite(values).all():
+                raise FileError(
+                    f"its coefficients cannot be those of a fit: {name!r} would be "
+                    f"{values[~np.isfinite(values)][0]} on average."
+                )
 
 
 def check_effects(mean: np.ndarray, cov: np.ndarray) -> None:

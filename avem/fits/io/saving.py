@@ -28,13 +28,14 @@ from avem.fits.io.archive import Archive, npy, write_archive
 from avem.fits.io.checked_json import typed
 from avem.fits.io.hmm_json import model_in, model_out
 from avem.fits.io.labels import label_in, label_out
-from avem.fits.io.possible import check_effects, check_info, check_params
+from avem.fits.io.possible import check_averages, check_effects, check_info, check_params
 from avem.fits.io.ssm_json import ssm_model_in, ssm_model_out
 from avem.fits.ssm_fit import SSMFit
 from avem.inference.stop import Stop
 
 FORMAT, VERSION = "avem fit", 3
 _JSON, _LABELS = "fit.json", "subjects.npy"
+_MAX_WORDS = 2000  # characters of a message
 _LABEL_DTYPES = "biufMmU"  # labels of other dtypes are Python objects and go into the JSON
 
 
@@ -61,11 +62,13 @@ class _Kind(NamedTuple):
     fit: type
     model_out: Callable[[Any], dict]
     model_in: Callable[[dict], Any]
+    check: Callable[[Any], None]
+    """Raises where the fit as a whole cannot be."""
 
 
 _KINDS = {
-    HMMFit.kind: _Kind(HMMFit, model_out, model_in),
-    SSMFit.kind: _Kind(SSMFit, ssm_model_out, ssm_model_in),
+    HMMFit.kind: _Kind(HMMFit, model_out, model_in, check_averages),
+    SSMFit.kind: _Kind(SSMFit, ssm_model_out, ssm_model_in, lambda fit: None),
 }
 
 
@@ -155,10 +158,16 @@ def load(path: str | os.PathLike[str]) -> HMMFit | SSMFit:
     except OSError as error:
         raise FileError(f"Cannot read {str(path)!r}: {error.strerror or error}.") from error
     except AvemError as error:
-        raise FileError(f"Cannot load {str(path)!r}: {error}") from error
+        raise FileError(f"Cannot load {str(path)!r}: {_brief(error)}") from error
     except Exception as error:  # zipfile, zlib, json and NumPy have dozens of ways to say "damaged"
-        reason = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {_brief(error)}"
         raise FileError(f"{str(path)!r} is damaged or was cut short ({reason}).") from error
+
+
+def _brief(error: Exception) -> str:
+    """What it says, even where it quotes something endless from the file."""
+    said = str(error)
+    return said if len(said) <= _MAX_WORDS else f"{said[:_MAX_WORDS]}..."
 
 
 def _check_kind(start: bytes) -> None:
@@ -193,7 +202,7 @@ def _fit(archive: Archive) -> HMMFit | SSMFit:
     effects_cov = archive.numbers("effects_cov.npy", (n, d, d))
     check_effects(effects_mean, effects_cov)
     history = (record.n_iter,)
-    return kind.fit(
+    fit = kind.fit(
         model=model,
         params=params,
         effects_mean=effects_mean,
@@ -207,6 +216,8 @@ def _fit(archive: Archive) -> HMMFit | SSMFit:
         info=info,
         columns=columns,
     )
+    kind.check(fit)
+    return fit
 
 
 def _record(archive: Archive) -> _Record:

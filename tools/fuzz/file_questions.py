@@ -1,0 +1,141 @@
+"""What is asked of a file that may be damaged."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import avem
+from tools.fuzz.case import NotFinite, Wrong
+
+
+@cache
+def _original(kind: str) -> Any:
+    """A fit of this kind: nothing is iterated."""
+    from tests.fits.kinds import fit_of, ssm_fit
+
+    return ssm_fit() if kind == "ssm" else fit_of(kind)
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="avem-fuzz-")
+
+
+@cache
+def saved(kind: str) -> bytes:
+    """The bytes of its file."""
+    path = Path(_folder().name) / f"{kind}.avem"
+    _original(kind).save(path)
+    return path.read_bytes()
+
+
+@cache
+def _loaded(kind: str) -> Any:
+    path = Path(_folder().name) / "whole.avem"
+    path.write_bytes(saved(kind))
+    return avem.load(path)
+
+
+@contextmanager
+def _little_memory(n_bytes: int) -> Iterator[None]:
+    """Raise when more is taken than a file of this size may; nothing where nobody counts it."""
+    peak = Path("/proc/self/clear_refs")
+    if not peak.exists():
+        yield
+        return
+    peak.write_text("5")  # the highest is counted from here on
+    before = _status("VmRSS")
+    yield
+    taken = _status("VmHWM") - before
+    if taken > 100_000_000 + 20 * n_bytes:
+        raise MemoryError(f"{taken:,} bytes for a file of {n_bytes:,}")
+
+
+def _status(name: str) -> int:
+    """Bytes, by the kernel's account of this process."""
+    found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.M)
+    return int(found[1]) * 1024 if found else 0
+
+
+def check(data: bytes, kind: str, same: bool, thorough: bool) -> None:
+    """Raise unless the file is refused, gives the fit back, or a fit that answers.
+
+    `same`: no other fit than the original will do.
+    """
+    path = Path(_folder().name) / "damaged.avem"
+    path.write_bytes(data)
+    found = _load(path, len(data))
+    if same:
+        _check_same(found, _loaded(kind))
+        return
+    try:
+        _check_answers(found)
+        found.save(path)
+        again = avem.load(path)
+    except avem.AvemError as error:  # what is loaded must be of use
+        raise Wrong("it was loaded, and refuses", type(error).__name__) from error
+    _check_same(again, found)
+    if thorough:
+        found.decode(_rows(kind)) if found.kind == "hmm" else found.states(_rows(kind))
+        found.simulate(_rows(kind), seed=1)
+
+
+def _load(path: Path, n_bytes: int) -> Any:
+    try:
+        with _little_memory(n_bytes):
+            return avem.load(path)
+    except avem.AvemError as error:
+        if not isinstance(error, avem.FileError):
+            raise Wrong("no FileError", type(error).__name__) from error
+        raise
+
+
+def _rows(kind: str) -> pd.DataFrame:
+    return _original(kind).panel.table
+
+
+def _check_same(found: Any, original: Any) -> None:
+    for field in fields(original):
+        if field.name in ("panel", "model"):
+            continue
+        if not _equal(getattr(found, field.name), getattr(original, field.name)):
+            raise Wrong(f"another {field.name}", getattr(found, field.name))
+    if repr(found.model.spec) != repr(original.model.spec):
+        raise Wrong("another model", found.model.spec)
+    if found.model.param_info().keys() != original.model.param_info().keys():
+        raise Wrong("other parameters")
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
+    if isinstance(one, np.ndarray):
+        if one.dtype.kind in "fc":
+            return np.array_equal(one, other, equal_nan=True)
+        return one.dtype == other.dtype and one.tolist() == other.tolist()
+    if isinstance(one, float):
+        return one == other or (one != one and other != other)
+    return repr(one) == repr(other)  # NaN may be anywhere inside
+
+
+def _check_answers(found: Any) -> None:
+    """Raise unless everything that needs no data can be said."""
+    repr(found)
+    str(found.summary())
+    for name in ("table", "effects"):
+        table = getattr(found, name)()
+        values = table.select_dtypes("number").to_numpy(float)
+        if np.isinf(values).any():
+            raise NotFinite(name)
+    if not isinstance(found.n_params, int):
+        raise Wrong("n_params", found.n_params)

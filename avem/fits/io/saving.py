@@ -165,9 +165,9 @@ def load(path: str | os.PathLike[str]) -> HMMFit | SSMFit:
 
 
 def _brief(error: Exception) -> str:
-    """What it says, even where it quotes something endless from the file."""
-    said = str(error)
-    return said if len(said) <= _MAX_WORDS else f"{said[:_MAX_WORDS]}..."
+    """What it says; where it quotes something endless from the file, both ends of it."""
+    said, half = str(error), _MAX_WORDS // 2
+    return said if len(said) <= _MAX_WORDS else f"{said[:half]} ... {said[-half:]}"
 
 
 def _check_kind(start: bytes) -> None:

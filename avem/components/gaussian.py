@@ -279,7 +279,7 @@ class GaussianBlock(EmissionBlock):
 
     def maximise(self, theta, sums, fixed, noise_floor):
         coef, noise = self._keys
-        found = self.kernel.maximise(
+        found = self.kernel.regressions.maximise(
             theta[coef],
             theta[noise],
             sums,
@@ -290,7 +290,7 @@ class GaussianBlock(EmissionBlock):
         return dict(zip(self._keys, found, strict=True))
 
     def slopes(self, theta, sums):
-        found = self.kernel.slopes(theta[self._keys[0]], theta[self._keys[1]], sums)
+        found = self.kernel.regressions.slopes(theta[self._keys[0]], theta[self._keys[1]], sums)
         return dict(zip(self._keys, found, strict=True))
 
     def shifted(self, sums, moves) -> Sums:

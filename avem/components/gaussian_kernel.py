@@ -7,7 +7,7 @@ is the paper's eq. (gauss_case).
 All that inference needs of a subject's data, given the state probabilities, is a handful of
 weighted sums of products of the design columns and the outcomes, *moments*. From these, the
 expected log density is an explicit quadratic in the effect (`effect_quadratic`) and the M-step is a
-weighted regression (`accumulate`, then `maximise`): each iteration reads the data once.
+weighted regression (`accumulate`, then `regressions`): each iteration reads the data once.
 
 Missing cells: the outcomes are split into *groups* that are seen or missing together; a group that
 is not seen at a step has weight 0 there. With a spherical or diagonal covariance each outcome can
@@ -134,14 +134,11 @@ class GaussianKernel:
     @property
     def _terms(self) -> list[tuple[int, int, int]]:
         """(group, outcome, outcome) of the squares in the log density."""
-        full = self.family.covariance == "full"
-        return [
-            (g, i, j)
-            for g, members in enumerate(self.groups)
-            for i in members
-            for j in members
-            if i == j or (full and i < j)
-        ]
+        return [(g, i, j) for kind, g, i, j in self._features if kind == "yy"]
+
+    def _weights(self, precision: Array) -> list[Array]:
+        """(state,) of every term: both of a pair of outcomes at once."""
+        return [precision[:, g, i, j] * (0.5 if i == j else 1.0) for g, i, j in self._terms]
 
     def lists(
         self, y_cols: tuple[int, ...], seen_cols: tuple[int, ...], n_columns: int
@@ -173,9 +170,8 @@ class GaussianKernel:
     ) -> chain.Squares:
         """Densities of rows when every lane has its effect."""
         precision, constant = self._precision(covariance)
-        weight = [precision[:, g, i, j] * (0.5 if i == j else 1.0) for g, i, j in self._terms]
         slopes = self._slopes(coef, f, y_cols, n_outcomes)
-        return chain.Squares(lists, slopes, constant, jnp.stack(weight, 1))
+        return chain.Squares(lists, slopes, constant, jnp.stack(self._weights(precision), 1))
 
     def _slopes(
         self, coef: Array, f: Array, y_cols: tuple[int, ...], n_outcomes: int
@@ -200,14 +196,13 @@ class GaussianKernel:
         chunk: Chunk,
     ) -> Float[Array, "time state lane"]:
         """By how much log densities are lower on average, when effects have that covariance."""
-        precision, _ = self._precision(covariance)
+        weights = self._weights(self._precision(covariance)[0])
         z = [chunk.a[:, c] for c in self.z_cols]
         by_state = []
         for k in range(self.n_states):
             total = 0.0
-            for g, i, j in self._terms:
-                weight = precision[k, g, i, j] * (0.5 if i == j else 1.0)
-                spread = weight * self._spread(cov, k, i, j, z)
+            for (g, i, j), weight in zip(self._terms, weights, strict=True):
+                spread = weight[k] * self._spread(cov, k, i, j, z)
                 total += jnp.where(chunk.seen[:, seen_cols[g]], spread, 0.0)
             by_state.append(total)
         return jnp.stack(by_state, 1)
@@ -295,22 +290,7 @@ class GaussianKernel:
         found = {of: self._index(kind, cols[of[0]], cols[of[1]]) for of, kind in kinds.items()}
         return {**found, "1": self._index("1", (0,), (0,))}
 
-    def maximise(
-        self,
-        coef: np.ndarray,
-        covariance: np.ndarray,
-        sums: Sums,
-        floor: np.ndarray,
-        hold_coef: bool = False,
-        hold_noise: bool = False,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """New coefficients and covariances; see `Regressions`."""
-        step = Regressions(self.family.covariance, self.groups, self.n_outcomes)
-        return step.maximise(coef, covariance, sums, floor, hold_coef, hold_noise)
-
-    def slopes(
-        self, coef: np.ndarray, covariance: np.ndarray, sums: Sums
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Derivatives of the expected log likelihood in coefficients and covariances."""
-        step = Regressions(self.family.covariance, self.groups, self.n_outcomes)
-        return step.slopes(coef, covariance, sums)
+    @property
+    def regressions(self) -> Regressions:
+        """The M-step."""
+        return Regressions(self.family.covariance, self.groups, self.n_outcomes)

@@ -41,8 +41,8 @@ class Regressions:
         covariance: np.ndarray,
         sums: Sums,
         floor: np.ndarray,
-        hold_coef: bool,
-        hold_noise: bool,
+        hold_coef: bool = False,
+        hold_noise: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
         """New coefficients and covariances.
 

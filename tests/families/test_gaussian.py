@@ -100,7 +100,7 @@ def test_m_step_reaches_the_optimum(covariance):
     total = kernel.read(np.asarray(passes_at(em.e, step.before)[0].totals.model[0]))
     coef, noise = state.theta["0.coef"], state.theta["0.covariance"]
     for _ in range(200):
-        coef, noise = kernel.maximise(coef, noise, total, np.full(2, 1e-6))
+        coef, noise = kernel.regressions.maximise(coef, noise, total, np.full(2, 1e-6))
     one = jax.tree.map(lambda a: a[0], total)
 
     def unpack(v):
@@ -133,7 +133,9 @@ def test_a_collapsing_variance_is_floored():
     ones = np.ones((1, 1))
     sums = Sums(5 * ones, 5 * ones[..., None, None], np.zeros((1, 1, 2, 1)), np.zeros((1, 1, 2, 2)))
     sums.rr[0, 0] = np.diag([0.0, 5.0])
-    _, noise = kernel.maximise(np.zeros((1, 2, 1)), np.eye(2)[None], sums, np.full(2, 1e-6))
+    _, noise = kernel.regressions.maximise(
+        np.zeros((1, 2, 1)), np.eye(2)[None], sums, np.full(2, 1e-6)
+    )
     assert noise[0, 0, 0] == 1e-6
     assert noise[0, 1, 1] == 1.0
 

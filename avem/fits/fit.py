@@ -184,6 +184,11 @@ class Fit(ABC, Generic[Model, Drawn]):
         """What `bound` is: a variational bound, or the log likelihood by integration."""
         return "log likelihood" if self.info.at_maximum_likelihood else "bound"
 
+    @property
+    def state_labels(self) -> tuple[str, ...]:
+        """What each state is called in a sentence, a legend or a heading: "state 0"."""
+        return tuple(f"state {k}" for k in range(self.model.size))
+
     def summary(self) -> Summary:
         """A table for a person to read.
 

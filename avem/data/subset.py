@@ -12,7 +12,7 @@ _LEAST = 8
 
 
 def some_of(chunk: Chunk, members: np.ndarray) -> Chunk:
-    """The subjects `members` (indices), in this order; sizes are powers of 2, to share code."""
+    """The subjects `members` (indices), in this order; of few sizes, to share code."""
     n_subjects = len(np.asarray(chunk.real))
     place = np.full(n_subjects, -1)
     place[members] = np.arange(len(members))
@@ -64,4 +64,7 @@ def _rows(rows: RowList, new_lane: np.ndarray, place: np.ndarray) -> RowList:
 
 
 def _padded(size: int, least: int = _LEAST) -> int:
-    return max(least, 1 << (size - 1).bit_length())
+    """The next power of 2, or the middle between two of them."""
+    power = max(least, 1 << (size - 1).bit_length())
+    middle = 3 * power // 4
+    return middle if size <= middle and middle >= least else power

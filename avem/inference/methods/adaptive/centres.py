@@ -103,7 +103,9 @@ def _with_centres(
     centres = Centres(log_share, at, np.broadcast_to(width, (len(at), *width.shape)), sigma)
     centres = _confirmed(chunk, centres, replace(climbing, form=setting.form))
     n_nodes = [len(rule.points) for rule in method.ladder]
-    around = apart(chunk, centres, by_count(centres, np.asarray(chunk.real)), n_nodes)
+    around = apart(
+        chunk, centres, by_count(centres, np.asarray(chunk.real)), n_nodes, setting.n_shards
+    )
     subjects = Subjects(subjects.anchor, around)
     for _ in range(_ADAPT):
         subjects = subjects._replace(around=setting.look(chunk, subjects).around)
@@ -128,7 +130,8 @@ def _confirmed(chunk: Chunk, centres: Centres, setting: Setting) -> Centres:
     members = np.flatnonzero(np.isfinite(centres.log_share[1:]).any(0))
     if not len(members):
         return centres
-    own = enough_of(chunk, members, 2 * len(centres.mean) * (_NEWTON_STEPS + len(centres.mean[0])))
+    n_passes = 2 * len(centres.mean) * (_NEWTON_STEPS + len(centres.mean[0]))
+    own = enough_of(chunk, members, n_passes, setting.n_shards)
     whole = own is chunk
     here = centres if whole else of_members(centres, members, len(own.real))
     wide = np.stack([_width(own, mean, setting) for mean in here.mean])

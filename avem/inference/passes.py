@@ -81,6 +81,14 @@ class Pass(NamedTuple):
     """The first Newton step's, for each of the kernel's `newton_keys`."""
 
 
+class Glance(NamedTuple):
+    """What climbing to a mode reads of an E-step, as in `Pass`."""
+
+    mean: Any
+    covariance: Any
+    loglik: Any
+
+
 class Nodes(NamedTuple):
     """Values of the effects at which the local pass was run, and what came back."""
 

@@ -19,7 +19,7 @@ from avem.inference.methods.adaptive.parts import Group, apart, enough_of, of_me
 from avem.inference.methods.avem import Anchored
 from avem.inference.mode_search import Elsewhere, elsewhere, modes_of
 from avem.inference.on_shard import Setting, Subjects
-from avem.inference.passes import Pass, effect_terms
+from avem.inference.passes import Glance, effect_terms
 from avem.models.kernel import Kernel
 from avem.numerics.jit import jit
 
@@ -231,7 +231,7 @@ def _candidates(
     found, top = [], np.full(real.shape, -np.inf)
     for number, at in enumerate([*modes, *places.places(modes[0], drawn)]):
         for look in range(n_passes):
-            p = setting.look(chunk, Subjects(at))
+            p, _ = setting.glance(chunk, at)
             height = log_joint(p.loglik, sigma, at)
             hopeless = number >= len(modes) and not (height > top - _HOPE[look])[real].any()
             if hopeless or look == n_passes - 1:
@@ -247,12 +247,12 @@ def _looked(chunk: Chunk, at: np.ndarray, setting: Setting) -> _Candidates:
     sigma = setting.theta["effect_covariance"]
     found = []
     for place in at:
-        p = setting.look(chunk, Subjects(place))
+        p, _ = setting.glance(chunk, place)
         found.append((place, log_joint(p.loglik, sigma, place), _pull(place, p)))
     return _Candidates(*map(np.stack, zip(*found, strict=True)))
 
 
-def _pull(at: np.ndarray, p: Pass) -> np.ndarray:
+def _pull(at: np.ndarray, p: Glance) -> np.ndarray:
     """(d, subject) the slope of log p(D_i, f), of which the next anchor is the complete-data step.
 
     Also where there is no closed form: by Fisher's identity it has the same slope.

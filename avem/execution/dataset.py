@@ -18,7 +18,6 @@ import jax
 import numpy as np
 
 from avem.data.layout import Chunk, Layout, Slots
-from avem.execution.threads import Threads
 
 
 class Shard(NamedTuple):
@@ -84,6 +83,9 @@ class InChunks(Protocol):
     @property
     def chunks(self) -> tuple[Chunk, ...]: ...
 
+    @property
+    def executor(self) -> Executor: ...
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -96,9 +98,9 @@ class Dataset:
 
     @classmethod
     def of(cls, encoded: InChunks) -> Dataset:
-        """The chunks of a panel that is in memory, on the threads of this process."""
+        """The chunks of a panel that is in memory."""
         pairs = zip(encoded.layout.slots, encoded.chunks, strict=True)
-        return cls(tuple(Shard(*pair) for pair in pairs), encoded.layout, Threads())
+        return cls(tuple(Shard(*pair) for pair in pairs), encoded.layout, encoded.executor)
 
     @property
     def n_subjects(self) -> int:

@@ -48,14 +48,14 @@ class Setting:
         p = self.method.e_step(
             self.kernel, self.theta, subjects.anchor, subjects.around, chunk, self.form
         )
-        return Pass(*jax.tree.map(np.asarray, p._replace(kept=None)))._replace(kept=p.kept)
+        return Pass(*jax.device_get(p._replace(kept=None)))._replace(kept=p.kept)
 
     def glance(self, chunk: Chunk, anchor: np.ndarray) -> tuple[Glance, Pass | None]:
         """What climbing reads of an E-step at anchors, and the E-step itself if it was run."""
         at = (self.kernel, self.theta, anchor, chunk, self.form)
         found = self.method.glance(*at)
         if found is not None:
-            return Glance(*map(np.asarray, found)), None
+            return Glance(*jax.device_get(found)), None
         p = self.look(chunk, Subjects(anchor))
         return Glance(p.mean, p.covariance, p.loglik), p
 

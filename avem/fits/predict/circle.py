@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import logsumexp
 
@@ -47,13 +49,14 @@ def _small(difference: np.ndarray) -> np.ndarray:
 
 @in_float64
 def lowest(mixture: Mixture) -> np.ndarray:
-    """(rows,) the angle with the least density: opposite the mean direction, or 5 degrees on, ..."""
+    """(rows,) the angle with the least density, of those 5 degrees apart round the circle."""
     opposite = mixture.mean + np.pi
     least, at = np.full(len(opposite), np.inf), opposite
     for turn in 2 * np.pi * np.arange(_PLACES) / _PLACES:
         angle = opposite + turn
-        of_part = np.asarray(mixture.family.log_density((angle[:, None],), mixture.eta))  # pyright: ignore
-        height = logsumexp(of_part, axis=1, b=mixture.weight)
+        y: Any = (angle[:, None],)
+        of_part = np.asarray(mixture.family.log_density(y, mixture.eta))
+        height = np.asarray(logsumexp(of_part, axis=1, b=mixture.weight))
         lower = height < least
         least, at = np.where(lower, height, least), np.where(lower, angle, at)
     return ANGLE.to_natural(at)

@@ -76,11 +76,12 @@ def steps_and_turns(
     """
     _check_words(kind, unit, max_gap, time)
     panel = Panel.from_frame(frame, subject, time, sequence)
-    _check_columns(panel, x, y)
-    position = [_coordinate(panel, name, of) for name, of in ((x, "x"), (y, "y"))]
-    if kind == "lonlat":
-        _check_degrees(panel, (x, y), *position)
-    elif {str(x).casefold(), str(y).casefold()} <= _DEGREES and _are_degrees(*position):
+    position = positions(panel, x, y, kind)
+    if (
+        kind == "projected"
+        and {str(x).casefold(), str(y).casefold()} <= _DEGREES
+        and _are_degrees(*position)
+    ):
         _warn(f"{x!r} and {y!r} look like degrees, and are taken as positions on a plane. "
               "Longitudes and latitudes need kind='lonlat'.")  # fmt: skip
     order = panel.order
@@ -98,6 +99,16 @@ def steps_and_turns(
     length, angle = _along(lon_lat[0][order], lon_lat[1][order], starts, kind == "lonlat")
     length = length * _UNITS[unit or "km"] if kind == "lonlat" else length
     return _with_columns(frame, {"step": _back(length, order), "angle": _back(angle, order)} | new)
+
+
+def positions(panel: Panel, x: str, y: str, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """(rows,) each: both coordinates, NaN where missing, or an error that says what is wrong."""
+    _check_kind(kind)
+    _check_columns(panel, x, y)
+    found = _coordinate(panel, x, "x"), _coordinate(panel, y, "y")
+    if kind == "lonlat":
+        _check_degrees(panel, (x, y), *found)
+    return found
 
 
 # --- geometry -------------------------------------------------------------------------------------
@@ -238,9 +249,13 @@ def _with_columns(frame: Any, new: dict[str, np.ndarray]) -> Any:
 # --- words ----------------------------------------------------------------------------------------
 
 
-def _check_words(kind: Any, unit: Any, max_gap: Any, time: str | None) -> None:
+def _check_kind(kind: Any) -> None:
     if kind not in ("projected", "lonlat"):
         raise DataError(f"kind is {kind!r}; choose one of 'projected', 'lonlat'.")
+
+
+def _check_words(kind: Any, unit: Any, max_gap: Any, time: str | None) -> None:
+    _check_kind(kind)
     if unit is not None and kind == "projected":
         raise DataError(
             f"unit is {unit!r}, but steps on a plane have the unit of their positions. "

@@ -50,12 +50,12 @@ def _small(difference: np.ndarray) -> np.ndarray:
 @in_float64
 def lowest(mixture: Mixture) -> np.ndarray:
     """(rows,) the angle with the least density, of those 5 degrees apart round the circle."""
+    density: Any = mixture.family.log_density
     opposite = mixture.mean + np.pi
     least, at = np.full(len(opposite), np.inf), opposite
     for turn in 2 * np.pi * np.arange(_PLACES) / _PLACES:
         angle = opposite + turn
-        y: Any = (angle[:, None],)
-        of_part = np.asarray(mixture.family.log_density(y, mixture.eta))
+        of_part = np.asarray(density((angle[:, None],), mixture.eta))
         height = np.asarray(logsumexp(of_part, axis=1, b=mixture.weight))
         lower = height < least
         least, at = np.where(lower, height, least), np.where(lower, angle, at)

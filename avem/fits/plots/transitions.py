@@ -77,7 +77,9 @@ def _draw_graph(ax: Axes, matrix: np.ndarray, labels: list[str], share: np.ndarr
         _draw_move(ax, place[[k, m]], radius[[k, m]], size, colors[k], f"{k} to {m}")
         box: dict[str, Any] = {"fc": "white", "ec": "none", "alpha": 0.85, "pad": 1}
         ink: dict[str, Any] = {"color": DARK, "zorder": 2, "fontsize": "small", "bbox": box}
-        _write(ax, _on_arrow(place[[k, m]], radius[[k, m]]), _probability(float(moves[k, m])), **ink)
+        _write(
+            ax, _on_arrow(place[[k, m]], radius[[k, m]]), _probability(float(moves[k, m])), **ink
+        )
     for k, color in enumerate(colors):
         ax.add_patch(Circle(tuple(place[k]), radius[k], color=color, gid=f"state {k}", zorder=3))
         stay = _probability(float(matrix[k, k]))

@@ -2,6 +2,7 @@
 
 import cmath
 import warnings
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -33,7 +34,7 @@ def walk():
 
 def slowly(frame, step, turn):
     """(steps, angles) of every row by plain loops; `step` and `turn` of points."""
-    out = pd.DataFrame(np.nan, frame.index, ["step", "angle"])
+    out: Any = pd.DataFrame(np.nan, frame.index, ["step", "angle"])
     for _, own in frame.groupby(["id", "season"]):
         own = own.sort_values("hour")
         points = list(zip(own["x"], own["y"], strict=True))

@@ -16,6 +16,7 @@ from tests.fits.kinds import fit_of
 def fit():
     """The fit of steps and turns, with the positions that these lead to."""
     fit = fit_of("movement")
+    assert fit.panel is not None
     frame = fit.panel.table.copy()
     rng = np.random.default_rng(1)
     frame["east"] = 7e5 + rng.normal(0, 100, len(frame)).cumsum()
@@ -57,7 +58,7 @@ def test_a_degree_of_longitude_is_as_short_as_it_is(fit):
 def test_what_cannot_be_drawn_is_said(fit):
     with pytest.raises(DataError, match="no column 'y', wanted as the coordinate y"):
         fit.plot.map()
-    with pytest.raises(DataError, match="'east', the longitude, is 7.*kind='projected'"):
+    with pytest.raises(DataError, match=r"'east', the longitude, is 7.*kind='projected'"):
         fit.plot.map(x="east", y="north", kind="lonlat")
     with pytest.raises(DataError, match="no subject 's99'"):
         fit.plot.map("s99", "east", "north")

@@ -1,5 +1,6 @@
 """Every picture can be drawn in axes of the caller's own, or fill a part of a figure."""
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
@@ -44,7 +45,7 @@ def test_a_picture_goes_into_axes_or_a_part_of_a_figure(name):
     assert not own.legends
     assert all(ax.has_data() or ax.patches for ax in own.axes)
     both = Figure(layout="constrained", figsize=(14, 5))
-    left, right = both.subfigures(1, 2)
+    left, right = np.ravel(np.asarray(both.subfigures(1, 2)))
     drawn(plot, ax=left)
     assert len(left.axes) == n
     assert not right.axes

@@ -354,7 +354,7 @@ def test_no_line_crosses_half_a_turn():
     (ax,) = turned.plot.states("s1", "angle").axes
     assert np.nanmin(track(ax, "mean")) == pytest.approx(3.0)
     assert np.nanmax(track(ax, "mean")) == pytest.approx(2 * np.pi - 1)
-    assert [tick.get_text() for tick in ax.get_yticklabels()][0] == "0"
+    assert next(tick.get_text() for tick in ax.get_yticklabels()) == "0"
 
 
 # --- transitions --------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from avem.families.base import Family
 
 _HEAVY = 10.0
 """How many times the median the 99% quantile is where only a logarithmic axis shows both."""
-_TAIL = 1.4
+_TAIL = 1.25
 """How far beyond the 99% quantile the 99.9% one may lie to be shown."""
 
 

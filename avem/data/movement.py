@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from avem.data.frames import as_dates, column, numbers
+from avem.data.columns import refuse_beyond
+from avem.data.frames import as_dates, column, numbers, shown
 from avem.data.panel import Panel
 from avem.errors import AvemWarning, DataError
 
+F = TypeVar("F")
+"""A kind of frame."""
 EARTH = 6371.0088
 """Mean radius in km."""
 _UNITS = {"km": EARTH, "m": 1000 * EARTH}
@@ -20,7 +23,7 @@ _DEGREES = {"lon", "long", "longitude", "lng", "lat", "latitude"}
 
 
 def steps_and_turns(
-    frame: Any,
+    frame: F,
     subject: str,
     x: str = "x",
     y: str = "y",
@@ -30,7 +33,7 @@ def steps_and_turns(
     kind: Literal["projected", "lonlat"] = "projected",
     unit: Literal["km", "m"] | None = None,
     max_gap: Any = None,
-) -> Any:
+) -> F:
     """Return the frame with the length of each step and the angle of each turn of a track.
 
     At each row, ``step`` is the distance from its position to the next one of its sequence, and
@@ -152,13 +155,16 @@ def _coordinate(panel: Panel, name: str, use: str) -> np.ndarray:
     values = column(panel.table, name, f"the coordinate {use}")
     found = numbers(values)
     if found is None or values.dtype == bool:
+        seen = values.dropna()
+        held = f"holds {shown(seen.iloc[0])}" if len(seen) else f"is {values.dtype}"
         raise DataError(
-            f"Column {name!r}, the coordinate {use}, holds {values.dropna().iloc[0]!r}; numbers "
-            "are wanted, missing where the position is not known."
+            f"Column {name!r}, the coordinate {use}, {held}; numbers are wanted, missing where the "
+            "position is not known."
         )
     if np.isinf(found).any():
         where = panel.source.name_rows(np.isinf(found))
         raise DataError(f"Column {name!r}, the coordinate {use}, is infinite at {where}.")
+    refuse_beyond(found, f"Column {name!r}, the coordinate {use},")
     return found
 
 

@@ -177,6 +177,8 @@ def test_few_rows_have_no_steps():
         ),
         ({"x": 10.0, "y": 200.0}, {"kind": "lonlat"}, "latitude, is 200 at row.*Is it the long"),
         ({"x": -170.0, "y": 95.0}, {"kind": "lonlat"}, "latitude, is 95 at .*kind='projected'"),
+        ({"x": pd.NaT}, {}, "the coordinate x, is datetime64.*numbers are wanted"),
+        ({"x": 1e80}, {}, "'x', the coordinate x, "),
         ({"x": np.inf}, {}, "'x', the coordinate x, is infinite at rows"),
         ({}, {"kind": "utm"}, "kind is 'utm'; choose one of 'projected', 'lonlat'"),
         ({}, {"unit": "km"}, "unit is 'km', but steps on a plane"),

@@ -398,4 +398,4 @@ def test_the_graph_has_a_disc_for_each_state_and_an_arrow_for_each_move():
     rare = {"transition": np.array([[0.4, 0.6], [0.001, 0.999]])}
     plain = fit_of("counts")
     (ax,) = dataclasses.replace(plain, params=plain.params | rare).plot.transitions("graph").axes
-    assert "1 moves below 0.012 left out" in ax.get_title()
+    assert "1 move below 0.012 left out" in ax.get_title()

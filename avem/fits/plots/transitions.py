@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 KINDS = ("matrix", "graph")
 _FAINT = 0.02
 """Arrows of less than this share of the largest move are left out."""
+_FEW, _TOLD = 4, 0.25
+"""Of more states than this, moves of less than this share of the largest have no number."""
 _LARGEST, _SMALLEST = 0.5, 0.22
 """Radius of a state that all rows are in, or none; the states lie round a circle of radius 1."""
 _BEND = 0.22
@@ -27,7 +29,7 @@ def transitions_figure(fit: HMMFit, kind: str, ax: Any, figsize: Size | None) ->
     """At effect 0 and average covariates."""
     matrix = average_moves(fit)
     n = len(matrix)
-    size = (2.2 + 0.7 * n, 1.6 + 0.6 * n) if kind == "matrix" else (5.2, 4.8 if n > 2 else 3.2)
+    size = (2.2 + 0.7 * n, 1.6 + 0.6 * n) if kind == "matrix" else _graph_size(n)
     figure, (panel,) = panels(1, ax, figsize, size, 1)
     labels = [plain(label, 16) for label in fit.state_labels]
     where = at_words(fit.model.transition.lines)
@@ -60,6 +62,10 @@ def _draw_matrix(ax: Axes, matrix: np.ndarray, labels: list[str]) -> None:
 # --- graph ----------------------------------------------------------------------------------------
 
 
+def _graph_size(n: int) -> Size:
+    return (5.2, 3.2) if n <= 2 else (5.2, 4.8) if n <= _FEW else (7.4, 6.8)
+
+
 def _draw_graph(ax: Axes, matrix: np.ndarray, labels: list[str], share: np.ndarray) -> str:
     """States as discs of the size of their share of rows, moves as arrows; words for the title."""
     from matplotlib.patches import Circle
@@ -67,24 +73,25 @@ def _draw_graph(ax: Axes, matrix: np.ndarray, labels: list[str], share: np.ndarr
     n, colors = len(matrix), state_colors(len(matrix))
     turn = np.pi - 2 * np.pi * np.arange(n) / n
     place = np.stack([np.cos(turn), np.sin(turn)], axis=1) if n > 1 else np.zeros((1, 2))
-    room = 1.0 if n <= 4 else 4 / n
+    room = 1.0 if n <= _FEW else 0.85 * _FEW / n
     radius = room * np.clip(_LARGEST * np.sqrt(share), _SMALLEST, None)
     moves = matrix * (1 - np.eye(n))
     largest = float(moves.max(initial=0.0))
     shown = moves > _FAINT * largest
+    told = shown if n <= _FEW else moves > _TOLD * largest
     for k, m in np.argwhere(shown):
         size = float(moves[k, m]) / largest
         _draw_move(ax, place[[k, m]], radius[[k, m]], size, colors[k], f"{k} to {m}")
         box: dict[str, Any] = {"fc": "white", "ec": "none", "alpha": 0.85, "pad": 1}
         ink: dict[str, Any] = {"color": DARK, "zorder": 2, "fontsize": "small", "bbox": box}
-        _write(
-            ax, _on_arrow(place[[k, m]], radius[[k, m]]), _probability(float(moves[k, m])), **ink
-        )
+        if told[k, m]:
+            at = _on_arrow(place[[k, m]], radius[[k, m]], 0.36 if n < _FEW else 0.22)
+            _write(ax, at, _probability(float(moves[k, m])), **ink)
     for k, color in enumerate(colors):
         ax.add_patch(Circle(tuple(place[k]), radius[k], color=color, gid=f"state {k}", zorder=3))
         stay = _probability(float(matrix[k, k]))
         ink = {"color": "white", "fontweight": "bold", "zorder": 4}
-        _write(ax, place[k], stay, fontsize="medium" if n <= 4 else "x-small", **ink)
+        _write(ax, place[k], stay, fontsize="medium" if n <= _FEW else "small", **ink)
         out = place[k] if n > 1 else np.array([0.0, 1.0])
         across = "center" if abs(out[0]) < 0.3 else "left" if out[0] > 0 else "right"
         up = "center" if abs(out[1]) < 0.3 else "bottom" if out[1] > 0 else "top"
@@ -96,7 +103,9 @@ def _draw_graph(ax: Axes, matrix: np.ndarray, labels: list[str], share: np.ndarr
     words = "\n(in each state: probability to stay"
     left_out = int(((moves > 0) & ~shown).sum())
     if left_out:
-        words += f"; {left_out} moves below {_FAINT * largest:.2g} left out"
+        words += f"; {left_out} move{'s'[: left_out != 1]} below {_FAINT * largest:.2g} left out"
+    if (shown & ~told).any():
+        words += f";\narrows without a number: below {_TOLD * largest:.2g}"
     return words + ")"
 
 
@@ -108,8 +117,8 @@ def _ends(place: np.ndarray, radius: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return place[0] + 1.05 * radius[0] * leave, place[1] + 1.1 * radius[1] * reach, side
 
 
-def _on_arrow(place: np.ndarray, radius: np.ndarray, t: float = 0.36) -> np.ndarray:
-    """A point of the parabola that the arrow is, nearer to its start: ends of others are apart."""
+def _on_arrow(place: np.ndarray, radius: np.ndarray, t: float) -> np.ndarray:
+    """A point of the parabola that the arrow is, a share t of the way from its start."""
     start, end, side = _ends(place, radius)
     control = (start + end) / 2 + _BEND * float(np.linalg.norm(end - start)) * side
     return (1 - t) ** 2 * start + 2 * t * (1 - t) * control + t**2 * end

@@ -12,6 +12,7 @@ from avem import _moved
 if TYPE_CHECKING:
     from avem.components.outcome import Outcome, outcome
     from avem.data.examples import load_affect
+    from avem.data.movement import steps_and_turns
     from avem.data.panel import Panel
     from avem.errors import AvemError, AvemWarning, DataError, FileError, ModelError
     from avem.families import (
@@ -128,6 +129,7 @@ __all__ = [
     "load_affect",
     "outcome",
     "select",
+    "steps_and_turns",
 ]
 
 _HOMES = {
@@ -136,6 +138,7 @@ _HOMES = {
         "outcome",
     ),
     "avem.data.examples": ("load_affect",),
+    "avem.data.movement": ("steps_and_turns",),
     "avem.data.panel": ("Panel",),
     "avem.errors": (
         "AvemError",

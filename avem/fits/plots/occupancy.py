@@ -11,10 +11,11 @@ from avem.data.frames import numbers
 from avem.fits.plots.figures import (
     LABELLED,
     Size,
+    legend,
     panels,
     plain,
     state_colors,
-    state_legend,
+    state_dots,
     write_dates,
 )
 from avem.fits.questions.occupancy import means_subjects, occupancy_table
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
 
 
-def occupancy_figure(
-    fit: HMMFit, by: Any, level: float, ax: Axes | None, figsize: Size | None
-) -> Figure:
+def occupancy_figure(fit: HMMFit, by: Any, level: float, ax: Any, figsize: Size | None) -> Figure:
     """Stacked bars of subjects; over anything else, a line or points per state."""
     n = fit.model.n_states
     if by is None or means_subjects(fit._panel(None), by):
@@ -39,12 +38,11 @@ def occupancy_figure(
         draw_by_state(panel, table, table.columns[0], "share", state_colors(n))
         panel.set(ylim=(0, 1), ylabel="share of rows")
         panel.set_title(f"Share of each state, {level:.0%} intervals", fontsize="medium")
-    if ax is None:
-        state_legend(figure, state_colors(n))
+    legend(figure, ax, state_dots(fit), 7)
     return figure
 
 
-def _subjects_figure(fit: HMMFit, ax: Axes | None, figsize: Size | None) -> Figure:
+def _subjects_figure(fit: HMMFit, ax: Any, figsize: Size | None) -> Figure:
     table = occupancy_table(fit, fit._panel(None).row_subject)  # quick: its errors are not drawn
     n, states = len(fit.subjects), fit.model.n_states
     share = table["share"].to_numpy().reshape(n, states)

@@ -33,8 +33,12 @@ def explained(fit: Fit, state: str, distance: str) -> str:
         "own rows and drawn towards 0, the more so the fewer they are. The interval says where it "
         "lies with a probability of 95%, given the parameters.</p>"
     )
+    interval = (
+        "<p><strong>A 95% interval</strong> of an estimate covers the true value in about 95 of "
+        "100 studies like this one, if the model holds.</p>"
+    )
     level = _BOUND if fit.bound_name == "bound" else _LIKELIHOOD
-    return "\n".join([state, *([effect] if fit.model.n_effects else []), level])
+    return "\n".join([state, *([effect] if fit.model.n_effects else []), interval, level])
 
 
 def call_code(name: str, arguments: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 import numpy as np
 
@@ -186,7 +187,7 @@ def lost(names: Sequence[str], shares: Sequence[float]) -> str:
 
 def anchoring(found: Diagnosis, names: Sequence[str]) -> str:
     """What the bound with one anchor per subject lacks; `names` are the effects in words."""
-    total = found.subjects[["loglik", "bound", "anchoring_gap", "gaussian_gap"]].sum()
+    total: Any = found.subjects[["loglik", "bound", "anchoring_gap", "gaussian_gap"]].sum()
     parts = {
         "loglik": "log likelihood",
         "bound": "bound with one anchor per subject",

@@ -86,10 +86,9 @@ def interval_words(level: float | None) -> str:
 
 def estimates_table(fit: Fit, level: float | None) -> pd.DataFrame:
     """Every parameter, with standard errors where they are to be had; constants are left out."""
+    found: Any = fit._table() if level is None else fit._standard_errors()
     if level is None:
-        found = fit._table().assign(se=np.nan, lower=np.nan, upper=np.nan)
-    else:
-        found = fit._standard_errors()
+        found = found.assign(se=np.nan, lower=np.nan, upper=np.nan)
     return found[~fit.model.constant_rows()]
 
 

@@ -159,8 +159,8 @@ def _emissions(fit: HMMFit) -> str:
         figure = new_figure(_PANEL)
         ax = figure.subplots()
         fit.plot.emissions(name, ax=ax)
-        if ax.get_legend() is not None:  # one for all pictures is enough
-            ax.get_legend().remove()
+        if (own := ax.get_legend()) is not None:
+            own.remove()  # one for all pictures is enough
         drawn.append(figure_html(figure, f"Fitted density of {name} in each state."))
     curves = find_curves(fit, list(range(len(fit.model.outcomes))))
     for curve in curves:

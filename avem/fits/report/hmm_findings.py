@@ -97,7 +97,8 @@ def state_cards(fit: HMMFit, level: float | None) -> str:
     """A card per state, under a bar of their shares."""
     labels = fit.state_labels
     share, of = shares(fit)
-    dwell, means = dwell_table(fit, None, level), state_means(fit, level)
+    dwell: Any = dwell_table(fit, None, level)
+    means: Any = state_means(fit, level)
     made = []
     for k, label in enumerate(labels):
         facts = [_dwell_fact(dwell.iloc[k])]

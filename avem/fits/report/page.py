@@ -144,7 +144,7 @@ def _level(fit: Fit, asked: Asked) -> float | None:
         return None
     asked.say("standard errors")
     try:
-        fit._standard_errors()
+        _ = fit._curvature
     except AvemError:  # the section about them says why
         return None
     return 0.95

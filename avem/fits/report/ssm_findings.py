@@ -29,7 +29,7 @@ def ssm_findings(fit: SSMFit, level: float | None) -> str:
     return "\n".join([*parts, spread_table(fit, level)])
 
 
-def latent_cards(fit: SSMFit, table: pd.DataFrame, level: float | None) -> str:
+def latent_cards(fit: SSMFit, table: Any, level: float | None) -> str:
     """A card per latent state: how long it lasts, what moves it, and through what it is seen."""
     labels, made = fit.state_labels, []
     for k, label in enumerate(labels):

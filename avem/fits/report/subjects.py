@@ -16,7 +16,7 @@ _LISTED = 100
 """Subjects of the table that is there without JavaScript, and in print."""
 _ABREAST = 4
 """Effects that stand beside each other in it."""
-_DRAWN = 12
+_DRAWN = 4
 """Effects that are drawn for print."""
 _MOST = 20_000
 """Subjects whose effects the page holds."""

@@ -135,8 +135,8 @@ def _moves(fit: HMMFit) -> str:
     """Transitions and the first state."""
     sections = [*move_frames(fit), *start_frames(fit)]
     words = (
-        "<p>From one row to the next a subject stays in its state or moves to another. The darker "
-        "a cell, the more probable the move.</p>"
+        "<p>From one row to the next a subject stays in its state or moves to another. The "
+        "more colour a cell has, the more probable the move.</p>"
     )
     return words + side_by_side([section_table(one, fit.state_labels) for one in sections])
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
 
 _STRUCTURES = {
-    "full": "with their own variances and, within a group term, correlations",
+    "full": "with their own variances and, within one group of random effects, correlations",
     "block": "with their own variances and, within a formula, correlations",
     "diagonal": "each with its own variance, not correlated",
     "isotropic": "all with the same variance, not correlated",

@@ -441,7 +441,7 @@ def test_state_space_models_in_words_and_code():
     plain = avem.MixedSSM(["a", "b"], 2, random="none")
     assert eval(ssm_model_code(plain.spec), {"avem": avem}).spec == plain.spec
     words = "".join(read(" ".join(ssm_model_words(ssm_fit().model, "who"))).text)
-    assert "2 latent states show through the loadings" in words
+    assert "reflect 2 latent states through the loadings" in words
     assert "transitions (not correlated) and loadings (not correlated) of its own" in words
 
 

@@ -14,7 +14,15 @@ from avem.fits.notes import REFINED
 from avem.fits.questions.diagnosis import HARD_TO_TELL
 from avem.fits.report import report_html
 from avem.fits.report.about import approximation, lead
-from avem.fits.report.findings import influence_table, spread, two_sided
+from avem.fits.report.findings import (
+    NO_INTERVAL,
+    Influence,
+    acts,
+    explained,
+    influence_table,
+    spread,
+    two_sided,
+)
 from avem.fits.report.hmm_findings import effect_words, influences, state_cards, state_means
 from avem.fits.report.numbers import chance, interval, number, p_value, percent
 from avem.fits.report.ssm_findings import half_life, latent_cards, ssm_findings
@@ -152,6 +160,25 @@ def test_covariates_are_told_as_ratios_with_p_values():
     ]
 
 
+def test_no_interval_is_missing_without_a_word():
+    fit = fit_of("counts")
+    row = {"parameter": "coef", "term": "x", "estimate": 800.0, "se": np.nan}
+    bare = Influence("x", "rate of n in state 0", "rate", row | {"lower": np.nan, "upper": np.nan})
+    html = influence_table(fit, [bare], 0.95)
+    assert rows(html)[1] == ["x", "rate of n in state 0", "rate \u00d7 \u221e", NO_INTERVAL]
+    assert "says why some intervals are missing" in explained(html)
+    assert explained("all there") == "all there"
+
+
+def test_terms_that_are_levels_are_no_effects():
+    level, covariate = {"term": "kind[b]"}, {"term": "x"}
+    assert acts(level, ["Intercept", "kind[b]"])
+    assert not acts(level, ["kind[a]", "kind[b]"])
+    assert acts(covariate, ["x"])
+    assert not acts({"term": None}, ["Intercept"])
+    assert not acts({"term": "Intercept"}, ["Intercept"])
+
+
 def test_moves_and_first_states_are_told_as_odds():
     fit = fit_of("by_state")
     said = {(one.covariate, one.on): one for one in influences(fit, None)}
@@ -173,7 +200,8 @@ def test_how_much_subjects_differ():
     np.testing.assert_allclose(
         told, np.sqrt(variance[["estimate", "lower", "upper"]].to_numpy(float)), rtol=1e-4
     )
-    words = {kind: fit_of(kind) for kind in ("gaussian", "moving", "by_state", "counts", "choice")}
+    kinds = ("gaussian", "moving", "by_state", "counts", "choice", "labels", "custom")
+    words = {kind: fit_of(kind) for kind in kinds}
     said = {
         kind: [effect_words(e, one) for e in one.model.structure.effects]
         for kind, one in words.items()
@@ -183,6 +211,8 @@ def test_how_much_subjects_differ():
     assert said["by_state"] == ["level of y in state 0", "level of y in state 1"]
     assert said["counts"] == ["level of n (log scale)"]
     assert said["choice"] == ["level of choice (log odds)"]
+    assert said["labels"][1] == "level of a[4] (log odds)"
+    assert said["custom"] == ["bias of c"]
 
 
 # --- state-space models -------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def data(fit: Fit) -> str:
     if n_gaps:
         text += (
             f"<p>{count(n_gaps, 'step')} of {code(fit.panel.time)} {'is' if n_gaps == 1 else 'are'}"
-            f" longer than the usual {step_words(step)}; the model takes rows as steps.</p>"
+            f" longer than the usual {step_words(step)}; the model treats rows as equal steps.</p>"
         )
     return text + side_by_side([_outcomes(fit, fit.panel), _lengths(fit.panel)])
 
@@ -131,7 +131,9 @@ def _lengths(panel: Panel) -> str:
 def ending(fit: Fit) -> str:
     """How the iteration ended, its starts, and the bound over it."""
     info = fit.info
-    method = escape(info.method) + (", refined to maximum likelihood" if info.refined else "")
+    method = f"method {escape(info.method)}" + (
+        ", refined to maximum likelihood" if info.refined else ""
+    )
     text = (
         f"<p><strong>{escape(fit.stop.value)}</strong> The {fit.bound_name} is "
         f"{fixed(fit.bound, 3)} after {count(fit.n_iter, 'iteration')} ({method}, "

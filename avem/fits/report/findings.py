@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -18,6 +18,9 @@ from avem.fits.uncertainty import with_intervals
 
 _MOST = 8
 """Effects of covariates that are told; and outcomes on a card."""
+
+
+NO_INTERVAL = "no interval"
 
 
 class Fact(NamedTuple):
@@ -81,6 +84,21 @@ def interval_words(level: float | None) -> str:
     return "Intervals need standard errors, which are left out here."
 
 
+def ends(row: Any, level: float | None, say: Callable[[float], str] = number) -> str:
+    """The interval of a row of a table: nothing where none was asked for, else a word for none."""
+    if level is None:
+        return ""
+    return interval(float(row["lower"]), float(row["upper"]), say) or NO_INTERVAL
+
+
+def explained(html: str) -> str:
+    """What was found, and where to look for intervals that are not there."""
+    if NO_INTERVAL not in html:
+        return html
+    why = '<a href="#errors">All estimates</a> says why some intervals are missing.'
+    return f'{html}<p class="caption">{why}</p>'
+
+
 # --- covariates -----------------------------------------------------------------------------------
 
 
@@ -92,16 +110,22 @@ def estimates_table(fit: Fit, level: float | None) -> pd.DataFrame:
     return found[~fit.model.constant_rows()]
 
 
-def acts(row: dict[str, Any]) -> bool:
-    """Whether a row of the table is the coefficient of a covariate."""
-    return str(row["parameter"]).endswith("coef") and row["term"] not in (None, "Intercept")
+def acts(row: dict[str, Any], terms: Sequence[str]) -> bool:
+    """Whether a row of the table is what a covariate does; `terms` are those of its formula.
+
+    Without an intercept, the terms of a category are levels, not differences from one.
+    """
+    term = row["term"]
+    if pd.isna(term) or term == "Intercept":
+        return False
+    return "Intercept" in terms or "[" not in str(term)
 
 
 def influence_table(fit: Fit, found: Sequence[Influence], level: float | None) -> str:
     """The strongest effects: those that are most standard errors from none."""
     if not found:
         return ""
-    said = [(one, _said(fit, one)) for one in found]
+    said = [(one, _said(fit, one, level)) for one in found]
     if level is not None:
         said.sort(key=lambda pair: -_distance(pair[0].row))
     shown = said[:_MOST]
@@ -133,14 +157,18 @@ def _distance(row: dict[str, Any]) -> float:
     return float(z)
 
 
-def _said(fit: Fit, one: Influence) -> Said:
-    estimate, lower, upper = (float(one.row[name]) for name in ("estimate", "lower", "upper"))
+def _said(fit: Fit, one: Influence, level: float | None) -> Said:
+    estimate = float(one.row["estimate"])
     p = two_sided(fit, _distance(one.row)) if one.row["se"] > 0 else np.nan
     if not one.measure:
         sign = "+" if estimate > 0 else ""
-        return Said(sign + number(estimate), interval(lower, upper), p)
-    ratio = number(np.exp(estimate))
-    return Said(f"{one.measure} \u00d7 {ratio}", interval(np.exp(lower), np.exp(upper)), p)
+        return Said(sign + number(estimate), ends(one.row, level), p)
+    return Said(f"{one.measure} \u00d7 {_ratio(estimate)}", ends(one.row, level, _ratio), p)
+
+
+def _ratio(log: float) -> str:
+    with np.errstate(over="ignore"):
+        return number(np.exp(log))
 
 
 def two_sided(fit: Fit, z: float) -> float:
@@ -171,10 +199,9 @@ def spread_table(fit: Fit, level: float | None) -> str:
     if not fit.model.n_effects:
         return ""
     found, names = spread(fit, level), fit._parts().effect_words()
-    ends = zip(found["lower"], found["upper"], strict=True)
     rows = [
-        [name, number(sd), *([] if level is None else [interval(*pair)])]
-        for name, sd, pair in zip(names, found["estimate"], ends, strict=True)
+        [name, number(row["estimate"]), *([] if level is None else [ends(row, level)])]
+        for name, row in zip(names, found.to_dict("records"), strict=True)
     ]
     header = ["what differs", "sd between subjects"]
     header += [] if level is None else [f"{level:.0%} interval"]

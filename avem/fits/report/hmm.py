@@ -26,6 +26,8 @@ from avem.models.hmm import by_spec
 
 _PANEL = (4.4, 3.3)
 """Inches of one picture: its letters can still be read on a phone."""
+_DRAWN = 12
+"""Outcomes whose densities are drawn."""
 _STILL = 3
 """Subjects that are drawn over time where the page cannot do it itself."""
 _TELLS = 0.7
@@ -155,14 +157,17 @@ def _emissions(fit: HMMFit) -> str:
     if any(not f.linear_gaussian and f.alone(0) is not None for f in families):
         caption += " The labels say where other densities and probabilities are drawn."
     drawn = []
-    for name in fit.model.outcomes:
+    shown, n = fit.model.outcomes[:_DRAWN], len(fit.model.outcomes)
+    for name in shown:
         figure = new_figure(_PANEL)
         ax = figure.subplots()
         fit.plot.emissions(name, ax=ax)
         if (own := ax.get_legend()) is not None:
             own.remove()  # one for all pictures is enough
         drawn.append(figure_html(figure, f"Fitted density of {name} in each state."))
-    curves = find_curves(fit, list(range(len(fit.model.outcomes))))
+    if n > _DRAWN:
+        caption += f" The first {_DRAWN} of {n} outcomes."
+    curves = find_curves(fit, list(range(len(shown))))
     for curve in curves:
         figure = new_figure(_PANEL)
         draw_curve(figure.subplots(), curve, fit)

@@ -22,12 +22,13 @@ from avem.fits.report.findings import (
     acts,
     card,
     cards,
+    ends,
     estimates_table,
     influence_table,
     interval_words,
     spread_table,
 )
-from avem.fits.report.numbers import chance, interval, number, percent
+from avem.fits.report.numbers import chance, number, percent
 from avem.fits.uncertainty import with_intervals
 
 
@@ -101,22 +102,20 @@ def state_cards(fit: HMMFit, level: float | None) -> str:
     means: Any = state_means(fit, level)
     made = []
     for k, label in enumerate(labels):
-        facts = [_dwell_fact(dwell.iloc[k])]
+        facts = [_dwell_fact(dwell.iloc[k], level)]
         for row in means[means["state"] == k].to_dict("records"):
             say = chance if row["kind"] == "chance" else number
             unit = " rad" if row["kind"] == "angle" else ""
-            ends = interval(row["lower"], row["upper"], say)
-            facts.append(Fact(str(row["what"]), say(row["estimate"]) + unit, ends))
+            facts.append(Fact(str(row["what"]), say(row["estimate"]) + unit, ends(row, level, say)))
         made.append(card(k, label, f"{percent(share['share'].iloc[k])} {of}", facts))
     return _bar(labels, share["share"].tolist(), of) + cards(made, _note(fit, level))
 
 
-def _dwell_fact(row: Any) -> Fact:
+def _dwell_fact(row: Any, level: float | None) -> Fact:
     rows = float(row["expected"])
     if not np.isfinite(rows):
         return Fact("never left", "for ever")
-    ends = "" if "lower" not in row else interval(float(row["lower"]), float(row["upper"]))
-    return Fact("lasts on average", f"{number(rows)} rows", ends)
+    return Fact("lasts on average", f"{number(rows)} rows", ends(row, level))
 
 
 def _note(fit: HMMFit, level: float | None) -> str:
@@ -153,21 +152,23 @@ def influences(fit: HMMFit, level: float | None) -> list[Influence]:
         for piece in fit.model.emissions
         for line in piece.lines
     }
+    chain = {
+        "transition_coef": fit.model.transition.lines,
+        "initial_coef": fit.model.initial.lines,
+    }
     for row in estimates_table(fit, level).to_dict("records"):
-        if not acts(row):
+        name, key = str(row["parameter"]), (str(row["parameter"]), str(row["outcome"]))
+        lines = chain.get(name) or ([targets[key][1]] if key in targets else [])
+        if not lines or not acts(row, lines[0].terms):
             continue
-        key = (str(row["parameter"]), str(row["outcome"]))
-        k = int(row["state"])
-        if row["parameter"] == "transition_coef":
-            to = labels[int(row["to_state"])]
-            on, measure = f"moving from {labels[k]} to {to} instead of staying", "odds"
-        elif row["parameter"] == "initial_coef":
-            on, measure = f"starting in {labels[k]} instead of {labels[0]}", "odds"
-        elif key in targets:
+        k, measure = int(row["state"]), "odds"
+        if name == "transition_coef":
+            on = f"moving from {labels[k]} to {labels[int(row['to_state'])]} instead of staying"
+        elif name == "initial_coef":
+            on = f"starting in {labels[k]} instead of {labels[0]}"
+        else:
             what, measure = _target(*targets[key])
             on = f"{what} in {labels[k]}"
-        else:
-            continue
         found.append(Influence(str(row["term"]), on, measure, row))
     return found
 
@@ -193,17 +194,25 @@ def _target(piece: Emission, line: Line) -> tuple[str, str]:
 
 def effect_words(effect: Effect, fit: HMMFit) -> str:
     """What an effect is, for people: the level of an outcome, or what a covariate does to it."""
-    labels = fit.state_labels
+    labels, level = fit.state_labels, "level of "
     if effect.to_state is not None:
         what = f"moving from {labels[effect.state or 0]} to {labels[effect.to_state]} (log odds)"
-        where = ""
+        level = ""
     else:
         what = f"{effect.parameter} of {effect.outcome}" if effect.parameter else effect.outcome
         what += _scale(effect, fit)
-        where = "" if effect.state is None else f" in {labels[effect.state]}"
+        what += "" if effect.state is None else f" in {labels[effect.state]}"
     if effect.term == "Intercept":
-        return f"{what}{where}" if effect.to_state is not None else f"level of {what}{where}"
-    return f"effect of {effect.term} on {what}{where}"
+        return level + what
+    if _is_custom(effect, fit):
+        return f"{effect.term} of {what}"
+    return f"effect of {effect.term} on {what}"
+
+
+def _is_custom(effect: Effect, fit: HMMFit) -> bool:
+    """Whether its term is a parameter of a density that the user wrote, not a covariate."""
+    owners = [piece for piece in fit.model.emissions if effect.outcome in piece.outcomes]
+    return any(piece.family.alone(0) is None for piece in owners)
 
 
 def _scale(effect: Effect, fit: HMMFit) -> str:
@@ -214,5 +223,7 @@ def _scale(effect: Effect, fit: HMMFit) -> str:
             if own == effect.outcome and line.parameter == effect.parameter:
                 links = {p.name: p.link.name for p in piece.family.parameters}
                 name = links.get(effect.parameter) or next(iter(links.values()), "identity")
+                if piece.family.levels is not None and not effect.parameter:
+                    name = "logit"
                 return {"log": " (log scale)", "logit": " (log odds)"}.get(name, "")
     return ""

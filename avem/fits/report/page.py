@@ -15,6 +15,7 @@ from avem.fits.plots.figures import state_colors
 from avem.fits.report import about as _about
 from avem.fits.report import subjects as _subjects
 from avem.fits.report.estimates import error_table
+from avem.fits.report.findings import explained
 from avem.fits.report.frame import PageSection, fill_page
 from avem.fits.report.html import count
 from avem.fits.report.reproduce import cite, reproduce
@@ -109,7 +110,7 @@ def _sections(fit: Fit, drawn: Timelines | None, asked: Asked) -> Iterator[PageS
     say, parts = asked.say, fit._parts()
     level = _level(fit, asked)
     say("findings")
-    found = _attempt(lambda: parts.findings(level))
+    found = _attempt(lambda: explained(parts.findings(level)))
     yield PageSection("findings", "Findings", _about.lead(fit) + found)
     if drawn is not None:
         say("pictures of states")
@@ -157,15 +158,15 @@ def _timelines(fit: Fit, drawn: Timelines) -> str:
         said.append(
             f"To keep this file small, it holds the rows of {n:,} of {count(total, 'subject')}, "
             "from the shortest to the longest. "
-            '<code>fit.report(path, timelines=["label", ...])</code> takes others.'
+            '<code>fit.report(path, timelines=["label", ...])</code> shows others.'
         )
     if drawn.n_cut:
-        said.append(f"Of {count(drawn.n_cut, 'subject')}, only the first rows are here.")
+        said.append(f"For {count(drawn.n_cut, 'subject')}, only the first rows are here.")
     words = f"<p>{' '.join(said)}</p>" if said else ""
     still = fit._parts().static_states()
     without = (
-        '<noscript><p class="note">Without JavaScript the page shows some subjects only; with it, '
-        "every subject can be picked, zoomed and read off.</p></noscript>"
+        '<noscript><p class="note">Without JavaScript, this page shows only some subjects; with '
+        "it, every subject can be chosen, zoomed and read off.</p></noscript>"
     )
     return f'{words}{without}<div id="timeline" class="live"></div><div class="still">{still}</div>'
 

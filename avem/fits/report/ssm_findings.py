@@ -13,12 +13,13 @@ from avem.fits.report.findings import (
     acts,
     card,
     cards,
+    ends,
     estimates_table,
     influence_table,
     interval_words,
     spread_table,
 )
-from avem.fits.report.numbers import interval, number
+from avem.fits.report.numbers import number
 from avem.fits.ssm_fit import SSMFit
 
 
@@ -35,13 +36,15 @@ def latent_cards(fit: SSMFit, table: Any, level: float | None) -> str:
     for k, label in enumerate(labels):
         own = table[(table["parameter"] == "transition_mean") & (table["to_state"] == k)]
         stays = own[own["state"] == k].iloc[0]
-        facts = [Fact("carried over per row", number(stays["estimate"]), _ends(stays))]
+        facts = [Fact("carried over per row", number(stays["estimate"]), ends(stays, level))]
         for row in own[own["state"] != k].to_dict("records"):
             name = f"moved by {labels[int(row['state'])]}"
-            facts.append(Fact(name, number(row["estimate"]), _ends(row)))
+            facts.append(Fact(name, number(row["estimate"]), ends(row, level)))
         seen = table[(table["parameter"] == "loading_mean") & (table["state"] == k)]
         for row in seen.to_dict("records"):
-            facts.append(Fact(f"loading of {row['outcome']}", number(row["estimate"]), _ends(row)))
+            facts.append(
+                Fact(f"loading of {row['outcome']}", number(row["estimate"]), ends(row, level))
+            )
         made.append(card(k, label, _lead(float(stays["estimate"])), facts))
     note = (
         "A loading is how much the outcome changes when the state rises by 1, which is the sd of "
@@ -65,18 +68,14 @@ def _lead(carried: float) -> str:
     return f"half of it has faded after {number(rows)} row{'' if rows == 1 else 's'}"
 
 
-def _ends(row: Any) -> str:
-    return interval(float(row["lower"]), float(row["upper"]))
-
-
 def influences(fit: SSMFit, table: pd.DataFrame) -> list[Influence]:
     """Every coefficient of a covariate, of outcomes and of states."""
     labels, found = fit.state_labels, []
+    terms = {"coef": fit.model.terms, "state_coef": fit.model.state_terms}
     for row in table.to_dict("records"):
-        if acts(row):
-            on = str(row["outcome"])
-            if row["parameter"] == "state_coef":
-                on = labels[int(row["state"])]
+        name = str(row["parameter"])
+        if name in terms and acts(row, terms[name]):
+            on = labels[int(row["state"])] if name == "state_coef" else str(row["outcome"])
             found.append(Influence(str(row["term"]), on, "", row))
     return found
 

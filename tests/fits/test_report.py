@@ -150,7 +150,7 @@ def test_every_parameter_is_there(fit, page):
     for name, text in zip(("level of y1", "level of y2"), numbers(sd), strict=True):
         assert [name, text] in checker.rows
     assert ["level of y2", *numbers([correlation])] in checker.rows
-    assert [chance(p) for p in params["initial"]] in checker.rows
+    assert row(checker, "at the start") == [chance(p) for p in params["initial"]]
     moves = [[f"state {k}", *map(chance, p)] for k, p in enumerate(params["transition"])]
     assert all(move in checker.rows for move in moves)
 

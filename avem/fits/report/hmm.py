@@ -135,7 +135,10 @@ class HMMParts(Parts):
 
 def _moves(fit: HMMFit) -> str:
     """Transitions and the first state."""
-    sections = [*move_frames(fit), *start_frames(fit)]
+    sections = [
+        one._replace(frame=one.frame.rename(index={"": "at the start"}))
+        for one in (*move_frames(fit), *start_frames(fit))
+    ]
     words = (
         "<p>From one row to the next a subject stays in its state or moves to another. The "
         "more colour a cell has, the more probable the move.</p>"

@@ -102,7 +102,7 @@ def state_cards(fit: HMMFit, level: float | None) -> str:
     means: Any = state_means(fit, level)
     made = []
     for k, label in enumerate(labels):
-        facts = [_dwell_fact(dwell.iloc[k], level)]
+        facts = [_dwell_fact(dwell.iloc[k], level)] if len(labels) > 1 else []
         for row in means[means["state"] == k].to_dict("records"):
             say = chance if row["kind"] == "chance" else number
             unit = " rad" if row["kind"] == "angle" else ""

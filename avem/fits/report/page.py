@@ -201,7 +201,7 @@ def _of_subjects(fit: Fit) -> str:
     correlations = fit._parts().correlations()
     about = (
         "<p>An effect is how far a subject lies from the average subject, with its 95% interval. "
-        "Effects of subjects with few rows are drawn towards 0.</p>"
+        "Effects of subjects with few rows are pulled towards 0.</p>"
     )
     live = '<div id="effects" class="live"></div>'
     return f'{about}{correlations}{live}<div class="still">{still}</div>'

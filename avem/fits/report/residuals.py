@@ -65,7 +65,7 @@ def _about(drawn: bool, lags: int, apart: bool) -> str:
         tests.append("that they are not correlated with those of other outcomes of the same row")
     return (
         "<p>A residual is what is left of a value once the rows before it in its sequence have "
-        f"predicted it, on the scale of a standard normal distribution. {effects} The tests ask "
+        f"predicted it, on the scale of a standard normal distribution. {effects} The tests check "
         f"{listed(tests)}; small p-values speak against the model. In a large panel even a tiny "
         "misfit is significant, so look at its size.</p>"
     )

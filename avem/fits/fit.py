@@ -684,6 +684,7 @@ class Fit(ABC, Generic[Model, Drawn]):
         self,
         path: str | PathLike[str],
         *,
+        title: str | None = None,
         timelines: Any = None,
         thorough: bool | None = None,
         progress: bool | None = None,
@@ -694,6 +695,8 @@ class Fit(ABC, Generic[Model, Drawn]):
         ----------
         path : str or path
             The file to write.
+        title : str, optional
+            What the page is called; by default, what kind of model it is about.
         timelines : int or list, optional
             Whose rows can be looked at one by one. None: all subjects, or as many as keep the page
             at some megabytes. A number: so many, from the shortest to the longest. A list of
@@ -706,11 +709,12 @@ class Fit(ABC, Generic[Model, Drawn]):
 
         Examples
         --------
-        >>> fit.report(folder / "mood.html", timelines=3, thorough=False)
+        >>> fit.report(folder / "mood.html", title="Mood", timelines=3, thorough=False)
         """
         from avem.fits.report import write_report
 
-        write_report(self, path, timelines=timelines, thorough=thorough, progress=progress)
+        chosen: Any = {"title": title, "timelines": timelines, "thorough": thorough}
+        write_report(self, path, progress=progress, **chosen)
 
     def with_data(self, data: Any) -> Self:
         """The same fit with its data back, for a fit that was loaded from a file.

@@ -132,7 +132,8 @@ def main(wanted: list[str]) -> None:
                 gpu, cpu = found["gpu"], found["cpu"]
                 far = max(float(np.abs(gpu.params[k] - cpu.params[k]).max()) for k in gpu.params)
                 print(
-                    f"  bounds differ by {abs(gpu.bound / cpu.bound - 1):.1e}, parameters by {far:.1e}"
+                    f"  bounds differ by {abs(gpu.bound / cpu.bound - 1):.1e},",
+                    f"parameters by {far:.1e}",
                 )
 
 

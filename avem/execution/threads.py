@@ -36,6 +36,8 @@ class Threads:
 
     device: Any = None
     """Where chunks are sent for every run; None: they stay where they are."""
+    speed: float = 1.0
+    """Of the device, beside a processor's."""
 
     def run(
         self,

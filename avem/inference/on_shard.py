@@ -40,8 +40,8 @@ class Setting:
     """"scaled", or "log" where the scaled recursion underflows."""
     matches: tuple[Match | None, ...]
     """(d,) the fixed coefficients that each effect is added to."""
-    n_shards: int = 1
-    """That share compiled code."""
+    code_price: float = 1.0
+    """What compiling costs beside work on this shard: 1 for the only one, on a processor."""
 
     def look(self, chunk: Chunk, subjects: Subjects) -> Pass:
         """The E-step of a chunk; all that Python looks at leaves the device here, once."""

@@ -22,6 +22,7 @@ _LANES_ELSEWHERE = 1 << 20
 """A GPU wants all lanes at once, as far as they fit into its memory."""
 _LANES_OF_STARTS = 1 << 14
 """There are several chunks, so that starts can be tried on some of them."""
+_GPU_SPEED = 100.0
 _UNKNOWN_ROOM = 4 << 30
 _NODES_AT_ONCE = 32
 """Of a subject, whose results must fit as well."""
@@ -98,4 +99,5 @@ class Place:
     @property
     def executor(self) -> Threads:
         """What runs functions on the chunks."""
-        return Threads(None if self.stays else self.device)
+        speed = 1.0 if self.device.platform == "cpu" else _GPU_SPEED
+        return Threads(None if self.stays else self.device, speed)

@@ -104,7 +104,7 @@ def _with_centres(
     centres = _confirmed(chunk, centres, replace(climbing, form=setting.form))
     n_nodes = [len(rule.points) for rule in method.ladder]
     around = apart(
-        chunk, centres, by_count(centres, np.asarray(chunk.real)), n_nodes, setting.n_shards
+        chunk, centres, by_count(centres, np.asarray(chunk.real)), n_nodes, setting.code_price
     )
     subjects = Subjects(subjects.anchor, around)
     for _ in range(_ADAPT):
@@ -131,7 +131,7 @@ def _confirmed(chunk: Chunk, centres: Centres, setting: Setting) -> Centres:
     if not len(members):
         return centres
     n_passes = 2 * len(centres.mean) * (_NEWTON_STEPS + len(centres.mean[0]))
-    own = enough_of(chunk, members, n_passes, setting.n_shards)
+    own = enough_of(chunk, members, n_passes, setting.code_price)
     whole = own is chunk
     here = centres if whole else of_members(centres, members, len(own.real))
     wide = np.stack([_width(own, mean, setting) for mean in here.mean])

@@ -137,7 +137,7 @@ def _graded(
             loglik[here], error[here] = _of_two_sets(chunk, centres, group, setting, loglik[here])
     drawn = sum(len(group.members) for group in groups if ladder[group.level].by_draws)
     n_nodes = [len(rule.points) for rule in ladder]
-    around = apart(chunk, centres, groups, n_nodes, setting.n_shards)
+    around = apart(chunk, centres, groups, n_nodes, setting.code_price)
     return Subjects(subjects.anchor, around), (loglik, error, drawn)
 
 
@@ -188,7 +188,7 @@ def _logliks(
     method: Any = setting.method
     members, rule = group.members, method.ladder[group.level]
     few = centres.first(group.n_centres)
-    own = enough_of(chunk, members, group.n_centres * len(rule.points), setting.n_shards)
+    own = enough_of(chunk, members, group.n_centres * len(rule.points), setting.code_price)
     whole = own is chunk
     here = few if whole else of_members(few, members, len(own.real))
     if rule.by_draws:

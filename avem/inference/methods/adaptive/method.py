@@ -168,7 +168,7 @@ class AdaptiveNodes(EStep):
     def for_few(self, data: Dataset) -> AdaptiveNodes:
         """Without the first rules, where more nodes for everyone cost less than compiling twice."""
         rules, n_cells = self.ladder, sum(shard.n_cells for shard in data.shards)
-        while len(rules) > 1 and n_cells * len(rules[1].points) <= FEW_CELLS:
+        while len(rules) > 1 and n_cells * len(rules[1].points) <= FEW_CELLS * data.speed:
             if rules[min(2, len(rules) - 1)].by_draws:  # which two rules of nodes may spare us
                 break
             rules = rules[1:]

@@ -104,13 +104,13 @@ class Group(NamedTuple):
 
 
 def apart(
-    chunk: Chunk, centres: Centres, groups: Sequence[Group], n_nodes: Sequence[int], n_shards: int
+    chunk: Chunk, centres: Centres, groups: Sequence[Group], n_nodes: Sequence[int], price: float
 ) -> Portions:
     """Subjects in parts; small groups go with others where that is cheaper than more code.
 
-    Padding comes into none of them. `n_nodes` are those of each level. The shards share code.
+    Padding comes into none of them. `n_nodes` are those of each level, `price` is that of code.
     """
-    groups = _merged(groups, chunk, n_nodes, _CHEAP / n_shards)
+    groups = _merged(groups, chunk, n_nodes, _CHEAP * price)
     if len(groups) == 1:
         return everyone(centres.first(groups[0].n_centres), groups[0].level)
     made = []
@@ -147,10 +147,10 @@ def _merged(
     return left
 
 
-def enough_of(chunk: Chunk, members: np.ndarray, n_passes: int, n_shards: int) -> Chunk:
+def enough_of(chunk: Chunk, members: np.ndarray, n_passes: int, price: float) -> Chunk:
     """The data of some for a few passes; everyone's, where that is faster than more code."""
     whole = 2 * len(members) > np.asarray(chunk.real).sum()
-    if whole or chunk.valid.size * n_passes < _CHEAP_ONCE / n_shards:
+    if whole or chunk.valid.size * n_passes < _CHEAP_ONCE * price:
         return chunk
     return some_of(chunk, members)
 

@@ -45,6 +45,17 @@ def occupancy_table(
     return _of_groups(fit._state_probabilities(fit._own_data), panel.row_subject, keys, level)
 
 
+def with_one_key(table: pd.DataFrame) -> pd.DataFrame:
+    """The table of several columns' groups with one column for all of them, as a picture has it."""
+    keys = list(table.columns[: table.columns.get_loc("state")])
+    if len(keys) < 2:
+        return table
+    labels = [", ".join(map(str, row)) for row in table[keys].itertuples(index=False)]
+    rest = table.drop(columns=keys)
+    rest.insert(0, ", ".join(keys), labels)
+    return rest
+
+
 def means_subjects(panel: Panel, by: Any) -> bool:
     """Whether `by` asks for every subject: its column, or that word where no column has it."""
     if isinstance(by, list | tuple) and len(by) == 1:
@@ -61,7 +72,8 @@ def _values(panel: Panel, by: Any) -> dict[str, pd.Series]:
     if isinstance(by, Hashable) and not isinstance(by, tuple):
         return {str(by): column(panel.table, by, "what to group by")}  # type: ignore[arg-type]
     if _names_columns(panel, by):
-        return {name: _values_of(panel, name) for name in by}
+        names = [panel.subject if means_subjects(panel, name) else name for name in by]
+        return {name: column(panel.table, name, "what to group by") for name in names}
     values = np.asarray(by)
     if values.shape != (panel.n_rows,):
         raise DataError(
@@ -76,12 +88,6 @@ def _names_columns(panel: Panel, by: Any) -> bool:
     if not isinstance(by, list | tuple) or not all(isinstance(name, str) for name in by):
         return False
     return len(by) > 0 and (len(by) != panel.n_rows or set(by) <= set(panel.table.columns))
-
-
-def _values_of(panel: Panel, name: str) -> pd.Series:
-    if means_subjects(panel, name):
-        name = panel.subject
-    return column(panel.table, name, "what to group by")
 
 
 def _factorized(values: pd.Series) -> tuple[np.ndarray, np.ndarray]:

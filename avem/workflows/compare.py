@@ -84,7 +84,7 @@ def compare(
         except AvemError as error:
             words = f"{names[0]!r} and {name!r} cannot be compared. {error}"
             raise type(error)(words) from error
-    criterion = _checked_criterion(criterion, named, folds)
+    chosen = _checked_criterion(criterion, named, folds)
     scores: dict[str, CrossValidation] = {}
     if folds is not None:
         scores = _cross_validated(named, folds, by, seed, fit_options)
@@ -92,7 +92,7 @@ def compare(
         raise ModelError(f"{', '.join(fit_options)}: options of fits are for folds=; give folds=5.")
     by_subject = _by_subject(named, scores if folds is not None else None)
     frames = Frames(_table(named, scores), _differences(by_subject, level), by_subject)
-    return Comparison(named, criterion, scores, folds, by, frames)
+    return Comparison(named, chosen, scores, folds, by, frames)
 
 
 def _named(fits: Any) -> dict[str, Fit]:

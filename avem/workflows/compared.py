@@ -101,7 +101,7 @@ class Comparison:
     def criteria(self) -> list[str]:
         """The criteria that all models have a value of."""
         table = self._frames.table
-        return [name for name in CRITERIA if name in table and table[name].notna().all()]
+        return [c for c in CRITERIA if c in table and not np.isnan(table[c].to_numpy(float)).any()]
 
     def preferred(self, criterion: Criterion | str) -> str | None:
         """The name of the fit that is best by a criterion, degenerate ones left out.
@@ -230,36 +230,40 @@ class Comparison:
             yield "No fit is recommended: all of them are degenerate."
             return
         (best, *others), name = list(values), NAMES[self.criterion]
-        way = "lower" if self.criterion == "held_out" else "higher"
-        behind = f"; next is {others[0]}, {abs(values[others[0]] - values[best]):.4g} {way}"
-        yield f"Best by {name}: {best}{behind if others else ''}."
+        words = f"Best by {name}: {best}"
         if others:
-            yield self._paired(best, others[0])
+            way = "lower" if self.criterion == "held_out" else "higher"
+            apart = abs(values[others[0]] - values[best])
+            words += f"; next is {others[0]}, {apart:.4g} {way}"
+        yield f"{words}."
+        if others:
+            yield from self._paired(best, others[0])
         against = {other: self.preferred(other) for other in self.criteria}
-        apart = [f"{NAMES[other]} is best of {k}" for other, k in against.items() if k != best]
-        if apart:
-            yield f"The criteria disagree: {', '.join(apart)}."
+        others = [f"{NAMES[other]} prefers {k}" for other, k in against.items() if k != best]
+        if others:
+            yield f"The criteria disagree: {', '.join(others)}."
 
-    def _paired(self, best: str, other: str) -> str:
+    def _paired(self, best: str, other: str) -> Iterator[str]:
         """One pair in a sentence: how sure the difference is, by the spread between subjects."""
-        table = self._frames.differences
-        names, pair = table[["model", "other"]].to_numpy().tolist(), [best, other]
-        row = table.iloc[names.index(pair if pair in names else pair[::-1])]
-        turned = pair not in names
-        difference = -row["difference"] if turned else row["difference"]
-        better = row["subjects"] - row["better"] if turned else row["better"]
-        words = f"{best} less {other}: {difference:.4g}"
-        if np.isnan(row["se"]):
-            return f"{words}. {row['note']}."
-        words += f" (standard error {row['se']:.3g}), higher for {better} of "
-        words += count(int(row["subjects"]), "subject")
-        close = abs(difference) < 2 * row["se"]
-        return f"{words}{': too close to tell apart' if close else ''}."
+        for row in self._frames.differences.to_dict("records"):
+            if {row["model"], row["other"]} != {best, other}:
+                continue
+            turned = row["model"] == other
+            difference = -row["difference"] if turned else row["difference"]
+            better = row["subjects"] - row["better"] if turned else row["better"]
+            words = f"{best} less {other}: {difference:.4g}"
+            if np.isnan(row["se"]):
+                yield f"{words}; {row['note']}."
+                continue
+            words += f" (standard error {row['se']:.3g}), higher for {better} of "
+            words += count(row["subjects"], "subject")
+            close = abs(difference) < 2 * row["se"]
+            yield f"{words}{': too close to tell apart' if close else ''}."
 
 
 def _as_text(frame: pd.DataFrame) -> pd.DataFrame:
     """Numbers rounded for people; columns that say nothing left out."""
-    empty = [c for c in ("degenerate", "note") if c in frame and (frame[c] == "").all()]
+    empty = [c for c in ("degenerate", "note") if c in frame and not any(frame[c])]
     shown = frame.drop(columns=empty)
     numbers = shown.select_dtypes("float")
     return shown.assign(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -70,8 +72,10 @@ def _measures(fit: Fit) -> dict[str, str]:
     """By outcome, what its likelihood is; of a custom outcome, only its author knows."""
     found = dict.fromkeys(fit.model.outcomes, "density")  # as in all state-space models
     for part in fit.model.parts:
-        family = getattr(part, "family", None)
-        for name in part.outcomes if family is not None else ():
+        family: Any = getattr(part, "family", None)
+        if family is None:
+            continue
+        for name in part.outcomes:
             if family.emission == "custom":
                 del found[name]
             elif family.zeros_apart:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,15 +25,15 @@ def comparison_figure(
     ``frames`` are the tables of a comparison; the models are drawn in this `order`, the best first,
     those that are `bad` hollow; ``what`` says what differences are of.
     """
-    height = max(3.0, 1.6 + 0.4 * len(order))
+    height = max(3.2, 1.6 + 0.5 * len(order))
     figure, axes = panels(3, None, figsize, (4.2, height), 3)
-    names = [plain(name, 30) + (" (degenerate)" if name in bad else "") for name in order]
+    names = [_wrapped(name + (" (degenerate)" if name in bad else "")) for name in order]
     _draw_criteria(axes[0], frames.table.set_index("model"), order, bad)
     _draw_scores(axes[1], frames.differences, order, bad)
     for number, ax in enumerate(axes[:2]):
         ax.set_yticks(range(len(order)), names if number == 0 else [""] * len(order))
         ax.set_ylim(len(order) - 0.5, -0.5)
-    axes[1].set_title(f"Against {plain(order[0])}:\n{what}", fontsize="medium")
+    axes[1].set_title(f"{what[0].upper()}{what[1:]},\nagainst the topmost", fontsize="medium")
     scored = [name for name in order if name in frames.by_subject]
     _draw_subjects(axes[2], frames.by_subject, scored[:2])
     return figure
@@ -88,4 +89,11 @@ def _draw_subjects(ax: Axes, table: Any, pair: Sequence[str]) -> None:
     ax.axhline(0, color=GREY, lw=0.8)
     ax.set_xticks([])
     ax.set_xlabel(f"{len(apart):,} subject{'' if len(apart) == 1 else 's'}, sorted")
-    ax.set_title(f"{plain(pair[0])} less\n{plain(pair[1])}, by subject", fontsize="medium")
+    ax.set_ylabel("difference of log scores")
+    ax.set_title(f"{_wrapped(pair[0], 44)}\nless {_wrapped(pair[1], 44)}", fontsize="small")
+
+
+def _wrapped(name: str, width: int = 26) -> str:
+    """A name on as many lines as it takes, up to three."""
+    lines = wrap(name, width) or [""]
+    return "\n".join(plain(line, width) for line in [*lines[:2], " ".join(lines[2:])][: len(lines)])

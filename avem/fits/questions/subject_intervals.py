@@ -9,6 +9,10 @@ from it come out too low. So the variance of a number g of a subject has two par
 with V_i the posterior covariance of its effects, C the covariance of the estimates, J and R the
 derivatives of g in the parameters and in the effects, and F_i that of the posterior mean of the
 effects in the parameters.
+
+This takes V_i as it is at the estimates, and V_i depends on the variance of the effects between
+subjects. Where that variance is hardly known, it may well be estimated far too small, and all
+intervals with it: then there are none, and a note says why.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import pandas as pd
 
 from avem.components.param_info import Params
 from avem.fits.uncertainty import (
+    delta,
     noted,
     notes_on,
     parameter_covariance,
@@ -34,6 +39,13 @@ if TYPE_CHECKING:
 
 _STEP = 1e-4
 """Of an effect, per standard deviation of what is not known of it."""
+_KNOWN = 1.0
+"""Standard errors that the variance of an effect must be away from 0 for subjects to have
+intervals. It was chosen on 80 simulated panels of 24 subjects x 32 times with two effects on the
+transitions, where nominal 95% intervals held the truth in 0.97 beyond it and in 0.75 below; on
+others, intervals beyond it held in 0.96 (80 panels of that size, 68% of the intervals remained),
+0.96 (60 of 12 x 60, 85%) and 0.95 (40 of 40 x 100, all)."""
+_UNKNOWN = "the variance of the effects is hardly known: no interval would hold"
 _ROUNDING = 1e-10
 """Standard errors, beside the number itself, that are rounding: there is none."""
 
@@ -101,9 +113,23 @@ def subject_spread(
         slope = direct + reach @ following
         shared = np.maximum(np.einsum("nrp,pq,nrq->nr", slope, covariance, slope), 0.0)
         note = notes_on(direct.reshape(variance.size, -1), undetermined).reshape(note.shape)
+        touched = (np.abs(reach @ model.effect_units) > 0) & _hardly_known(fit)
+        note = np.where(touched.any(axis=2) & (note == ""), _UNKNOWN, note)
     variance = variance + shared
     none = variance <= (_ROUNDING * numbers(fit.params, mean)) ** 2
     return Spread(np.where(none, np.nan, variance), shared, note)
+
+
+def _hardly_known(fit: Fit) -> np.ndarray:
+    """(d,) bool: the effects whose variance between subjects may as well be 0."""
+    if "effect_covariance" in fit.model.held(fit.info.fixed):
+        return np.zeros(fit.model.n_effects, bool)
+
+    def variances(theta: Params) -> np.ndarray:
+        return np.diagonal(theta["effect_covariance"])
+
+    se, _ = delta(variances, fit.theta, fit._curvature, "observed")
+    return ~(variances(fit.theta) >= _KNOWN * se)  # also without a standard error
 
 
 def effect_slope(

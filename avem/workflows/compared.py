@@ -49,6 +49,8 @@ class Comparison:
         How many folds there were to be.
     by : {"subjects", "time"}
         What was held out.
+    frames : tuple of pandas.DataFrame
+        `table`, `differences` and `by_subject` as pandas has them, whatever kind the data are.
 
     Examples
     --------
@@ -64,7 +66,7 @@ class Comparison:
     scores: Mapping[str, CrossValidation]
     folds: int | None
     by: str
-    _frames: Frames
+    frames: Frames
 
     @property
     def table(self) -> Any:
@@ -74,7 +76,7 @@ class Comparison:
         its standard error: higher is better. ``degenerate`` says why a likelihood is worth little.
         A frame of the data's own kind.
         """
-        return self._own_kind(self._frames.table)
+        return self._own_kind(self.frames.table)
 
     @property
     def differences(self) -> Any:
@@ -84,12 +86,12 @@ class Comparison:
         the subjects for whom the first model is better. Scores are held-out ones with folds, and
         otherwise log likelihoods of the data that were fitted (as in Vuong's test).
         """
-        return self._own_kind(self._frames.differences)
+        return self._own_kind(self.frames.differences)
 
     @property
     def by_subject(self) -> Any:
         """A row per subject: the log score that each model gives its values."""
-        return self._own_kind(self._frames.by_subject)
+        return self._own_kind(self.frames.by_subject)
 
     @property
     def best(self) -> Fit | None:
@@ -100,7 +102,7 @@ class Comparison:
     @property
     def criteria(self) -> list[str]:
         """The criteria that all models have a value of."""
-        table = self._frames.table
+        table = self.frames.table
         return [c for c in CRITERIA if c in table and not np.isnan(table[c].to_numpy(float)).any()]
 
     def preferred(self, criterion: Criterion | str) -> str | None:
@@ -151,7 +153,7 @@ class Comparison:
         bad = {name for name, fit in self.fits.items() if fit.degenerate}
         ranked = self.criterion if self.criterion in self.criteria else "bic"
         order = [*self._eligible(ranked), *(name for name in self.fits if name in bad)]
-        return comparison_figure(self._frames, order, bad, self._what(), figsize)
+        return comparison_figure(self.frames, order, bad, self._what(), figsize)
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -160,7 +162,7 @@ class Comparison:
 
     def _eligible(self, criterion: str) -> dict[str, float]:
         """The criterion of the fits that may be recommended, the best one first."""
-        table = self._frames.table
+        table = self.frames.table
         pairs = zip(table["model"], table[criterion].to_numpy(float), strict=True)
         sign = -1.0 if criterion == "held_out" else 1.0
         sound = [(name, value) for name, value in pairs if not self.fits[name].degenerate]
@@ -187,7 +189,7 @@ class Comparison:
         """Both tables with their titles, as people read them."""
         fits, n = count(len(self.fits), "model"), len(next(iter(self.fits.values())).subjects)
         titles = (f"{fits} of {count(n, 'subject')}", f"Differences of the {self._what()}")
-        frames = (self._frames.table, self._frames.differences)
+        frames = (self.frames.table, self.frames.differences)
         return [(title, _as_text(frame)) for title, frame in zip(titles, frames, strict=True)]
 
     def _what(self) -> str:
@@ -245,7 +247,7 @@ class Comparison:
 
     def _paired(self, best: str, other: str) -> Iterator[str]:
         """One pair in a sentence: how sure the difference is, by the spread between subjects."""
-        for row in self._frames.differences.to_dict("records"):
+        for row in self.frames.differences.to_dict("records"):
             if {row["model"], row["other"]} != {best, other}:
                 continue
             turned = row["model"] == other

@@ -114,7 +114,7 @@ def test_a_degenerate_fit_is_marked_and_never_recommended(fits):
     labels = [label.get_text() for label in found.plot().axes[0].get_yticklabels()]
     assert labels[-1] == f"{best} (degenerate)"
     for fit in bad.values():
-        fit.__dict__["degenerate"] = ("states 0 and 1: alike",)
+        fit.__dict__["degenerate"] = ("state 0 and state 1: alike",)
     found = avem.compare(bad)
     assert found.best is None
     assert found.preferred("aic") is None

@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from avem.models.ssm_simulate import SSMSimulation
     from avem.workflows.bootstrap import bootstrap
     from avem.workflows.bootstrap_table import Bootstrap, Replicate
+    from avem.workflows.compare import compare
+    from avem.workflows.compared import Comparison
     from avem.workflows.comparison import LRTest, likelihood_ratio_test
     from avem.workflows.cross_validation import CrossValidation
     from avem.workflows.folds import cross_validate
@@ -79,6 +81,7 @@ __all__ = [
     "Bootstrap",
     "Categorical",
     "Check",
+    "Comparison",
     "CrossValidation",
     "Custom",
     "DataError",
@@ -123,6 +126,7 @@ __all__ = [
     "ZeroInflatedNegativeBinomial",
     "ZeroInflatedPoisson",
     "bootstrap",
+    "compare",
     "cross_validate",
     "likelihood_ratio_test",
     "load",
@@ -198,6 +202,8 @@ _HOMES = {
         "Bootstrap",
         "Replicate",
     ),
+    "avem.workflows.compare": ("compare",),
+    "avem.workflows.compared": ("Comparison",),
     "avem.workflows.comparison": (
         "LRTest",
         "likelihood_ratio_test",

@@ -18,7 +18,7 @@ from avem.fits.plots.figures import (
     state_dots,
     write_dates,
 )
-from avem.fits.questions.occupancy import means_subjects, occupancy_table
+from avem.fits.questions.occupancy import means_subjects, occupancy_table, with_one_key
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ def occupancy_figure(fit: HMMFit, by: Any, level: float, ax: Any, figsize: Size 
     if by is None or means_subjects(fit._panel(None), by):
         figure = _subjects_figure(fit, ax, figsize)
     else:
-        table = occupancy_table(fit, by, level)
+        table = with_one_key(occupancy_table(fit, by, level))
         figure, (panel,) = panels(1, ax, figsize, (7.0, 3.8), 1)
         draw_by_state(panel, table, table.columns[0], "share", state_colors(n))
         panel.set(ylim=(0, 1), ylabel="share of rows")

@@ -16,6 +16,8 @@ class ThroughBytes:
     `forgets`, what a function leaves on its shard is gone when the next one comes.
     """
 
+    speed = 1.0
+
     def __init__(self, forgets=False):
         self.forgets, self.calls = forgets, 0
         self._shelf, self._tickets = {}, itertools.count()

@@ -26,7 +26,6 @@ from avem.inference.fit_ssm import SSMTask
 from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.base import Method
 from avem.inference.methods.names import MethodWord
-from avem.inference.options import Options
 from avem.inference.progress import Callback
 from avem.inference.tuning import SSM_TOL
 from avem.mixed import Mixed
@@ -193,7 +192,7 @@ class MixedSSM(Mixed):
         sequence: str | None = None,
         *,
         method: MethodWord | str | Method = "avem",
-        refine: Literal["auto", "adaptive"] | Adaptive | None = "auto",
+        refine: Literal["auto", "adaptive", False] | Adaptive | None = "auto",
         init: Mapping[str, Any] | SSMFit | None = None,
         fixed: Mapping[str, Any] | None = None,
         n_starts: int = 4,
@@ -226,10 +225,10 @@ class MixedSSM(Mixed):
             is. ``"partial"`` (`Partial`): some effects anchored, the others integrated.
             ``"mean_field"``, ``"structured"``, ``"monte_carlo"`` and, with few effects,
             ``"quadrature"``: as for `MixedHMM`.
-        refine : {"auto", "adaptive"}, Adaptive or None
+        refine : {"auto", "adaptive"}, Adaptive, None or False
             ``"adaptive"``, or an `Adaptive` with options: go on from AVEM's solution to the maximum
             of the marginal likelihood. ``"auto"`` (the default): do so where anchoring does not
-            hold (`fit.diagnose()`), and never with `plain`. None: never.
+            hold (`fit.diagnose()`), and never with `plain`. None or False: never.
         init : dict or SSMFit, optional
             Where to start instead of at values found in the data: a dict with some or all of the
             parameters, or an earlier fit. The signs of its states are kept.
@@ -270,7 +269,7 @@ class MixedSSM(Mixed):
         >>> again.bound >= ssm_fit.bound
         True
         """
-        options = Options.read(
+        options = self._options(
             method,
             refine,
             of_method,

@@ -80,6 +80,13 @@ class Custom(Family):
         names = ", ".join(name for name, _ in self.params)
         return f"Custom({getattr(self.log_prob, '__name__', 'log_prob')}: {names})"
 
+    @classmethod
+    def from_word(cls) -> Custom:
+        raise ModelError(
+            "Custom needs log_prob, a function of (y, x, history, params, effect), and params: "
+            "avem.Custom(log_prob, params={'middle': 0.0})."
+        )
+
     @property
     def own_params(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.params)

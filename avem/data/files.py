@@ -185,7 +185,7 @@ def need_parquet() -> None:
 def _of_one_kind(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame as Parquet takes it: columns in which text meets numbers are text."""
     mixed = {
-        name: values.map(str, na_action="ignore")
+        str(name): values.map(str, na_action="ignore")
         for name, values in frame.items()
         if values.dtype == object and infer_dtype(values, skipna=True).startswith("mixed")
     }

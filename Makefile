@@ -37,6 +37,7 @@ lint: .venv/.done-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 # Runs the code of every page; warnings and links that lead nowhere are errors. Pages keep what they
 # gave until they change: `make clean` before the last look.

@@ -53,7 +53,7 @@ bench: .venv/.done-bench
 	$(BIN)/python bench/run.py
 
 clean:
-	rm -rf .venv build dist demo-output docs-output fuzz-output study-output .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist demo-output docs-output docs/api/reference fuzz-output study-output .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One environment serves all: each kind only adds what it lacks. AVEM_PURE=1: the kernels are compiled on first use.

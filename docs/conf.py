@@ -10,14 +10,24 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "_ext"))
 
+import reference  # noqa: E402
+
 import avem  # noqa: E402
 
 project, author, version = "avem", "the avem developers", avem.__version__
 release, copyright = version, "the avem developers; Apache-2.0"
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "numpydoc", "pages"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "pages",
+    "reference",
+]
 smartquotes = False  # quotes in what can be copied stay as they are
-exclude_patterns = ["_ext", "_static"]
+templates_path = ["_templates"]
+exclude_patterns = ["_ext", "_static", "_templates"]
 
 # --- pages: Markdown, with code that runs -------------------------------------------------------
 
@@ -26,7 +36,10 @@ nb_execution_mode = "auto"
 nb_execution_timeout = 1800  # seconds for one block; busy machines are slow
 nb_execution_in_temp = True
 nb_output_stderr = "warn"  # a page that warns fails the build
-suppress_warnings = ["mystnb.exec"]  # reported by pages.py, with page and line
+suppress_warnings = [
+    "mystnb.exec",  # reported by pages.py, with page and line
+    "ref.python",  # `effects()` in a sentence is a method of several classes: it links to one of them
+]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
@@ -51,6 +64,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _path))
 default_role = "py:obj"
 autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_preserve_defaults = True
+autosummary_context = reference.CONTEXT  # pages of classes and functions: _ext/reference.py
 numpydoc_show_class_members = False
 maximum_signature_line_length = 80
 python_use_unqualified_type_names = True

@@ -38,7 +38,7 @@ nb_execution_in_temp = True
 nb_output_stderr = "warn"  # a page that warns fails the build
 suppress_warnings = [
     "mystnb.exec",  # reported by pages.py, with page and line
-    "ref.python",  # `effects()` in a sentence is a method of several classes: it links to one of them
+    "ref.python",  # `effects()` in a sentence is a method of several classes: it links to one
 ]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3

@@ -13,13 +13,12 @@ from typing import Any
 
 from sphinx.util import logging
 
+import avem
+import avem.families
+
 _log = logging.getLogger(__name__)
-_FAMILIES = (
-    "Gaussian StudentT Bernoulli Categorical Binomial Poisson NegativeBinomial ZeroInflatedPoisson "
-    "ZeroInflatedNegativeBinomial Exponential Gamma ZeroAugmentedGamma LogNormal Beta VonMises "
-    "WrappedCauchy Custom"
-).split()
 _ESTIMATORS = ["sklearn.HMMEstimator", "sklearn.SSMEstimator"]
+_FAMILIES = {kind.__name__ for kind in (*avem.families.FAMILIES.values(), avem.Custom)}
 CONTEXT = {
     "called": {"MixedHMM", "MixedSSM", "Stop", *_FAMILIES, *_ESTIMATORS},
     "with_inherited": {"HMMFit", "SSMFit", "Plots", "SSMPlots", "MixedHMM", "MixedSSM"}
@@ -32,8 +31,6 @@ CONTEXT = {
 
 def public_members() -> Iterator[str]:
     """Every public name, and the public methods of classes whose members are shown."""
-    import avem
-
     for name in avem.__all__:
         yield f"avem.{name}"
         found = getattr(avem, name)
@@ -48,7 +45,7 @@ def public_members() -> Iterator[str]:
 
 
 def remove_old_pages(app: Any) -> None:
-    """Remove pages of names that the tables no longer list, before autosummary writes the others."""
+    """Remove pages of names that the tables no longer list; autosummary writes the others."""
     tables = Path(app.srcdir) / "api"
     listed = {line.strip() for page in tables.glob("*.rst") for line in page.open(encoding="utf-8")}
     for page in (tables / "reference").glob("*.rst"):
@@ -65,8 +62,6 @@ def check_anchors(app: Any, env: Any) -> None:
 
 
 def _object(name: str) -> Any:
-    import avem
-
     found: Any = avem
     for part in name.split(".")[1:]:
         found = getattr(found, part)

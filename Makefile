@@ -39,8 +39,8 @@ lint: .venv/.done-dev
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
-# Runs the code of every page; warnings and links that lead nowhere are errors. Pages keep what they
-# gave until they change: `make clean` before the last look.
+# Runs the code of every page, and says which; warnings and links that lead nowhere are errors. Pages keep
+# what they gave, and what they compiled, until they change: `make clean` before the last look.
 docs: .venv/.done-docs
 	$(BIN)/python -m sphinx -W --keep-going -q -j $(JOBS) -d docs-output/.doctrees docs docs-output/html
 	@echo "The pages are in docs-output/html/index.html"

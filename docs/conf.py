@@ -43,7 +43,8 @@ suppress_warnings = [
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
-# One process per page, run by this very interpreter; what one of them has compiled, others find.
+# One process per page, run by this very interpreter; what one of them has compiled, others find,
+# and so does the next build. Pages compile more than they compute: the compiler optimises less.
 _shared = tempfile.TemporaryDirectory(prefix="avem-docs-")
 _kernel = Path(_shared.name) / "jupyter" / "kernels" / "avem-docs"
 _kernel.mkdir(parents=True)
@@ -52,7 +53,8 @@ _about = {"argv": _start, "display_name": "avem docs", "language": "python"}
 (_kernel / "kernel.json").write_text(json.dumps(_about), encoding="utf-8")
 logging.getLogger("traitlets").setLevel(logging.WARNING)
 os.environ["JUPYTER_PATH"] = str(_kernel.parents[1])
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(_shared.name) / "compiled"))
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE.parent / "docs-output" / ".compiled"))
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # compiling on a busy machine is no news
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"

@@ -17,7 +17,7 @@ from avem.data import Panel, parse_formula
 from avem.data.design import has_intercept
 from avem.data.formula import Formula
 from avem.data.grouping import group_of, subject_column
-from avem.errors import ModelError
+from avem.errors import ModelError, did_you_mean
 from avem.fits.making import fit_task, start_from
 from avem.fits.notes import ssm_alarms, ssm_remarks
 from avem.fits.ssm_fit import SSMFit
@@ -431,7 +431,8 @@ def _state_formula(text: Any) -> Formula:
 def _random_parts(given: Any) -> tuple[str, ...]:
     if isinstance(given, str):
         if given not in _RANDOM_WORDS:
-            raise ModelError(f"random is {given!r}; choose one of {', '.join(_RANDOM_WORDS)}.")
+            words, hint = ", ".join(_RANDOM_WORDS), did_you_mean(given, _RANDOM_WORDS)
+            raise ModelError(f"random is {given!r}; choose one of {words}.{hint}")
         return _RANDOM_WORDS[given]
     unknown = [part for part in given if part not in RANDOM] if isinstance(given, Sequence) else [0]
     if unknown:

@@ -79,6 +79,10 @@ def test_refinement():
         (lambda: MODEL.fit(FRAME, maxiter=2), TypeError, "'max_iter'"),
         (lambda: MODEL.fit(FRAME, time="Valense"), avem.DataError, "'valence'"),
         (lambda: MODEL.simulate({"transitions": 0}, 2, 2), avem.ModelError, "'transition'"),
+        (lambda: avem.Gaussian("diag"), avem.ModelError, "'diagonal'"),
+        (lambda: avem.AVEM("laplacian"), avem.ModelError, "'laplace'"),
+        (lambda: avem.AVEM(anchor="means"), avem.ModelError, "'mean'"),
+        (lambda: avem.MixedSSM(["y"], 1, random="loadings"), avem.ModelError, "'loading'"),
         (lambda: avem.select(MODEL, FRAME, criterion="bicc"), avem.ModelError, "'bic'"),
         (
             lambda: avem.MixedSSM(["valence"], 1, subject="who").fit(FRAME, maxradius=0.9),

@@ -30,6 +30,8 @@ _HARDLY, _LONG = 1.5, 1000
 """
 _FURTHER, _ALL_ONE, _GAINED = 0.1, 1e-3, 2.0
 """A step further out, as a share of the way; what it may change; what the way must have gained."""
+REFINED = "So the fit was refined to maximum likelihood."
+"""The end of a note that asks nothing of the reader: what it is about has been seen to."""
 _MUCH = 0.1
 """Of the information on an effect: lost by not seeing the states."""
 _SINGULAR = 1e-6
@@ -179,7 +181,7 @@ def _anchoring(model: HMMModel | SSMModel, fitted: Fitted, why: str) -> list[str
     if why and max(found.lost) > _MUCH:
         words = f"{why}: {words[0].lower()}{words[1:]}"
     if fitted.refined:
-        return [words + " So the fit was refined to maximum likelihood."]
+        return [f"{words} {REFINED}"]
     figures = ", ".join(f"{s:.3g}" for s in effect_sd(model, fitted.theta))
     return [
         words + f" The standard deviations between subjects ({figures}) are likely too small: "

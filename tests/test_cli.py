@@ -598,7 +598,7 @@ def test_a_report_has_the_title_it_is_given(fitted, tmp_path, monkeypatch):
     monkeypatch.setattr(avem.Fit, "report", report)
     command = ["report", fitted[0] / "fit.avem", "--out"]
     assert run(*command, tmp_path / "one.html").exit_code == 0
-    assert "title" not in given
+    assert given["title"] is None
     result = run(*command, tmp_path / "two.html", "--title", "Sleep & mood")
     assert result.exit_code == 0, result.output
     assert given["title"] == "Sleep & mood"

@@ -183,6 +183,5 @@ def report(
     rows = data if file is None else file
     if rows is not None:
         fitted = with_data(fitted, rows, missing_code or ())
-    own_title = {} if title is None else {"title": title}
-    fitted.report(out, timelines=timelines, thorough=thorough, **own_title)
+    fitted.report(out, title=title, timelines=timelines, thorough=thorough)
     say_where(out, with_size=True)

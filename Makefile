@@ -37,9 +37,10 @@ lint: .venv/.done-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
-# Runs the code of every page; warnings and links that lead nowhere are errors. Pages keep what they
-# gave until they change: `make clean` before the last look.
+# Runs the code of every page, and says which; warnings and links that lead nowhere are errors. Pages keep
+# what they gave, and what they compiled, until they change: `make clean` before the last look.
 docs: .venv/.done-docs
 	$(BIN)/python -m sphinx -W --keep-going -q -j $(JOBS) -d docs-output/.doctrees docs docs-output/html
 	@echo "The pages are in docs-output/html/index.html"
@@ -52,7 +53,7 @@ bench: .venv/.done-bench
 	$(BIN)/python bench/run.py
 
 clean:
-	rm -rf .venv build dist demo-output docs-output fuzz-output study-output .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist demo-output docs-output docs/api/reference fuzz-output study-output .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One environment serves all: each kind only adds what it lacks. AVEM_PURE=1: the kernels are compiled on first use.

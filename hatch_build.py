@@ -48,8 +48,7 @@ class CompiledKernels(BuildHookInterface):
                 build_data["force_include"][str(library)] = f"avem/kernels/cpp/built/{inside}"
                 self.app.display_info(f"{number}/{len(jobs)} {inside}")
         build_data["pure_python"] = False
-        system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["tag"] = f"py3-none-{system}"
+        build_data["tag"] = f"py3-none-{_platform()}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what was made on the way."""
@@ -75,6 +74,19 @@ class CompiledKernels(BuildHookInterface):
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module
+
+
+def _platform() -> str:
+    """What the libraries run on, as the name of a wheel says it.
+
+    Python itself may be for several processors of a Mac: the libraries are for this one.
+    """
+    system = sysconfig.get_platform()
+    if sys.platform == "darwin":
+        newest = platform.mac_ver()[0].partition(".")[0] + ".0"
+        target = os.environ.get("MACOSX_DEPLOYMENT_TARGET", newest)
+        system = f"macosx-{target}-{platform.machine()}"
+    return system.replace("-", "_").replace(".", "_")
 
 
 def _header() -> Path:

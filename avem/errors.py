@@ -1,5 +1,24 @@
 """What avem raises and warns with: catch `AvemError` to catch them all."""
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+_LONGEST = 200
+"""Letters of a word that is looked for among others; a longer one is no slip of the hand."""
+
+
+def did_you_mean(given: object, available: Iterable[object]) -> str:
+    """ " Did you mean 'gamma'?" if something available is near to what was given, else nothing."""
+    wanted = str(given).casefold()
+    if not 0 < len(wanted) <= _LONGEST:
+        return ""
+    folded = {str(word).casefold(): word for word in reversed(list(available))}
+    near = difflib.get_close_matches(wanted, folded, n=1)
+    near += [word for word in folded if len(wanted) > 2 and wanted in word]
+    return f" Did you mean {folded[near[0]]!r}?" if near else ""
+
 
 class AvemError(Exception):
     """Anything avem refuses to do.

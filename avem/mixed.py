@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
+from inspect import signature
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,6 +15,8 @@ from avem.components.param_info import Params, check_count, check_seed
 from avem.data import Panel
 from avem.data.grouping import blank_frame, read_panel, subject_column
 from avem.errors import ModelError
+from avem.inference.methods.names import check_names
+from avem.inference.options import Options
 from avem.models.encoded import PanelData
 
 
@@ -98,6 +101,12 @@ class Mixed(ABC):
         return any(formula.groups for formula in self.spec.formulas)
 
     # --- inside ---------------------------------------------------------------------------------
+
+    def _options(self, method: Any, refine: Any, others: dict[str, Any], **shared: Any) -> Options:
+        """The options of `fit` as one record; `others` are those that it has no name for."""
+        own = [name for name in signature(self.fit).parameters if name != "of_method"]
+        check_names(others, own)
+        return Options.read(method, refine, others, **shared)
 
     def _panel(
         self, data: Any, subject: str | None, time: str | None, sequence: str | None

@@ -18,7 +18,7 @@ from avem.data import Panel, parse_formula
 from avem.data.formula import Formula
 from avem.data.grouping import group_of
 from avem.effects.prior import STRUCTURES, project_covariance
-from avem.errors import ModelError
+from avem.errors import ModelError, did_you_mean
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.making import fit_task, start_from
 from avem.fits.notes import alarms, remarks
@@ -27,7 +27,6 @@ from avem.inference.fit_hmm import HMMTask
 from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.base import Method
 from avem.inference.methods.names import MethodWord
-from avem.inference.options import Options
 from avem.inference.progress import Callback
 from avem.inference.tuning import HMM_TOL
 from avem.mixed import Mixed
@@ -50,7 +49,7 @@ class MixedHMM(Mixed):
         Number of states.
     family : str or Family
         A word (``"gaussian"``, ``"bernoulli"``, ``"gamma"``, ...), or a family object such as
-        ``avem.Gaussian("full")``.
+        ``avem.Gaussian("full")``; a class, ``avem.Gaussian``, stands for one with its defaults.
     transition : str or Transitions
         Formula of the log odds of moving, against staying: ``"~ x + (1 | subject)"``. Covariates at
         time t act on the step from t-1 to t. Every pair of states has its own coefficients and
@@ -89,6 +88,7 @@ class MixedHMM(Mixed):
             raise ModelError(
                 f"effect_covariance is {effect_covariance!r}; "
                 f"choose one of {', '.join(STRUCTURES)}."
+                f"{did_you_mean(effect_covariance, STRUCTURES)}"
             )
         start = None if initial == "stationary" else _one_sided(initial, "initial")
         if start is not None and start.groups:
@@ -190,7 +190,7 @@ class MixedHMM(Mixed):
         sequence: str | None = None,
         *,
         method: MethodWord | str | Method = "avem",
-        refine: Literal["auto", "adaptive"] | Adaptive | None = "auto",
+        refine: Literal["auto", "adaptive", False] | Adaptive | None = "auto",
         init: Mapping[str, Any] | HMMFit | None = None,
         fixed: Mapping[str, Any] | None = None,
         n_starts: int = 8,
@@ -224,10 +224,10 @@ class MixedHMM(Mixed):
             likelihood with nodes or draws of the effects' prior, of which long sequences need many;
             ``"mean_field"`` (`MeanField`), states and effects independent in the posterior;
             ``"structured"`` (`Structured`), a Gaussian posterior of the effects, exact given it.
-        refine : {"auto", "adaptive"}, Adaptive or None
+        refine : {"auto", "adaptive"}, Adaptive, None or False
             ``"adaptive"``, or an `Adaptive` with options: go on from AVEM's solution to the maximum
             of the marginal likelihood. ``"auto"`` (the default): do so where anchoring does not
-            hold (`fit.diagnose()`), and never with `plain`. None: never.
+            hold (`fit.diagnose()`), and never with `plain`. None or False: never.
         init : dict or HMMFit, optional
             Where to start instead of at values found in the data: a dict with some or all of the
             parameters, or an earlier fit. The order of its states is kept.
@@ -267,7 +267,7 @@ class MixedHMM(Mixed):
         >>> again.stop.name
         'CONVERGED'
         """
-        options = Options.read(
+        options = self._options(
             method,
             refine,
             of_method,

@@ -17,7 +17,7 @@ from avem.data import Panel, parse_formula
 from avem.data.design import has_intercept
 from avem.data.formula import Formula
 from avem.data.grouping import group_of, subject_column
-from avem.errors import ModelError
+from avem.errors import ModelError, did_you_mean
 from avem.fits.making import fit_task, start_from
 from avem.fits.notes import ssm_alarms, ssm_remarks
 from avem.fits.ssm_fit import SSMFit
@@ -26,7 +26,6 @@ from avem.inference.fit_ssm import SSMTask
 from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.base import Method
 from avem.inference.methods.names import MethodWord
-from avem.inference.options import Options
 from avem.inference.progress import Callback
 from avem.inference.tuning import SSM_TOL
 from avem.mixed import Mixed
@@ -193,7 +192,7 @@ class MixedSSM(Mixed):
         sequence: str | None = None,
         *,
         method: MethodWord | str | Method = "avem",
-        refine: Literal["auto", "adaptive"] | Adaptive | None = "auto",
+        refine: Literal["auto", "adaptive", False] | Adaptive | None = "auto",
         init: Mapping[str, Any] | SSMFit | None = None,
         fixed: Mapping[str, Any] | None = None,
         n_starts: int = 4,
@@ -226,10 +225,10 @@ class MixedSSM(Mixed):
             is. ``"partial"`` (`Partial`): some effects anchored, the others integrated.
             ``"mean_field"``, ``"structured"``, ``"monte_carlo"`` and, with few effects,
             ``"quadrature"``: as for `MixedHMM`.
-        refine : {"auto", "adaptive"}, Adaptive or None
+        refine : {"auto", "adaptive"}, Adaptive, None or False
             ``"adaptive"``, or an `Adaptive` with options: go on from AVEM's solution to the maximum
             of the marginal likelihood. ``"auto"`` (the default): do so where anchoring does not
-            hold (`fit.diagnose()`), and never with `plain`. None: never.
+            hold (`fit.diagnose()`), and never with `plain`. None or False: never.
         init : dict or SSMFit, optional
             Where to start instead of at values found in the data: a dict with some or all of the
             parameters, or an earlier fit. The signs of its states are kept.
@@ -270,7 +269,7 @@ class MixedSSM(Mixed):
         >>> again.bound >= ssm_fit.bound
         True
         """
-        options = Options.read(
+        options = self._options(
             method,
             refine,
             of_method,
@@ -432,7 +431,8 @@ def _state_formula(text: Any) -> Formula:
 def _random_parts(given: Any) -> tuple[str, ...]:
     if isinstance(given, str):
         if given not in _RANDOM_WORDS:
-            raise ModelError(f"random is {given!r}; choose one of {', '.join(_RANDOM_WORDS)}.")
+            words, hint = ", ".join(_RANDOM_WORDS), did_you_mean(given, _RANDOM_WORDS)
+            raise ModelError(f"random is {given!r}; choose one of {words}.{hint}")
         return _RANDOM_WORDS[given]
     unknown = [part for part in given if part not in RANDOM] if isinstance(given, Sequence) else [0]
     if unknown:

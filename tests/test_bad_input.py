@@ -412,7 +412,7 @@ def test_a_family_under_another_name():
         avem.MixedHMM(MIXED, 2, "normal")
 
 
-@pytest.mark.parametrize("family", ["gauss", "Gaussian", None, 3, avem.Gaussian, ["gaussian"]])
+@pytest.mark.parametrize("family", ["gauss", "Gaussian", None, 3, avem.Panel, ["gaussian"]])
 def test_bad_families(family):
     with refused(ModelError, "family is", "gaussian"):
         avem.MixedHMM(MIXED, 2, family)

@@ -515,3 +515,90 @@ def test_demo(tmp_path):
     assert result.exit_code == 0, result.output
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES + PLOTS)
     assert run("demo", "--out", tmp_path).exit_code == 0
+
+
+# --- how tables are written ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def parquet(data, tmp_path_factory):
+    """The same rows in Parquet."""
+    pytest.importorskip("pyarrow")
+    path = tmp_path_factory.mktemp("parquet") / "data.parquet"
+    rows = pd.read_csv(data, dtype={"who": str}, na_values={"y": ["-99", "."]})
+    rows.to_parquet(path, index=False)
+    return path
+
+
+@pytest.mark.usefixtures("blank_pictures")
+@pytest.mark.parametrize("word", [None, "csv"])
+def test_tables_are_written_as_the_data_were_read(fitted, parquet, options, tmp_path, word):
+    more = [] if word is None else ["--format", word]
+    command = ["fit", parquet, FORMULA, "--states", 2, *options, "--no-plots", "--out", tmp_path]
+    result = run(*command, *more)
+    assert result.exit_code == 0, result.output
+    ending, read = (".parquet", pd.read_parquet) if word is None else (".csv", pd.read_csv)
+    names = {path.name for path in tmp_path.iterdir() if path.suffix in (".csv", ".parquet")}
+    assert names == {f"{table}{ending}" for table in ("parameters", "effects", "states")}
+    assert all(str(tmp_path / name) in result.stdout for name in names)
+    for name in names:
+        found, usual = read(tmp_path / name), pd.read_csv(fitted[0] / f"{Path(name).stem}.csv")
+        if "who" in found:
+            assert found["who"].astype(int).tolist() == usual["who"].astype(int).tolist()
+        for column in usual.select_dtypes(float):
+            np.testing.assert_allclose(found[column].astype(float), usual[column], atol=1e-6)
+    again = run(*command, *more)
+    assert (again.exit_code, f"states{ending}" in again.stderr) == (2, True)
+
+
+def test_a_wrong_format_is_told_before_the_work(data, tmp_path):
+    command = ["fit", data, FORMULA, "--states", 2, "--out", tmp_path, "--format"]
+    result = run(*command, "parkett")
+    assert (result.exit_code, "csv or parquet is wanted" in result.stderr) == (2, True)
+    result = run(*command, "parket")
+    assert "Did you mean 'parquet'?" in result.stderr
+
+
+def test_without_pyarrow_parquet_is_refused_before_the_work(data, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "fastparquet", None)
+    command = ["fit", data, FORMULA, "--states", 2, "--out", tmp_path, "--format", "parquet"]
+    result = run(*command)
+    assert (result.exit_code, "pip install 'avem[parquet]'" in result.stderr) == (2, True)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_batches_are_those_of_the_method(data, options, tmp_path):
+    command = ["fit", data, FORMULA, "--states", 2, *options, "--out", tmp_path]
+    result = run(*command, "--batch-size", 0)
+    assert (result.exit_code, "batch_size is 0" in result.stderr) == (2, True)
+    result = run(*command, "--batch-size", 2, "--method", "adaptive")
+    assert "batch_size goes with method='avem'" in result.stderr
+    result = run(*command, "--batch-size", 3, "--method", "avm")
+    assert "Did you mean 'avem'?" in result.stderr
+    result = run(*command, "--batch-size", 3, "--refine", "never", "--no-plots")
+    assert result.exit_code in (0, 3), result.output
+    assert avem.load(tmp_path / "fit.avem").info.batch_size == 3
+
+
+def test_the_help_says_what_methods_and_batches_are():
+    words = " ".join(run("fit", "--help").stdout.replace("│", " ").split())
+    for word in ("--method", "--batch-size", "--format", "monte_carlo", "many thousand subjects"):
+        assert word in words
+
+
+def test_a_report_has_the_title_it_is_given(fitted, tmp_path, monkeypatch):
+    given = {}
+
+    def report(self, path, **options):
+        given.update(options)
+        path.write_text("page", encoding="utf-8")
+
+    monkeypatch.setattr(avem.Fit, "report", report)
+    command = ["report", fitted[0] / "fit.avem", "--out"]
+    assert run(*command, tmp_path / "one.html").exit_code == 0
+    assert given["title"] is None
+    result = run(*command, tmp_path / "two.html", "--title", "Sleep & mood")
+    assert result.exit_code == 0, result.output
+    assert given["title"] == "Sleep & mood"

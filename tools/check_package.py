@@ -1,6 +1,6 @@
 """Builds sdist and wheel, installs the wheel into an empty environment and tries it there.
 
-    python tools/check_package.py [--dist FOLDER]
+    python tools/check_package.py [--dist FOLDER] [--tag TAG]
 
 The interpreter that runs this is the one that is tried; `make package PYTHON=python3.12` chooses
 it. What a user gets is tried: only the wheel and what it requires, no extras, and nothing of the
@@ -10,6 +10,7 @@ source on the path.
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import tarfile
@@ -24,19 +25,28 @@ IN_THE_WHEEL = (
     "avem/data/bundled/affect.csv",
     "avem/fits/report/assets/report.css",
 )
-IN_THE_SDIST = ("README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "avem/py.typed")
+IN_THE_SDIST = (
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "pyproject.toml",
+    "avem/py.typed",
+)
 
 
 def main() -> None:
     """Build, look inside, install, try."""
     parser = argparse.ArgumentParser(description="Build, install, try.")
     parser.add_argument("--dist", type=Path, default=ROOT / "dist", help="where to build to")
+    parser.add_argument("--tag", default="", help="of a release, which must be that of the wheel")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="avem-package-") as folder:
         place = Path(folder)
         build(place / "build", given.dist)
         sdist, wheel = newest(given.dist, "*.tar.gz"), newest(given.dist, "*.whl")
         look_inside(sdist, wheel)
+        check_tag(given.tag, wheel)
         python = empty_environment(place / "empty")
         pip(python, "install", str(wheel))
         smoke = ROOT / "tools" / "smoke.py"
@@ -65,6 +75,13 @@ def look_inside(sdist: Path, wheel: Path) -> None:
         lacking.append("compiled kernels")
     if lacking or top != {"avem"}:
         sys.exit(f"The package lacks {lacking}; the wheel installs {sorted(top)}.")
+
+
+def check_tag(tag: str, wheel: Path) -> None:
+    """Whether a tag such as v0.1.0 names the version of the wheel; other words are no tags."""
+    version = wheel.name.split("-")[1]
+    if re.fullmatch(r"v\d.*", tag) and tag != f"v{version}":
+        sys.exit(f"The tag is {tag}, and avem/__init__.py says {version}.")
 
 
 def is_pure(wheel: Path) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from avem.cli._process import say
-from avem.errors import DataError, FileError
+from avem.errors import DataError, FileError, did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from avem.fits.fit import Fit
 
 NOT_CONVERGED = 3
+_FILES = ("fit.avem", "summary.txt", "report.html")
+_FORMATS = ("csv", "parquet")
 
 
 # --- what a fit leaves behind ------------------------------------------------------------------
@@ -30,11 +32,13 @@ def finish(
     plots: Iterable[str],
     more_tables: Callable[[], dict[str, Any]] = dict,
     thorough: bool = False,
+    ending: str = ".csv",
     **options: Mapping[str, Any],
 ) -> None:
     """Write all files, print the summary, and end with the fit's exit code.
 
-    `more_tables` are written beside those of every fit; `options` are those of single plots.
+    `more_tables` are written beside those of every fit; `options` are those of single plots;
+    `ending` says how tables are written.
     """
     from avem import Stop
     from avem.data.files import write_table
@@ -52,7 +56,7 @@ def finish(
         **more_tables(),
     }
     for name, table in tables.items():
-        write_table(table, out / f"{name}.csv")
+        write_table(table, out / f"{name}{ending}")
     fitted.report(out / "report.html", thorough=thorough)
     there = {"effects": fitted.model.n_effects, "forecast": "forecast" in tables}
     drawn = [name for name in plots if there.get(name, True)]
@@ -60,7 +64,7 @@ def finish(
         figure = getattr(fitted.plot, name)(**options.get(name, {}))
         with replacing(out / f"{name}.png") as file:
             figure.savefig(file, format="png", dpi=150)
-    written = ["fit.avem", "summary.txt", *(f"{name}.csv" for name in tables), "report.html"]
+    written = ["fit.avem", "summary.txt", *(f"{name}{ending}" for name in tables), "report.html"]
     written += [f"{name}.png" for name in drawn]
     say("\nWritten:\n" + "\n".join(f"  {out / name}" for name in written))
     if fitted.stop is not Stop.CONVERGED:
@@ -75,9 +79,27 @@ def with_keys(fitted: Any, data: pd.DataFrame, *found: Any) -> pd.DataFrame:
     return pd.concat([data[[name for name in names if name is not None]], *found], axis=1)
 
 
-def check_folder(out: Path, force: bool, files: Iterable[str], plots: Iterable[str]) -> None:
+def table_ending(file: Path, word: str | None) -> str:
+    """How the tables of a folder end: as --format says, or as the data that were read."""
+    from avem.data.files import need_parquet, table_kind
+
+    if word is not None and word not in _FORMATS:
+        raise FileError(
+            f"--format is {word!r}; csv or parquet is wanted.{did_you_mean(word, _FORMATS)}"
+        )
+    ending = table_kind(file) if word is None else f".{word}"
+    if ending != ".parquet":
+        return ".csv"
+    need_parquet()
+    return ending
+
+
+def check_folder(
+    out: Path, force: bool, tables: Iterable[str], plots: Iterable[str], ending: str = ".csv"
+) -> None:
     """Say before any work is done why the results cannot go there."""
-    refuse_existing([out / name for name in (*files, *(f"{p}.png" for p in plots))], force)
+    names = (*_FILES, *(f"{table}{ending}" for table in tables), *(f"{p}.png" for p in plots))
+    refuse_existing([out / name for name in names], force)
     there = next(path for path in (out, *out.absolute().parents) if path.exists())
     if not there.is_dir():
         raise FileError(f"--out {str(out)!r}: {str(there)!r} is a file; a folder is wanted.")

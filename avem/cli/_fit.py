@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 from typer import Argument, Option
 
-from avem.cli._files import check_folder, finish, read_for, read_like, with_keys
+from avem.cli._files import check_folder, finish, read_for, read_like, table_ending, with_keys
 from avem.cli._options import (
     DataFile,
     Force,
@@ -22,16 +22,16 @@ from avem.cli._options import (
     Seed,
     SequenceColumn,
     SubjectColumn,
+    TableFormat,
     TimeColumn,
 )
 from avem.cli._outcomes import Defaults, names_in, read_names, read_outcomes
 from avem.cli._process import say, set_up_jax
 from avem.errors import DataError, ModelError
 
-_FILES = ("fit.avem", "summary.txt", "parameters.csv", "effects.csv", "states.csv", "report.html")
+_TABLES = ("parameters", "effects", "states")
 _PLOTS = ("states", "effects", "bound", "emissions")
-_SSM_TABLES = ("parameters", "effects", "states", "residuals", "whiteness", "forecast")
-_SSM_FILES = ("fit.avem", "summary.txt", "report.html", *(f"{name}.csv" for name in _SSM_TABLES))
+_SSM_TABLES = (*_TABLES, "residuals", "whiteness", "forecast")
 _SSM_PLOTS = ("states", "loadings", "effects", "residuals", "forecast", "bound")
 
 
@@ -85,10 +85,20 @@ def fit(
     method: Annotated[
         str,
         Option(
-            help="avem, adaptive (maximum likelihood), partial, mean_field, structured, quadrature "
-            "or monte_carlo."
+            help="avem (one local pass per subject and iteration), adaptive (maximum likelihood, "
+            "nodes where each subject's effects are), partial (some effects anchored, the others "
+            "integrated), or one to compare with: mean_field, structured, quadrature, monte_carlo."
         ),
     ] = "avem",
+    batch_size: Annotated[
+        int | None,
+        Option(
+            metavar="N",
+            help="With method avem, for many thousand subjects: update the parameters after every "
+            "N of them, until they are near the solution.",
+            show_default="all at once",
+        ),
+    ] = None,
     refine: Annotated[
         str,
         Option(
@@ -101,12 +111,13 @@ def fit(
     ] = "laplace",
     standard_errors: Annotated[
         bool,
-        Option("--standard-errors", help="Also in parameters.csv: errors and intervals."),
+        Option("--standard-errors", help="Also in the table of parameters: errors and intervals."),
     ] = False,
     starts: Annotated[int, Option(help="Starting points to try.")] = 8,
     seed: Seed = 0,
     max_iter: Annotated[int, Option(help="Most iterations.")] = 500,
     plain: Annotated[bool, Option("--plain", help="The paper's iteration to the letter.")] = False,
+    table_format: TableFormat = None,
     no_plots: NoPlots = False,
     missing_code: MissingCodes = None,
     force: Force = False,
@@ -115,7 +126,8 @@ def fit(
     """Fit a model to a table and write everything about it into a folder."""
     if formula is not None and named_formula is not None:
         raise ModelError("The formula is there twice: as FORMULA and as --formula.")
-    check_folder(out, force, _FILES, _PLOTS)
+    ending = table_ending(file, table_format)
+    check_folder(out, force, _TABLES, _PLOTS, ending)
     set_up_jax(no_cache)
     import avem
     from avem.inference.methods.names import method_with
@@ -134,14 +146,15 @@ def fit(
         subject,
         time,
         sequence,
-        method=method_with(method, {"q_update": q_update}),
+        method=method_with(method, {"q_update": q_update, "batch_size": batch_size}),
         refine=None if refine == "never" else cast(Any, refine),
         n_starts=starts,
         max_iter=max_iter,
         seed=seed,
         plain=plain,
     )
-    finish(fitted, data, out, () if no_plots else _PLOTS, thorough=standard_errors)
+    plots = () if no_plots else _PLOTS
+    finish(fitted, data, out, plots, thorough=standard_errors, ending=ending)
 
 
 def fit_ssm(
@@ -178,13 +191,15 @@ def fit_ssm(
     max_iter: Annotated[int | None, Option(help="Most iterations.")] = None,
     horizon: Annotated[int, Option(help="Steps to forecast; 0 for none.", min=0)] = 10,
     future: Future = None,
+    table_format: TableFormat = None,
     no_plots: NoPlots = False,
     missing_code: MissingCodes = None,
     force: Force = False,
     no_cache: NoCache = False,
 ) -> None:
     """Fit a state-space model to a table and write everything about it into a folder."""
-    check_folder(out, force, _SSM_FILES, _SSM_PLOTS)
+    ending = table_ending(file, table_format)
+    check_folder(out, force, _SSM_TABLES, _SSM_PLOTS, ending)
     set_up_jax(no_cache)
     import avem
 
@@ -208,7 +223,8 @@ def fit_ssm(
     later = None if future is None else read_like(fitted, future, missing_code or ())
     ahead = {"horizon": horizon, "future": later}
     tables = partial(_ssm_tables, fitted, data, ahead)
-    finish(fitted, data, out, () if no_plots else _SSM_PLOTS, tables, forecast=ahead)
+    plots = () if no_plots else _SSM_PLOTS
+    finish(fitted, data, out, plots, tables, ending=ending, forecast=ahead)
 
 
 def _ssm_tables(fitted: Any, data: Any, ahead: dict[str, Any]) -> dict[str, Any]:
@@ -235,7 +251,7 @@ def demo(
     no_cache: NoCache = False,
 ) -> None:
     """Fit the mood diary that comes with avem and write everything about it into a folder."""
-    check_folder(out, True, _FILES, _PLOTS)
+    check_folder(out, True, _TABLES, _PLOTS)
     set_up_jax(no_cache)
     import avem
     from avem.data.examples import load_affect

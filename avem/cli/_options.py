@@ -23,6 +23,15 @@ PathArgument = partial(typer.Argument, parser=_named)
 FitFile = Annotated[Path, PathArgument(metavar="FIT", help="A fit saved by avem (.avem).")]
 DataFile = Annotated[Path, PathArgument(metavar="FILE", help="The data: .csv, .tsv or .parquet.")]
 OutFolder = Annotated[Path, PathOption(help="Folder for the results; made if need be.")]
+TableFormat = Annotated[
+    str | None,
+    Option(
+        "--format",
+        metavar="csv|parquet",
+        help="Of the tables that are written.",
+        show_default="parquet if FILE is, else csv",
+    ),
+]
 OutTable = Annotated[Path, PathOption(help="Table to write.")]
 Future = Annotated[
     Path | None,

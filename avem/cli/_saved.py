@@ -153,6 +153,9 @@ def report(
         PathArgument(metavar="[DATA]", help="The data that were fitted, for all that needs them."),
     ] = None,
     data: Annotated[Path | None, PathOption(help="DATA, as an option.")] = None,
+    title: Annotated[
+        str | None, Option(metavar="TEXT", help="Heading of the page.", show_default="avem's own")
+    ] = None,
     timelines: Annotated[
         int | None,
         Option(
@@ -180,5 +183,5 @@ def report(
     rows = data if file is None else file
     if rows is not None:
         fitted = with_data(fitted, rows, missing_code or ())
-    fitted.report(out, timelines=timelines, thorough=thorough)
+    fitted.report(out, title=title, timelines=timelines, thorough=thorough)
     say_where(out, with_size=True)

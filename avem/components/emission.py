@@ -103,6 +103,17 @@ class Unit(NamedTuple):
     """They may be centred, too."""
 
 
+class FarOut(NamedTuple):
+    """A coefficient that may have run away."""
+
+    name: str
+    """The user's parameter."""
+    state: int
+    place: tuple[int, ...]
+    """Of the coefficient in theta."""
+    began: float
+
+
 @dataclass(frozen=True)
 class Emission(Component, ABC):
     """The emission of one outcome, or of several with one joint density."""
@@ -250,6 +261,10 @@ class Emission(Component, ABC):
         """How many values of each outcome a state needs at least."""
         return len(self.lines[0].terms) + 1
 
+    def half_seen(self, y: np.ndarray) -> np.ndarray:
+        """(rows,) where it would need all of its outcomes (rows, own columns), and has some."""
+        return np.zeros(len(y), bool)
+
     @abstractmethod
     def features(self, y: np.ndarray) -> np.ndarray:
         """(rows, features) in which states lie apart, from its columns; NaN where missing."""
@@ -276,6 +291,10 @@ class Emission(Component, ABC):
             coef = theta[self.coef_key]
             out[:, 0] = ((coef <= limits[0] + 0.01) | (coef >= limits[1] - 0.01)).any(1)
         return out
+
+    def far_out(self, theta: Params) -> Iterator[FarOut]:
+        """Coefficients without limits that are far from where they began."""
+        return iter(())
 
     # --- draws ----------------------------------------------------------------------------------
 

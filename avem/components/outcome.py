@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import isabstract
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from avem.data import Panel, parse_formula
 from avem.data.columns import outcome_codes, outcome_labels, outcome_values
 from avem.data.formula import Formula
-from avem.errors import DataError, ModelError
+from avem.errors import DataError, ModelError, did_you_mean
 from avem.families import FAMILIES
 from avem.families.base import Family
 
@@ -66,7 +67,7 @@ def outcome(
     formula : str
         As for `MixedHMM`: ``"step ~ temperature + (1 | animal)"``.
     family : str or Family
-        A word such as ``"gamma"``, or a family object.
+        A word such as ``"gamma"``, or a family object (its class stands for one with defaults).
     effects_by_state : bool
         Give every state its own effects, instead of one set shared by all states.
     **parameters : str
@@ -93,7 +94,8 @@ def outcome(
         if name not in names:
             raise ModelError(
                 f"{name!r} is no parameter of {chosen!r} that takes a formula; available: "
-                f"{', '.join(names) or 'none'}. The outcome's own formula describes the rest."
+                f"{', '.join(names) or 'none'}.{did_you_mean(name, names)} The outcome's own "
+                "formula describes the rest."
             )
         one_sided = parse_formula(text)
         if one_sided.outcomes:
@@ -103,13 +105,15 @@ def outcome(
 
 
 def find_family(family: Any) -> Family:
-    """The family object for a word or an object."""
+    """The family object for a word, an object or its class."""
     if isinstance(family, Family):
         return family
+    if isinstance(family, type) and issubclass(family, Family) and not isabstract(family):
+        return family.from_word()
     if not isinstance(family, str) or family not in FAMILIES:
         word = str(family).casefold()
         others = [name for name, kind in FAMILIES.items() if word in kind.other_names]
-        hint = f" Here that is {others[0]!r}." if others else ""
+        hint = f" Here that is {others[0]!r}." if others else did_you_mean(family, FAMILIES)
         raise ModelError(f"family is {family!r}; available: {', '.join(FAMILIES)}.{hint}")
     return FAMILIES[family].from_word()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from avem.errors import ModelError
+from avem.errors import ModelError, did_you_mean
 from avem.families.base import Link
 
 Params = dict[str, np.ndarray]
@@ -49,7 +49,10 @@ def check_arrays(given: Any, known: Mapping[str, ParamInfo], where: str) -> Para
         )
     unknown = sorted(set(given) - set(known), key=str)
     if unknown:
-        raise ModelError(f"{where} has {unknown}; this model's parameters are {', '.join(known)}.")
+        raise ModelError(
+            f"{where} has {unknown}; this model's parameters are {', '.join(known)}."
+            f"{did_you_mean(unknown[0], known)}"
+        )
     return {
         name: _checked(value, known[name], f"{where}[{name!r}]") for name, value in given.items()
     }

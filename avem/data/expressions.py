@@ -21,7 +21,7 @@ from avem.data.tokens import (
     join,
     tokenize,
 )
-from avem.errors import ModelError
+from avem.errors import ModelError, did_you_mean
 
 _MAX_DEPTH = 100  # beyond is a mistake, or meant to exhaust the stack
 
@@ -135,6 +135,7 @@ def _expression(tokens: list[Token]) -> Atom:
             if token.text not in TRANSFORMS:
                 raise ModelError(
                     f"{token.text}() is not available in a formula. Available: {AVAILABLE}."
+                    f"{did_you_mean(token.text, TRANSFORMS)}"
                 )
             python.append(token.text)
         elif token.kind in ("name", "quoted"):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import infer_dtype
 
 from avem.data.writing import is_stream, replacing
 from avem.errors import FileError
@@ -124,10 +125,8 @@ def _zero_padded(path: Path, names: list[str | None], options: dict[str, Any]) -
 
 
 def _read_parquet(path: Path, keys: Collection[str], missing: Collection[str]) -> pd.DataFrame:
-    try:
-        frame = pd.read_parquet(path)
-    except ImportError:
-        raise FileError(_NO_PARQUET) from None
+    need_parquet()
+    frame = pd.read_parquet(path)
     _check_names([str(name) for name in frame.columns], path)
     for name in frame.columns.difference(list(keys)):
         values = frame[name]
@@ -151,10 +150,7 @@ def write_table(frame: pd.DataFrame, path: Path, **options: Any) -> None:
     kind = writable_kind(path)
     with replacing(path) as file:
         if kind == ".parquet":
-            try:
-                frame.to_parquet(file, index=False)
-            except ImportError:
-                raise FileError(_NO_PARQUET) from None
+            _of_one_kind(frame).to_parquet(file, index=False)
         else:
             separator = "\t" if kind == ".tsv" else ","
             packing = _packing(path)
@@ -173,7 +169,27 @@ def writable_kind(path: Path) -> str:
             f"{str(path)!r} asks for a packed Parquet file, but these are packed within. End its "
             "name in .parquet."
         )
+    if kind == ".parquet":
+        need_parquet()
     return kind
+
+
+def need_parquet() -> None:
+    """Raise unless Parquet files can be read and written."""
+    try:
+        pd.DataFrame().to_parquet()
+    except ImportError:
+        raise FileError(_NO_PARQUET) from None
+
+
+def _of_one_kind(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame as Parquet takes it: columns in which text meets numbers are text."""
+    mixed = {
+        str(name): values.map(str, na_action="ignore")
+        for name, values in frame.items()
+        if values.dtype == object and infer_dtype(values, skipna=True).startswith("mixed")
+    }
+    return frame.assign(**mixed) if mixed else frame
 
 
 def _packing(path: Path) -> Any:

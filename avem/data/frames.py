@@ -1,6 +1,5 @@
 """Frames in and out: any eager frame becomes pandas, and results go back as the caller's kind."""
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
@@ -12,7 +11,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from avem.errors import DataError
+from avem.errors import DataError, did_you_mean
 
 N_EXAMPLES = 5
 _WIDEST = 200  # characters of a label in a message
@@ -158,11 +157,7 @@ def column(table: pd.DataFrame, name: str, use: str) -> pd.Series:
     if isinstance(name, Hashable) and name in table.columns:
         return pd.Series(table[name])
     available = [str(label) for label in table.columns]
-    folded = {label.casefold(): label for label in reversed(available)}
-    wanted = str(name).casefold()
-    near = difflib.get_close_matches(wanted, folded, n=1)
-    near += [label for label in folded if len(wanted) > 2 and wanted in label]
-    hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
+    hint = did_you_mean(name, available)
     names = ", ".join(shown(label) for label in available[:30])
     more = ", ..." if len(available) > 30 else ""
     raise DataError(

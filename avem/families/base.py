@@ -115,6 +115,26 @@ class Family(ABC):
         """Why a file cannot hold it; empty where it can."""
         return ""
 
+    def evidence(self, n_outcomes: int) -> dict[str, Any]:
+        """What a file keeps of a family that it cannot hold, for `avem.load` to know it again.
+
+        Parameters
+        ----------
+        n_outcomes : int
+            How many outcomes its formula names.
+
+        Returns
+        -------
+        dict of str to object
+            Text, or tuples of text. Empty: a fit with it is not saved.
+
+        Examples
+        --------
+        >>> avem.Poisson().evidence(1)
+        {}
+        """
+        return {}
+
     @property
     def labels(self) -> tuple[Any, ...] | None:
         """The levels, unless they are the numbers 0 and 1."""

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from avem.data.formula import Formula
-from avem.errors import ModelError
+from avem.errors import ModelError, did_you_mean
 from avem.families.base import Alone, Etas, Family, Table
 from avem.families.normal import Normal
 
@@ -46,6 +46,7 @@ class Gaussian(Family):
             raise ModelError(
                 f"Gaussian covariance is {self.covariance!r}; "
                 f"choose one of {', '.join(COVARIANCES)}."
+                f"{did_you_mean(self.covariance, COVARIANCES)}"
             )
 
     @property

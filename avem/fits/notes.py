@@ -12,6 +12,7 @@ import pandas as pd
 from avem.data import Panel
 from avem.fits.common import effect_sd
 from avem.fits.questions.diagnosis import HARD_TO_SEE, HARD_TO_TELL
+from avem.inference.after.hmm_states import total_loglik
 from avem.inference.fit import Fitted
 from avem.inference.loop import Tried
 from avem.inference.starts import starts_agreeing
@@ -27,6 +28,8 @@ _NOTHING_OF_AN_ENTRY = 1e-5
 _HARDLY, _LONG = 1.5, 1000
 """Rows of a state that is as good as none; steps of a sequence that tell how often it is visited.
 """
+_FURTHER, _ALL_ONE, _GAINED = 0.1, 1e-3, 2.0
+"""A step further out, as a share of the way; what it may change; what the way must have gained."""
 REFINED = "So the fit was refined to maximum likelihood."
 """The end of a note that asks nothing of the reader: what it is about has been seen to."""
 _MUCH = 0.1
@@ -65,6 +68,7 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
     if "effect_covariance" not in fixed and none.any() and not fitted.collapsed.any():
         found.append(_alike(list(compress(model.effect_names, none))))
     found += _hardly_seen(model, data, fitted)
+    found += _run_away(model, data, fitted, fixed)
     found += _anchoring(model, fitted, HARD_TO_TELL if model.n_states > 1 else "")
     return found + general_remarks(fitted.quality, fitted.starts, data.panel, data.n_without_past)
 
@@ -82,6 +86,37 @@ def _hardly_seen(model: HMMModel, data: Encoded, fitted: Fitted) -> list[str]:
         "states."
         for k in np.flatnonzero(rows < _HARDLY)
     ]
+
+
+def _run_away(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str]) -> list[str]:
+    """Parameters of a user's own density that grow without an end, as a log odds of 29.
+
+    The likelihood was better for every step that they took, and now it is all one to it.
+    """
+    far = [(e.coef_key, one) for e in model.emissions for one in e.far_out(fitted.theta)]
+    far = [(key, one) for key, one in far if one.name not in fixed]
+    if not far:
+        return []
+
+    def loglik(key: str, place: tuple[int, ...], value: float) -> float:
+        coef = np.array(fitted.theta[key])
+        coef[place] = value
+        return total_loglik(data, {**fitted.theta, key: coef}, fitted.effects_mean)
+
+    found = []
+    for key, one in far:
+        value = float(fitted.theta[key][one.place])
+        here = loglik(key, one.place, value)
+        beyond = loglik(key, one.place, value + _FURTHER * (value - one.began))
+        gained = here - loglik(key, one.place, one.began)
+        if abs(beyond - here) < _ALL_ONE and not gained < _GAINED:
+            found.append(
+                f"The parameter {one.name!r} of state {one.state} ran away, to {value:.3g}: the "
+                "likelihood no longer depends on it there, and its number means nothing but "
+                "'very large' or 'very small'. Bound it inside log_prob, as in 3 * "
+                "jnp.tanh(params[...]), hold it by fixed=, or use fewer states."
+            )
+    return found
 
 
 def _alike(effects: Sequence[str]) -> str:

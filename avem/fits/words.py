@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from avem.errors import AvemWarning, ModelError
+from avem.errors import AvemWarning, ModelError, did_you_mean
 
 Posterior = Literal["fit", "adaptive"]
 Errors = Literal["observed", "sandwich"]
@@ -42,7 +42,8 @@ def check_word(option: str, value: Any, choices: Sequence[str]) -> None:
     """Raise unless the value of an option is one of its choices."""
     if value not in choices:
         words = ", ".join(map(repr, choices))
-        raise ModelError(f"{option} is {value!r}; choose one of {words}.")
+        hint = did_you_mean(value, choices)
+        raise ModelError(f"{option} is {value!r}; choose one of {words}.{hint}")
 
 
 def effects_word(effects: Any, choices: Sequence[str]) -> str:

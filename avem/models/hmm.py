@@ -22,6 +22,7 @@ from avem.data import Design, Panel, parse_formula
 from avem.data.designs import Designs
 from avem.data.formula import Formula
 from avem.data.layout import build_layout
+from avem.errors import DataError
 from avem.families.base import Family
 from avem.models.base import Model
 from avem.models.encoded import Encoded, PanelData, Place
@@ -255,6 +256,12 @@ class HMMModel(Model):
                 lost = incomplete & ~np.isnan(Y[:, column])
                 n_without_past += int(lost.sum())
                 Y[lost, column] = np.nan
+            if (half := emission.half_seen(Y[:, list(emission.y_cols)])).any():
+                raise DataError(
+                    f"Some of {', '.join(emission.outcomes)} are missing and some observed at "
+                    f"{panel.source.name_rows(half)}. Their density is a joint one: make all of "
+                    "them missing there, or give each a density of its own."
+                )
         return PanelData(Y, found.A, n_without_past)
 
     def _needed(self, panel: Panel, Y: np.ndarray | None) -> tuple[list[np.ndarray], list[bool]]:

@@ -94,8 +94,7 @@ def draw_ahead(
             lost = np.any([unknown[number] for number in own], axis=0) if own else here < 0
             known[piece.key] = ~lost
             if piece.key in remembering:
-                values = remembering[piece.key].step(rng, draw.A[at], here, ~lost)
-                found = {piece.outcomes[0]: values}
+                found = remembering[piece.key].step(rng, draw.A[at], here, ~lost)
             else:
                 found = draw.draw(piece, at, draw.A[at], states)
             for name, values in found.items():

@@ -11,7 +11,7 @@ import pandas as pd
 from avem.components.param_info import check_count, check_seed
 from avem.data import Panel
 from avem.data.folds import subject_folds, time_folds, with_hidden, with_rows
-from avem.errors import ModelError
+from avem.errors import ModelError, did_you_mean
 from avem.fits.predict.log_score import HeldOut, held_out
 from avem.inference.progress_of_fits import Rounds, speaking_of
 from avem.inference.stop import Stop
@@ -130,7 +130,8 @@ def parts_of(
 ) -> list[np.ndarray]:
     """For each fold, (rows,) bool: what is held out."""
     if by not in _BY:
-        raise ModelError(f"by is {by!r}; available: {', '.join(_BY)}.")
+        hint = did_you_mean(by, _BY)
+        raise ModelError(f"by is {by!r}; available: {', '.join(_BY)}.{hint}")
     check_count("folds", folds)
     if folds < 2:
         raise ModelError("folds is 1; at least 2 are wanted: one is scored, the others are fitted.")

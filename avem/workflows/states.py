@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import pandas as pd
 
 from avem.components.param_info import check_states
-from avem.errors import AvemError, ModelError
+from avem.errors import AvemError, ModelError, did_you_mean
 from avem.fits.report.html import count
 from avem.inference.methods.names import as_method
 from avem.inference.progress_of_fits import Rounds, speaking_of
@@ -108,7 +108,8 @@ def select(
     counts, plan = _counts(model, states, latent), _plan(cv)
     available = [name for name in CRITERIA if name != "icl" or name in model.own_criteria]
     if criterion not in available:
-        raise ModelError(f"criterion is {criterion!r}; available: {', '.join(available)}.")
+        hint = did_you_mean(criterion, available)
+        raise ModelError(f"criterion is {criterion!r}; available: {', '.join(available)}.{hint}")
     if criterion == "held_out" and plan is None:
         raise ModelError("criterion='held_out' needs cross-validation: give cv=5, say.")
     if not as_method(fit_options.get("method", "avem")).likelihood:

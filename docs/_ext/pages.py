@@ -4,11 +4,14 @@
 - A block that fails is reported with its page and line, and fails the build.
 - Formulas become MathML, which browsers show by themselves.
 - The page `cli` gets the reference of the command, from the command itself.
+- A line is printed for every page whose code has run: how many there are, and how long it took.
 """
 
 from __future__ import annotations
 
 import re
+import time
+from multiprocessing import Value
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from docutils import nodes
 from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util import logging
+from sphinx.util.parallel import make_chunks
 
 _SET_UP = """\
 import warnings
@@ -29,9 +33,10 @@ warnings.filterwarnings("error", category=DeprecationWarning, module="__main__")
 """
 _CELL = re.compile(r"Cell In\[(\d+)\], line (\d+)")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_HANDS = 6
-"""Into so many stretches of equal work pages are put; Sphinx makes fewer."""
+_WORK = re.compile(r"\b(?:fit|select|check|bootstrap|standard_errors)\(")
 _log = logging.getLogger(__name__)
+_done, _in_all, _began = Value("i", 0), Value("i", 0), dict[str, float]()
+"""Pages whose code has run, and is to run, counted by all processes; when this one began each."""
 
 
 def read(page: str) -> Any:
@@ -52,14 +57,46 @@ def read(page: str) -> Any:
 
 
 def spread(app: Any, env: Any, names: list[str]) -> None:
-    """Mix pages with much code and pages with little: Sphinx deals pages out in stretches."""
+    """Deal pages out for equal work in all processes, to which Sphinx gives stretches of them."""
+    work = {name: _work(Path(env.doc2path(name))) for name in names}
+    _in_all.value = sum(amount > 0 for amount in work.values())
+    sizes = [len(stretch) for stretch in make_chunks(names, max(app.parallel, 1))]
+    hands: list[list[str]] = [[] for _ in sizes]
+    # The last ones, if they do not come out even, get pages without code.
+    busy = len(sizes) // max(app.parallel, 1) * max(app.parallel, 1)
+    for name in sorted(names, key=lambda name: (-work[name], name)):
+        room = [i for i, size in enumerate(sizes) if len(hands[i]) < size]
+        early = [i for i in room if i < busy] if work[name] else room[::-1]
+        hand = min(early or room, key=lambda i: sum(work[other] for other in hands[i]))
+        hands[hand].append(name)
+    names[:] = [name for hand in hands for name in hand]
 
-    def length(name: str) -> int:
-        page = Path(env.doc2path(name))
-        return len(code(page.read_text(encoding="utf-8"))) if page.suffix == ".md" else 0
 
-    ordered = sorted(names, key=lambda name: (-length(name), name))
-    names[:] = [name for first in range(_HANDS) for name in ordered[first::_HANDS]]
+def _work(page: Path) -> int:
+    """About how long the code of a page takes: what it calls that fits or draws."""
+    if page.suffix != ".md":
+        return 0
+    cells = code(page.read_text(encoding="utf-8"))
+    return len(cells) + 3 * sum(len(_WORK.findall(cell.text)) for cell in cells)
+
+
+def begin(app: Any, name: str, source: list[str]) -> None:
+    """Note when the page was begun."""
+    _began[name] = time.monotonic()
+
+
+def tell(app: Any, doctree: Any) -> None:
+    """Print that the code of a page has run."""
+    name = app.env.docname
+    run = app.env.nb_metadata.get(name, {}).get("exec_data")
+    if run is None:
+        return
+    with _done.get_lock():
+        _done.value += 1
+        number = _done.value
+    seconds = time.monotonic() - _began[name]
+    how = "" if run["succeeded"] else ", and failed"
+    print(f"[{number} of {_in_all.value}] {name}: ran for {seconds:.0f} s{how}", flush=True)
 
 
 def report_failures(app: Any, env: Any) -> None:
@@ -117,6 +154,8 @@ def setup(app: Any) -> dict[str, bool]:
     """Called by Sphinx."""
     app.connect("env-before-read-docs", spread)
     app.connect("env-updated", report_failures)
+    app.connect("source-read", begin)
+    app.connect("doctree-read", tell)
     app.connect("source-read", write_commands)
     app.add_html_math_renderer("mathml", (write_inline, None), (write_block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

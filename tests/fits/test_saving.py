@@ -373,9 +373,18 @@ MODEL_CHANGES = [
     ({"averages": [1.0]}, "scaling does not belong"),
     ({"averages": [float("nan")] * 3}, "scaling does not belong"),
 ]
+KEPT = ("functions", "params", "effects", "values")
 OUTCOME_CHANGES = [
     ({"family": {"name": "banana"}}, "family is 'banana'; this avem knows gaussian, bernoulli"),
-    ({"family": {"name": "custom"}}, "family is 'custom'"),
+    ({"family": {"name": "custom"}}, "family lacks 'functions'"),
+    (
+        {"family": {"name": "custom"} | {key: ["a"] for key in KEPT}},
+        "family is damaged: a log probability is no number",
+    ),
+    (
+        {"family": {"name": "custom"} | {key: ["os:system"] for key in KEPT} | {"values": []}},
+        r"outcome 'y1\+y2' has a custom family, made of your functions os:system",
+    ),
     ({"family": {"name": "__class__"}}, "family is '__class__'"),
     ({"family": {"name": "gaussian", "covariance": "banded"}}, "banded"),
     ({"family": {"name": "gaussian", "covariance": "full"}}, "covariance.npy' is missing"),

@@ -1,5 +1,6 @@
 """Every kind of model comes back from its file as it was."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import avem
 from avem.data import Panel
 from avem.errors import FileError
 from avem.fits.io.saving import load, save
-from tests.fits.kinds import KINDS, fit_of, model_of, rows
+from tests.fits.kinds import CUSTOM, KINDS, fit_of, log_prob, model_of, rows
 from tests.fits.test_saving import assert_same, members_of
 
 SAVED = [kind for kind in KINDS if kind != "custom"]
@@ -98,12 +99,63 @@ def test_levels_that_cannot_be_saved_are_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_custom_family_cannot_be_saved_and_says_what_to_do(tmp_path):
-    with pytest.raises(
-        FileError, match=r"log_prob.*Python functions.*Keep the script.*fit\.params"
-    ):
-        fit_of("custom").save(tmp_path / "fit.avem")
-    assert list(tmp_path.iterdir()) == []
+@pytest.fixture
+def custom(tmp_path):
+    """A saved fit with a custom family."""
+    fit = fit_of("custom")
+    fit.save(tmp_path / "fit.avem")
+    return fit, tmp_path / "fit.avem"
+
+
+@pytest.mark.parametrize("given", [CUSTOM, {"c": CUSTOM}], ids=["one", "by name"])
+def test_a_custom_family_is_given_again(custom, given):
+    fit, path = custom
+    loaded = avem.load(path, custom=given)
+    assert_same(fit, loaded)
+    assert loaded.model.spec.outcomes[0].family is CUSTOM
+    assert str(loaded.summary()) == str(fit.summary())
+    frame = fit.panel.table
+    pd.testing.assert_series_equal(loaded.decode(frame), fit.decode(frame))
+
+
+def test_a_file_names_functions_and_never_imports_them(custom, monkeypatch):
+    _, path = custom
+    about = members_of(path)["fit.json"].decode()
+    assert '"tests.fits.kinds:log_prob"' in about
+    for module in list(sys.modules):
+        if module.startswith("tests.fits.kinds"):
+            monkeypatch.delitem(sys.modules, module)
+    words = r"outcome 'c' has a custom family.*tests\.fits\.kinds:log_prob.*custom=\{'c': family\}"
+    with pytest.raises(FileError, match=words):
+        avem.load(path)
+    assert not [module for module in sys.modules if module.startswith("tests.fits.kinds")]
+
+
+def steeper(y, x, history, params, effect):
+    return 2 * log_prob(y, x, history, params, effect)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        (avem.Custom(steeper, {"bias": 0.0}, ["bias"]), FileError, "other log probabilities"),
+        (avem.Custom(log_prob, {"bais": 0.0}, ["bias"]), FileError, "the params bais where the fi"),
+        (avem.Custom(log_prob, {"bias": 0.0}), FileError, "the effects none where the fit"),
+        ({"d": CUSTOM}, FileError, r"custom=\{'c': family\}"),
+        ({"c": CUSTOM, "y": CUSTOM}, FileError, "custom is for 'y'; custom families have c"),
+        (log_prob, avem.ModelError, "the avem.Custom that was fitted is wanted"),
+        ({"c": log_prob}, avem.ModelError, r"custom\['c'\] is"),
+    ],
+)
+def test_another_family_than_was_fitted_is_refused(custom, given, error, words):
+    with pytest.raises(error, match=words):
+        avem.load(custom[1], custom=given)
+
+
+def test_a_fit_without_custom_families_takes_none(tmp_path):
+    fit_of("choice").save(tmp_path / "fit.avem")
+    with pytest.raises(FileError, match=r"custom is for a family; .* none of its outcomes"):
+        avem.load(tmp_path / "fit.avem", custom=CUSTOM)
 
 
 def test_outcomes_may_have_any_name(tmp_path):

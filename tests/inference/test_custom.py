@@ -1,6 +1,7 @@
 """A user's own emission against families that exist, and against plain loops."""
 
 import sys
+import warnings
 from pathlib import Path
 
 import jax
@@ -94,6 +95,85 @@ def test_a_history_written_by_hand_is_the_lag():
     # A Gaussian is quadratic in the effect: three nodes are exact.
     np.testing.assert_allclose(a.bound, b.bound, rtol=1e-10)
     np.testing.assert_allclose(a.state.theta["0.coef"], b.state.theta["0.coef"], atol=1e-5)
+
+
+def pair_log_prob(y, x, history, params, effect):
+    """Two Gaussians with a correlation."""
+    mean = jnp.stack([params["first"], params["second"]])
+    sd, r = jnp.exp(params["log_sd"]), jnp.tanh(params["link"])
+    z = (y - mean) / sd
+    square = (z[0] ** 2 - 2 * r * z[0] * z[1] + z[1] ** 2) / (1 - r**2)
+    return -0.5 * square - jnp.log(2 * jnp.pi * sd**2) - 0.5 * jnp.log(1 - r**2)
+
+
+def pair_draw(rng, x, history, params, effect):
+    r = np.tanh(params["link"])
+    cov = np.exp(2 * params["log_sd"]) * np.array([[1.0, r], [r, 1.0]])
+    return rng.multivariate_normal([params["first"], params["second"]], cov)
+
+
+PAIR = avem.Custom(
+    pair_log_prob,
+    {"first": 0.0, "second": 0.0, "log_sd": 0.0, "link": 0.0},
+    effects=("first", "second"),
+    draw=pair_draw,
+)
+PAIR_PARAMS = {
+    **CHAIN,
+    "first": np.array([-1.0, 1.2]),
+    "second": np.array([0.5, -2.0]),
+    "log_sd": np.log([0.7, 1.1]),
+    "link": np.arctanh([0.6, -0.3]),
+    "effect_covariance": np.array([[0.6, 0.2], [0.2, 0.5]]),
+}
+
+
+@in_float64
+def test_a_density_of_two_outcomes_is_the_gaussian_with_full_covariance():
+    rows = awkward_frame()
+    rows.loc[rows[["y1", "y2"]].isna().any(axis=1), ["y1", "y2"]] = np.nan
+    hand = avem.MixedHMM("y1 + y2 ~ 1", 2, PAIR)
+    known = avem.MixedHMM("y1 + y2 ~ 1 + (1 | who)", 2, avem.Gaussian("full"))
+    means = np.stack([PAIR_PARAMS["first"], PAIR_PARAMS["second"]], axis=1)
+    r = np.tanh(PAIR_PARAMS["link"])
+    noise = np.exp(2 * PAIR_PARAMS["log_sd"]) * np.array([[np.ones(2), r], [r, np.ones(2)]])
+    same = {**CHAIN, "effect_covariance": PAIR_PARAMS["effect_covariance"]}
+    same |= {"coef": means[:, :, None], "covariance": noise.transpose(2, 0, 1)}
+    anchors = 0.4 * np.random.default_rng(0).standard_normal((2, 5))
+    found = []
+    for hmm, params in ((hand, PAIR_PARAMS), (known, same)):
+        model, encoded, em = prepare_model(hmm, rows)
+        found.append(passes_at(em.e, start_state(model, encoded, params, anchors))[0])
+    a, b = found
+    np.testing.assert_allclose(a.loglik, b.loglik, rtol=1e-12)
+    np.testing.assert_allclose(a.mean, b.mean, atol=1e-8)
+    np.testing.assert_allclose(a.covariance, b.covariance, atol=1e-8)
+    np.testing.assert_allclose(a.bound, b.bound, rtol=1e-10)  # a Gaussian: few nodes are exact
+
+
+def test_two_outcomes_are_drawn_together():
+    hmm = avem.MixedHMM("y1 + y2 ~ 1", 2, PAIR)
+    made = hmm.simulate(PAIR_PARAMS | {"effect_covariance": np.eye(2) * 1e-6}, 20, 50, seed=0)
+    for k, r in enumerate([0.6, -0.3]):
+        own = made.frame[["y1", "y2"]][made.states == k]
+        assert abs(np.corrcoef(own.T)[0, 1] - r) < 0.1
+        wanted = [PAIR_PARAMS["first"][k], PAIR_PARAMS["second"][k]]
+        np.testing.assert_allclose(own.mean(), wanted, atol=0.15)
+
+
+def test_half_of_a_pair_is_refused():
+    frame = pd.DataFrame({"who": np.repeat(range(4), 15), "y1": np.arange(60.0), "y2": 1.0})
+    frame["y2"] += frame["y1"] ** 2
+    frame.loc[7, "y2"] = np.nan
+    with pytest.raises(avem.DataError, match=r"Some of y1, y2 are missing and some observed.*7"):
+        avem.MixedHMM("y1 + y2 ~ 1", 2, PAIR).fit(frame, subject="who")
+
+
+def test_a_draw_of_the_wrong_shape_is_told():
+    one = avem.Custom(pair_log_prob, dict(PAIR.params), draw=lambda *of: 1.0)
+    params = {name: value for name, value in PAIR_PARAMS.items() if name != "effect_covariance"}
+    with pytest.raises(avem.ModelError, match=r"2 number\(s\) are wanted: y1, y2"):
+        avem.MixedHMM("y1 + y2 ~ 1", 2, one).simulate(params, 2, 3, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -200,3 +280,35 @@ def test_simulated_lags_need_no_outcome_column():
     both = calm & last.notna().to_numpy()
     slope = np.polyfit(last[both], made.frame["y"][both], 1)[0]
     assert 0.6 < slope < 1.2
+
+
+# --- parameters that run away --------------------------------------------------------------------
+
+
+def steep_log_prob(y, x, history, params, effect):
+    """A choice that follows x, the more the larger the parameter; a middle far from 0."""
+    eta = jnp.exp(params["log_beta"]) * x["x"]
+    choice = jnp.where(y[0] == 1, jax.nn.log_sigmoid(eta), jax.nn.log_sigmoid(-eta))
+    return choice - 0.5 * (y[1] - params["middle"]) ** 2 - 0.5 * jnp.log(2 * jnp.pi)
+
+
+@pytest.mark.parametrize("errors", [0, 40])
+def test_a_parameter_that_runs_away_is_told(errors):
+    """With choices that follow x without an error there is no best slope; with errors there is."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"who": np.repeat(range(6), 40), "x": rng.choice([-1.0, 1.0], 240)})
+    rows["choice"] = (rows["x"] > 0).astype(float)
+    rows.loc[rng.choice(240, errors, replace=False), "choice"] = (rows["x"] < 0).astype(float)
+    rows["y"] = 500 + rng.standard_normal(240)
+    own = avem.Custom(steep_log_prob, {"log_beta": 0.0, "middle": 490.0})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", avem.AvemWarning)  # it may not converge
+        fit = avem.MixedHMM("choice + y ~ x", 1, own).fit(rows, subject="who")
+        far = avem.MixedHMM("choice + y ~ x", 1, own).fit(
+            rows, subject="who", init={"log_beta": [29.0]}, fixed={"middle": [500.0]}, max_iter=1
+        )
+    np.testing.assert_allclose(fit.params["middle"], rows["y"].mean(), atol=1e-3)
+    assert any("'log_beta' of state 0 ran away" in note for note in fit.info.notes) == (errors == 0)
+    told = [note for note in far.info.notes if "'log_beta' of state 0 ran away, to 29" in note]
+    assert len(told) == (errors == 0)
+    assert not [note for note in (*fit.info.notes, *far.info.notes) if "'middle'" in note]

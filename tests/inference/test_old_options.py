@@ -3,7 +3,7 @@
 import pytest
 
 import avem
-from avem.inference.methods.names import METHODS, as_method, method_with, take_options
+from avem.inference.methods.names import METHODS, as_method, check_names, method_with, take_options
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_words_and_objects_are_one():
     with pytest.raises(avem.ModelError, match="q_update is for the methods avem, partial"):
         method_with("adaptive", {"q_update": "quadrature"})
     with pytest.raises(TypeError, match="unexpected keyword argument 'n_node'"):
-        take_options("adaptive", "auto", {"n_node": 9})
+        check_names({"n_node": 9}, ["data", "n_starts"])
 
 
 def test_fit_takes_them_and_points_at_the_line_that_gives_them():

@@ -28,8 +28,9 @@ _OF_TABLES = "--missing-code --force --no-cache"
 _OF_FITS = "--time --sequence --subject --seed --starts --max-iter --method --refine --no-plots"
 _OPTIONS = {
     "fit": f"--family --outcome --transition --initial --covariance --trials --effect-covariance "
-    f"--q-update --plain {_OF_FITS} {_OF_TABLES}",
-    "fit-ssm": f"--state --random --horizon --future --effect-covariance {_OF_FITS} {_OF_TABLES}",
+    f"--q-update --plain --batch-size --format {_OF_FITS} {_OF_TABLES}",
+    "fit-ssm": f"--state --random --horizon --future --effect-covariance --format {_OF_FITS} "
+    f"{_OF_TABLES}",
     "select": f"--latent --family --criterion --folds --by --subject --sequence {_OF_TABLES}",
     "decode": _OF_TABLES,
     "predict": f"--future --of --level --effects {_OF_TABLES}",

@@ -21,9 +21,10 @@ from avem.data.designs import Designs
 from avem.data.formula import Formula
 from avem.effects.prior import STRUCTURES
 from avem.errors import FileError
-from avem.families import families_in_files
+from avem.families import Custom, families_in_files
 from avem.families.base import Family, plain
 from avem.fits.io.checked_json import typed
+from avem.fits.io.given import Given
 from avem.fits.io.sizes import check_designs, check_formulas, check_hmm, check_states
 from avem.models.hmm import HMMModel, Specification
 
@@ -99,11 +100,13 @@ def designs_out(designs: Designs) -> list[dict[str, Any]]:
 
 
 def _outcome_out(item: Outcome, families: tuple[Family, ...]) -> _Outcome:
-    if item.family.cannot_save:
+    about = item.family.evidence(len(families))
+    if item.family.cannot_save and not about:
         raise FileError(item.family.cannot_save)
+    about = {"name": item.family.name, **about} if about else item.family.to_json()
     return _Outcome(
         formula=item.formula.text,
-        family={name: _saved(value) for name, value in item.family.to_json().items()},
+        family={name: _saved(value) for name, value in about.items()},
         levels=[None if own.levels is None else _saved(own.levels) for own in families],
         parameters={name: formula.text for name, formula in item.parameters},
         effects_by_state=item.effects_by_state,
@@ -128,8 +131,8 @@ def _level(value: Any) -> Any:
 # --- in -----------------------------------------------------------------------------------------
 
 
-def model_in(found: dict[str, Any]) -> HMMModel:
-    """The model that `model_out` described."""
+def model_in(found: dict[str, Any], given: Given) -> HMMModel:
+    """The model that `model_out` described; `given` has the families that a file cannot hold."""
     record = typed(_Model, found, "model")
     if record.n_states < 1:
         raise FileError("its model has no states.")
@@ -142,7 +145,7 @@ def model_in(found: dict[str, Any]) -> HMMModel:
     check_formulas([str(text) for text in (*own, record.transition, record.initial)])
     spec = Specification(
         record.n_states,
-        tuple(_outcome_in(item) for item in outcomes),
+        tuple(_outcome_in(item, given) for item in outcomes),
         _transitions_in(record),
         None if record.initial is None else one_sided(record.initial),
         record.effect_covariance,
@@ -183,12 +186,15 @@ def _each_kept(formulas: Sequence[Formula], learned: list, kept: list[Design]) -
         yield kept[-1]
 
 
-def _outcome_in(saved: _Outcome) -> Outcome:
+def _outcome_in(saved: _Outcome, given: Given) -> Outcome:
     name = saved.family.get("name")
     known = families_in_files()
-    if name not in known:
+    if name == Custom.name:
+        family = given.take(saved.formula, saved.family)
+    elif name in known:
+        family = typed(known[name], saved.family, "family")
+    else:
         raise FileError(f"its family is {name!r}; this avem knows {', '.join(known)}.")
-    family = typed(known[name], saved.family, "family")
     return outcome(
         saved.formula, family, effects_by_state=saved.effects_by_state, **saved.parameters
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,11 +21,13 @@ import pandas as pd
 
 from avem.data.writing import replacing
 from avem.errors import AvemError, FileError
+from avem.families import Custom
 from avem.fits.fit import Fit
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.info import FitInfo
 from avem.fits.io.archive import Archive, npy, write_archive
 from avem.fits.io.checked_json import typed
+from avem.fits.io.given import Given
 from avem.fits.io.hmm_json import model_in, model_out
 from avem.fits.io.labels import label_in, label_out
 from avem.fits.io.possible import check_averages, check_effects, check_info, check_params
@@ -61,14 +63,16 @@ class _Kind(NamedTuple):
 
     fit: type
     model_out: Callable[[Any], dict]
-    model_in: Callable[[dict], Any]
+    model_in: Callable[[dict, Given], Any]
     check: Callable[[Any], None]
     """Raises where the fit as a whole cannot be."""
 
 
 _KINDS = {
     HMMFit.kind: _Kind(HMMFit, model_out, model_in, check_averages),
-    SSMFit.kind: _Kind(SSMFit, ssm_model_out, ssm_model_in, lambda fit: None),
+    SSMFit.kind: _Kind(
+        SSMFit, ssm_model_out, lambda found, given: ssm_model_in(found), lambda fit: None
+    ),
 }
 
 
@@ -129,13 +133,19 @@ def _param(name: str) -> str:
 # --- loading -----------------------------------------------------------------------------------
 
 
-def load(path: str | os.PathLike[str]) -> HMMFit | SSMFit:
+def load(
+    path: str | os.PathLike[str], custom: Custom | Mapping[str, Custom] | None = None
+) -> HMMFit | SSMFit:
     """The fit that `fit.save` wrote.
 
     Parameters
     ----------
     path : str or path
         The file.
+    custom : Custom or dict of str to Custom, optional
+        Needed for a fit with an emission of your own, `Custom`, whose functions no file holds: the
+        family that was fitted, or one for each outcome that has one, by its name. A family with
+        other names or other log probabilities is refused.
 
     Returns
     -------
@@ -148,11 +158,11 @@ def load(path: str | os.PathLike[str]) -> HMMFit | SSMFit:
     >>> avem.load(folder / "mood.avem").subjects[0]
     'p01'
     """
-    path = Path(path)
+    path, given = Path(path), Given(custom)
     try:
         with open(path, "rb") as file:
             _check_kind(file.read(4))
-            return _fit(Archive(file, os.fstat(file.fileno()).st_size))
+            return _fit(Archive(file, os.fstat(file.fileno()).st_size), given)
     except FileNotFoundError:
         raise FileError(f"There is no file {str(path)!r}.") from None
     except OSError as error:
@@ -180,14 +190,15 @@ def _check_kind(start: bytes) -> None:
         )
 
 
-def _fit(archive: Archive) -> HMMFit | SSMFit:
+def _fit(archive: Archive, given: Given) -> HMMFit | SSMFit:
     record = _record(archive)
     if record.n_subjects < 1 or record.n_iter < 0:
         raise FileError("it has no subjects or a negative number of iterations.")
     if record.kind not in _KINDS:
         raise FileError(f"it is a fit of the kind {record.kind!r}; update avem.")
     kind = _KINDS[record.kind]
-    model = kind.model_in(record.model)
+    model = kind.model_in(record.model, given)
+    given.check_used()
     columns = asdict(typed(_Columns, record.columns, "columns"))
     for group in {group for formula in model.spec.formulas for _, group in formula.groups}:
         if group != columns["subject"]:

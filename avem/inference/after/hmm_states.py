@@ -40,6 +40,14 @@ def state_probabilities(model: HMMModel, data: Encoded, theta: Params, effects: 
     raise AvemError(IMPOSSIBLE)
 
 
+@in_float64
+def total_loglik(data: Encoded, theta: Params, effects: np.ndarray) -> float:
+    """The sum of log p(D_i | f_i), with every subject at its effect (d, subjects)."""
+    shards = Dataset.of(data)
+    found = shards.map(_smoothed, (shards.split(effects),), data.kernel, theta, "log")
+    return float(sum(loglik.sum() for _, loglik in found))
+
+
 @jit("kernel", "kind")
 def _states(kernel, theta, f, chunk, kind):
     return kernel.states_given(theta, f, chunk, kind)

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from avem.components.param_info import check_count
-from avem.errors import ModelError
+from avem.errors import ModelError, did_you_mean
 from avem.inference.e_steps import State
 from avem.inference.em import ANCHORS, EM, Q_UPDATES
 from avem.inference.loop import Rules, Run, Watcher
@@ -56,7 +56,8 @@ class AVEM(Method):
     def __post_init__(self) -> None:
         check_q_update(self.q_update)
         if self.anchor not in ANCHORS:
-            raise ModelError(f"anchor is {self.anchor!r}; available: {', '.join(ANCHORS)}.")
+            hint = did_you_mean(self.anchor, ANCHORS)
+            raise ModelError(f"anchor is {self.anchor!r}; available: {', '.join(ANCHORS)}.{hint}")
         if self.batch_size is not None:
             check_count("batch_size", self.batch_size)
             object.__setattr__(self, "batch_size", int(self.batch_size))
@@ -137,4 +138,5 @@ class Anchored(EStep):
 def check_q_update(word: str) -> None:
     """Raise unless q can be updated so."""
     if word not in Q_UPDATES:
-        raise ModelError(f"q_update is {word!r}; available: {', '.join(Q_UPDATES)}.")
+        hint = did_you_mean(word, Q_UPDATES)
+        raise ModelError(f"q_update is {word!r}; available: {', '.join(Q_UPDATES)}.{hint}")

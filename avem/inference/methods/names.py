@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from inspect import isabstract
 from typing import Any, Literal
 
 from avem.components.param_info import check_count
-from avem.errors import AvemWarning, ModelError
+from avem.errors import AvemWarning, ModelError, did_you_mean
 from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.avem import AVEM
 from avem.inference.methods.base import Method, known_words, method_class
@@ -47,13 +48,16 @@ _USUAL = {"unanchored": "auto", "fresh_draws": False, "q_update": "laplace", "an
 
 
 def as_method(given: Any) -> Method:
-    """The method, of which a word is a shorthand."""
-    if isinstance(given, Method):  # from the user: a word or an object
+    """The method, of which a word or its class is a shorthand."""
+    if isinstance(given, Method):  # from the user: a word, a class or an object
         return given
+    if isinstance(given, type) and issubclass(given, Method) and not isabstract(given):
+        return given()
     found = method_class(given) if isinstance(given, str) else None
     if found is None:
         available = dict.fromkeys((*METHODS, *known_words()))
-        raise ModelError(f"method is {given!r}; available: {', '.join(available)}.")
+        hint = did_you_mean(given, available)
+        raise ModelError(f"method is {given!r}; available: {', '.join(available)}.{hint}")
     return found()
 
 
@@ -61,9 +65,24 @@ def as_refinement(given: Any) -> tuple[Adaptive | None, bool]:
     """What `refine` asks for, and whether only where it is needed."""
     if isinstance(given, Adaptive):  # from the user: a word or an object
         return given, False
-    if given not in (None, "auto", "adaptive"):
-        raise ModelError(f"refine is {given!r}; available: 'adaptive', 'auto', None.")
-    return (None if given is None else Adaptive()), given == "auto"
+    if given is None or given is False:
+        return None, False
+    if given is Adaptive or (isinstance(given, str) and given in ("auto", "adaptive")):
+        return Adaptive(), given == "auto"
+    raise ModelError(
+        f"refine is {given!r}; available: 'adaptive' (always), 'auto' (where anchoring does not "
+        "hold), None or False (never)."
+    )
+
+
+def check_names(given: Iterable[str], own: Sequence[str]) -> None:
+    """Raise TypeError where fit(), whose options are `own`, was given one of another name."""
+    for name in given:
+        if name not in _OPTIONS:
+            raise TypeError(
+                f"fit() got an unexpected keyword argument {name!r}."
+                f"{did_you_mean(name, (*own, *_OPTIONS))} It takes {', '.join(own)}."
+            )
 
 
 def method_with(word: Any, options: Mapping[str, Any]) -> Method:
@@ -81,9 +100,6 @@ def take_options(
     plain_method, plain_refine = as_method(method), as_refinement(refine)
     if not options:
         return plain_method, *plain_refine
-    unknown = [name for name in options if name not in _OPTIONS]
-    if unknown:
-        raise TypeError(f"fit() got an unexpected keyword argument {unknown[0]!r}")
     made, (finer, if_needed) = _with_options(plain_method, plain_refine, options)
     advice = []
     if made != plain_method or finer == plain_refine[0]:
@@ -94,7 +110,7 @@ def take_options(
         f"{', '.join(f'{name}=' for name in options)} of fit() will go with the next release. "
         f"Options of a method belong into it: write {', '.join(advice)}.",
         AvemWarning,
-        stacklevel=4,
+        stacklevel=5,  # the line that calls fit()
     )
     return made, finer, if_needed
 

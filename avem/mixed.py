@@ -62,7 +62,7 @@ class Mixed(ABC):
         """Every outcome with its levels: None where it is a number, none where not known."""
 
     def with_size(self, size: int) -> Self:
-        """The same model with another number of states.
+        """The same model with another number of states, which then have no names.
 
         Parameters
         ----------
@@ -79,8 +79,9 @@ class Mixed(ABC):
         3
         """
         self._check_size(size)
-        other = copy(self)
-        other.spec = self.spec._replace(**{self.size_name: int(size)})
+        other, names = copy(self), self.spec.state_names
+        kept = names if len(names) == size else ()
+        other.spec = self.spec._replace(**{self.size_name: int(size)}, state_names=kept)
         return other
 
     def has_effects(self) -> bool:

@@ -35,6 +35,7 @@ from avem.models.encoded import PanelData
 from avem.models.hmm import HMMModel, Specification
 from avem.models.hmm_checks import check_data
 from avem.models.hmm_simulate import Simulation, simulate
+from avem.models.state_names import check_state_names, name_states
 
 
 class MixedHMM(Mixed):
@@ -62,6 +63,11 @@ class MixedHMM(Mixed):
         The structure of Sigma; ``"block"``: effects of different formulas are independent.
     effects_by_state : bool
         Give every state its own effects (with a list of outcomes: say it in `avem.outcome`).
+    state_names : list of str, optional
+        A name for each state, shown in place of its number. They are given in the order of the
+        fitted states: by the mean of the first outcome at average covariates, lowest first; with
+        ``init=``, or transitions that order the states, in the order that these have. To look
+        first and name later there is `HMMFit.rename_states`.
 
     Examples
     --------
@@ -79,6 +85,7 @@ class MixedHMM(Mixed):
         initial: str = "~ 1",
         effect_covariance: Literal["full", "block", "diagonal", "isotropic"] = "full",
         effects_by_state: bool = False,
+        state_names: Sequence[str] | None = None,
     ) -> None:
         if isinstance(formula, str):
             outcomes = (outcome(formula, family, effects_by_state=effects_by_state),)
@@ -101,7 +108,8 @@ class MixedHMM(Mixed):
         moves = as_transitions(transition)
         if start is None and not moves.may_be_stationary:
             raise ModelError("initial='stationary' goes with transitions given by a formula.")
-        self.spec = Specification(int(n_states), outcomes, moves, start, effect_covariance)
+        names = check_state_names(state_names, int(n_states))
+        self.spec = Specification(int(n_states), outcomes, moves, start, effect_covariance, names)
         self._group = group_of(self.spec.formulas)
 
     @classmethod
@@ -131,6 +139,7 @@ class MixedHMM(Mixed):
             transition=spec.transition,
             initial="stationary" if spec.initial is None else spec.initial.text,
             effect_covariance=cast(Any, spec.effect_covariance),
+            state_names=spec.state_names or None,
         )
         made._learned = None if learned is None else learned.in_user_units()
         return made
@@ -338,7 +347,8 @@ class MixedHMM(Mixed):
         (50, 3)
         """
         size, columns = (n_subjects, n_times), (subject, time, sequence)
-        return self._simulate(simulate, params, size, data, columns, seed)
+        drawn = self._simulate(simulate, params, size, data, columns, seed)
+        return drawn._replace(states=name_states(drawn.states, self.spec.state_names))
 
     # --- inside ---------------------------------------------------------------------------------
 

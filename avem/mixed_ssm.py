@@ -34,6 +34,7 @@ from avem.models.encoded import PanelData
 from avem.models.ssm import BLOCKS, RANDOM, STRUCTURES, SSMModel, SSMSpecification
 from avem.models.ssm_checks import check_ssm_data
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
+from avem.models.state_names import check_state_names
 
 _RANDOM_WORDS = {"both": RANDOM, "transition": RANDOM[:1], "loading": RANDOM[1:], "none": ()}
 
@@ -64,6 +65,9 @@ class MixedSSM(Mixed):
         The covariance of the effects of each kind; or a dict, such as
         ``{"transition": "full", "loading": "diagonal"}``. Effects of different kinds (transition,
         loading, coef) are independent.
+    state_names : list of str, optional
+        A name for each latent state, shown in place of its number, in the order of the states: the
+        first outcome loads on the first state alone, the second one on the first two, and so on.
 
     Examples
     --------
@@ -80,6 +84,7 @@ class MixedSSM(Mixed):
         state: str = "~ 0",
         random: Literal["both", "transition", "loading", "none"] | Sequence[str] = "both",
         effect_covariance: Literal["full", "diagonal"] | Mapping[str, str] = "full",
+        state_names: Sequence[str] | None = None,
     ) -> None:
         formula = _outcome_formula(outcomes)
         _check_latent(n_latent, len(formula.outcomes))
@@ -89,6 +94,7 @@ class MixedSSM(Mixed):
             _state_formula(state),
             _random_parts(random),
             _structures(effect_covariance),
+            check_state_names(state_names, int(n_latent)),
         )
         if subject is not None and not isinstance(subject, str):
             raise ModelError(f"subject is {subject!r}; the name of a column is wanted.")
@@ -120,6 +126,7 @@ class MixedSSM(Mixed):
             state=spec.state.text,
             random=spec.random,
             effect_covariance=dict(zip(BLOCKS, spec.effect_covariance, strict=True)),
+            state_names=spec.state_names or None,
         )
         made._learned = None if learned is None else learned.in_user_units()
         return made

@@ -27,6 +27,7 @@ from avem.fits.common import (
 )
 from avem.fits.info import FitInfo
 from avem.fits.likelihood import LogLik, aic, bic
+from avem.fits.naming import named_states
 from avem.fits.plots.fit_plots import FitPlots
 from avem.fits.predict.log_score import score
 from avem.fits.questions.check import Check, run_check
@@ -49,10 +50,14 @@ from avem.inference.after.curvature import Curvature
 from avem.inference.after.marginal import Marginal, anchoring, marginal, uncertainty
 from avem.inference.e_steps import ESteps
 from avem.inference.stop import Stop
+from avem.models.state_names import renamed, with_names
 
 if TYPE_CHECKING:
     from avem.fits.report.parts import Parts
     from avem.fits.sections import Section
+
+_COMPUTED = ("theta", "_own_data", "_marginal", "_curvature", "_nodes")
+"""What a fit with other names need not compute again."""
 
 Model = TypeVar("Model", bound=Any)
 Drawn = TypeVar("Drawn", bound=Any)
@@ -185,11 +190,52 @@ class Fit(ABC, Generic[Model, Drawn]):
         return "log likelihood" if self.info.at_maximum_likelihood else "bound"
 
     @property
-    def state_labels(self) -> tuple[str, ...]:
-        """What each state is called in a sentence, a legend or a heading: "state 0"."""
-        return tuple(f"state {k}" for k in range(self.model.size))
+    def state_names(self) -> tuple[str, ...]:
+        """The names of the states, in their order; empty where they have numbers alone."""
+        return self.model.state_names
 
-    def summary(self) -> Summary:
+    @property
+    def state_labels(self) -> tuple[str, ...]:
+        """What each state is called in a sentence, a legend or a heading: its name or "state 0"."""
+        return self.model.state_labels
+
+    def rename_states(self, names: Mapping[Any, str] | Sequence[str] | None) -> Self:
+        """The same fit with names for its states, used wherever it speaks of them.
+
+        Tables then have names where they had numbers, and options that take a state take its name.
+        Nothing is computed again. Parameters (`params`) keep their order.
+
+        Parameters
+        ----------
+        names : dict, list or None
+            ``{0: "low", 1: "high"}``, or a name for every state in order. States that have names
+            can be given by these, and those left out of a dict keep theirs. None takes the names
+            away.
+
+        Returns
+        -------
+        HMMFit or SSMFit
+
+        Examples
+        --------
+        >>> mood = fit.rename_states({0: "low", 1: "high"})
+        >>> mood.state_names
+        ('low', 'high')
+        >>> mood.table()["state"].unique().tolist()
+        ['low', 'high', None]
+        """
+        spec = self.model.spec
+        spec = spec._replace(state_names=renamed(names, self.state_names, self.model.size))
+        new = replace(self, model=replace(self.model, spec=spec))
+        vars(new).update({name: vars(self)[name] for name in _COMPUTED if name in vars(self)})
+        return new
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know of the fit, in sentences; `info.notes` with states named."""
+        return tuple(with_names(note, self.state_names) for note in self.info.notes)
+
+    def summary(self, errors: bool | None = None) -> Summary:
         """A table for a person to read.
 
         Returns
@@ -483,7 +529,7 @@ class Fit(ABC, Generic[Model, Drawn]):
         encoded = self._encode(data)
         mean, cov = self.model.effects_out(*inferred_effects(self, encoded))
         table = effects_table(self, encoded.panel.subjects, mean, cov, level)
-        return encoded.panel.source.table(table)
+        return encoded.panel.source.table(named_states(self, table))
 
     def predictions(
         self,
@@ -678,7 +724,8 @@ class Fit(ABC, Generic[Model, Drawn]):
         if seed is not None:
             check_seed(seed)
         drawn = self._draw(panel, np.random.default_rng(seed), fixed)
-        return drawn._replace(frame=panel.table_like(drawn.frame))
+        states = self._named_states(drawn.states)
+        return drawn._replace(frame=panel.table_like(drawn.frame), states=states)
 
     def report(
         self,
@@ -797,8 +844,17 @@ class Fit(ABC, Generic[Model, Drawn]):
         return self._jacobian(self._own_data)
 
     def _own_kind(self, table: pd.DataFrame) -> Any:
-        """A table as the kind of frame that the fit's data came in."""
+        """A table as the kind of frame that the fit's data came in, its states named."""
+        table = named_states(self, table)
         return table if self.panel is None else self.panel.source.table(table)
+
+    def _state_columns(self) -> list[str]:
+        """What columns of the states are called: their names, or "state_0"."""
+        return list(self.state_names) or [f"state_{k}" for k in range(self.model.size)]
+
+    def _named_states(self, states: np.ndarray) -> np.ndarray:
+        """States of rows as the user knows them."""
+        return states
 
     def _panel(self, data: Any) -> Panel:
         return panel_for(self, data)

@@ -118,7 +118,8 @@ def move_frames(fit: HMMFit) -> Iterator[Section]:
     if "transition_coef" in fit.params:
         pairs = [(k, m) for k, m in product(range(len(states)), repeat=2) if k != m]
         values = [fit.params["transition_coef"][k, m] for k, m in pairs]
-        index, terms = [f"{k} -> {m}" for k, m in pairs], list(moves[0].terms)
+        called, terms = fit.state_names or range(len(states)), list(moves[0].terms)
+        index = [f"{called[k]} -> {called[m]}" for k, m in pairs]
         frame = pd.DataFrame(values, index=index, columns=terms)
         yield Section("Transitions (log odds against staying)", frame, False)
     frame = pd.DataFrame(average_moves(fit), index=states, columns=states)
@@ -134,12 +135,12 @@ def start_frames(fit: HMMFit) -> Iterator[Section]:
     elif "initial_coef" in params:
         terms = list(model.initial.lines[0].terms)
         frame = pd.DataFrame(params["initial_coef"].T, index=terms, columns=states)
-        yield Section("First state (log odds against state 0)", frame, False)
+        yield Section(f"First state (log odds against {states[0]})", frame, False)
 
 
 def effects_frame(fit: HMMFit) -> Section:
     """How much subjects differ."""
-    sigma, names = fit.params["effect_covariance"], fit.model.effect_names
+    sigma, names = fit.params["effect_covariance"], fit.model.effect_labels
     sd = np.sqrt(np.diagonal(sigma))
     with np.errstate(invalid="ignore", divide="ignore"):
         correlation = sigma / np.outer(sd, sd)
@@ -152,4 +153,4 @@ def effects_frame(fit: HMMFit) -> Section:
 
 
 def _states(fit: HMMFit) -> list[str]:
-    return [f"state {k}" for k in range(fit.model.n_states)]
+    return list(fit.state_labels)

@@ -45,7 +45,7 @@ def _differing(model: SSMModel) -> str:
 def ssm_sections(fit: SSMFit) -> Iterator[Section]:
     """The estimates as titled tables."""
     model, params = fit.model, fit.params
-    states, outcomes = [f"state {k}" for k in range(model.n_latent)], list(model.outcomes)
+    states, outcomes = list(fit.state_labels), list(model.outcomes)
 
     def section(title: str, values: Any, index: Any, columns: Any) -> Section:
         return Section(title, pd.DataFrame(values, index=index, columns=columns), False)

@@ -88,7 +88,7 @@ def compose(
     for section in sections:
         lines += ["", section.title, _text(section.frame, section.chances)]
     if info.notes or fit.stop is not Stop.CONVERGED:
-        lines += ["", "Notes"] + [f"- {note}" for note in info.notes]
+        lines += ["", "Notes"] + [f"- {note}" for note in fit.notes]
     return Summary("\n".join(lines))
 
 

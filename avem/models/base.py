@@ -17,6 +17,7 @@ from avem.components.param_info import ParamInfo, Params, check_arrays
 from avem.components.scaling import Scaling
 from avem.data import Design
 from avem.data.designs import Designs
+from avem.models.state_names import state_labels
 
 
 class _Share(NamedTuple):
@@ -57,6 +58,21 @@ class Model(ABC):
     @abstractmethod
     def effect_names(self) -> list[str]:
         """Name of each effect."""
+
+    @property
+    @abstractmethod
+    def effect_labels(self) -> list[str]:
+        """The same with the states' names in place of their numbers, where they have names."""
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names that the user gave the states, or none."""
+        return self.spec.state_names
+
+    @property
+    def state_labels(self) -> tuple[str, ...]:
+        """What each state is called in a sentence: its name, or "state 0"."""
+        return state_labels(self.state_names, self.size)
 
     @property
     @abstractmethod

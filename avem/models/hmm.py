@@ -41,6 +41,8 @@ class Specification(NamedTuple):
     initial: Formula | None
     """None: the stationary distribution."""
     effect_covariance: str
+    state_names: tuple[str, ...] = ()
+    """Empty: states have numbers alone."""
 
     @property
     def formulas(self) -> tuple[Formula, ...]:
@@ -190,6 +192,10 @@ class HMMModel(Model):
     @property
     def effect_names(self) -> list[str]:
         return [effect.name for effect in self.structure.effects]
+
+    @property
+    def effect_labels(self) -> list[str]:
+        return [effect.named(self.state_names) for effect in self.structure.effects]
 
     @property
     def n_columns(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -45,6 +46,8 @@ class SSMSpecification(NamedTuple):
     """Which of "transition" and "loading" differ between subjects."""
     effect_covariance: tuple[str, ...]
     """Structure of each of `BLOCKS`: "full" or "diagonal"."""
+    state_names: tuple[str, ...] = ()
+    """Empty: states have numbers alone."""
 
     @property
     def text(self) -> str:
@@ -206,9 +209,16 @@ class SSMModel(Model):
 
     @property
     def effect_names(self) -> list[str]:
+        return self._effects_named(range(self.n_latent))
+
+    @property
+    def effect_labels(self) -> list[str]:
+        return self._effects_named(self.state_names or range(self.n_latent))
+
+    def _effects_named(self, states: Sequence[Any]) -> list[str]:
         found = {}
         for component in self.parts:
-            found.update(component.effects)
+            found.update(component.effects(states))
         return [found[place] for place in range(len(found))]
 
     def free_entries(self, fixed, centred: bool = False) -> Params:

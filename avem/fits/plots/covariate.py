@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from avem.data.frames import to_pandas
 from avem.fits.plots.figures import Size, panels, plain, state_colors, state_legend
 from avem.fits.plots.occupancy import draw_by_state
 from avem.fits.predict.at import describe_means, places
@@ -27,7 +26,7 @@ def covariate_figure(
 ) -> Figure:
     """A panel per state that is left, or per outcome, or one for the long run."""
     on = choose_target(fit, name, on)
-    table: Any = to_pandas(fit.covariate(name, on, **options))[0]
+    table: Any = fit._covariate(name, on, **options)
     colors = state_colors(fit.model.n_states)
     if any(part.levels_of(name) is not None for part in fit.model.designs.parts):
         table[name] = table[name].astype(str)  # levels that are numbers are not on a scale
@@ -105,7 +104,7 @@ def find_curves(fit: HMMFit, outcomes: list[int]) -> list[Curve]:
         levels, name = place.piece.family.levels, place.name
         what = "mean of " if levels is None else "probability of "
         for covariate in read[name]:
-            table: Any = to_pandas(fit.covariate(covariate, name, points=_POINTS, level=None))[0]
+            table: Any = fit._covariate(covariate, name, points=_POINTS, level=None)
             if any(part.levels_of(covariate) is not None for part in fit.model.designs.parts):
                 table[covariate] = table[covariate].astype(str)
             for label in own:

@@ -55,7 +55,7 @@ class Emissions:
         self.fit, self.weight = fit, occupancy(fit)
         self.data = self.state = None
         if fit.panel is not None:
-            self.data, self.state = fit.model.read(fit.panel), np.asarray(fit.decode())
+            self.data, self.state = fit.model.read(fit.panel), fit._decoded()
 
     def draw(self, ax: Axes, place: Place) -> None:
         """The panel of one outcome."""

@@ -56,7 +56,7 @@ def ahead_figure(
     of_lane = np.repeat(np.sort(lanes), horizon)
     every = places(model)
     y = encoded.in_user_units(model.scaling)[0][:, model.outcome_columns]
-    state = np.asarray(fit.decode())
+    state = fit._decoded()
     past = fit._state_probabilities(encoded)
     n, colors = len(ends), state_colors(model.n_states)
     figure = new_figure(figsize or (max(6.4, 3.9 * n), 1.5 + 2.0 * len(outcomes) + 1.2))

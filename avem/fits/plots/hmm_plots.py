@@ -207,7 +207,7 @@ class Plots(FitPlots):
         3
         """
         found = self._fit.residuals(kind=kind, effects=effects, seed=seed)
-        title, state = f"{kind.capitalize()} pseudo-residuals", np.asarray(self._fit.decode())
+        title, state = f"{kind.capitalize()} pseudo-residuals", self._fit._decoded()
         return self._residuals(found, outcome, title, lags, figsize, state)
 
     def emissions(

@@ -34,7 +34,7 @@ def make_tracks(
     fit: HMMFit, panel: Panel, shown: np.ndarray, max_rows: int
 ) -> tuple[list[Track], str, bool]:
     """The subjects to draw, what their x is, and whether it is dates."""
-    data, state = fit.model.read(panel), np.asarray(fit.decode())
+    data, state = fit.model.read(panel), fit._decoded()
     y = data.Y[:, fit.model.outcome_columns]
     mean = np.where(np.isnan(y), np.nan, row_means(fit, data, state, panel.row_subject))
     stretches, label, are_dates = make_stretches(panel, shown, max_rows)

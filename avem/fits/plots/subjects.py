@@ -135,7 +135,8 @@ def contrast_figure(table: pd.DataFrame, level: float, figsize: Size | None) -> 
         parts = table[names].astype(object)
         what = parts.apply(lambda row: ", ".join(str(v) for v in row if v is not None), axis=1)
         pairs = [
-            f"state {a} {_LESS} {b}" for a, b in zip(table["state"], table["minus"], strict=True)
+            f"{a if isinstance(a, str) else f'state {a}'} {_LESS} {b}"
+            for a, b in zip(table["state"], table["minus"], strict=True)
         ]
     keys = list(dict.fromkeys(what))
     n = max(int((what == key).sum()) for key in keys)

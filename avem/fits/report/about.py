@@ -36,7 +36,7 @@ def glance(fit: Fit) -> str:
 
 
 def _notes(fit: Fit) -> str:
-    notes = list(fit.info.notes)
+    notes = list(fit.notes)
     if fit.stop is not Stop.CONVERGED and fit.stop.value not in notes:
         notes.insert(0, fit.stop.value)
     if not notes:

@@ -90,7 +90,7 @@ class HMMParts(Parts):
 
     def columns(self, panel: Panel) -> dict[str, Any]:
         fit = self.fit
-        data, state = fit.model.read(panel), np.asarray(fit.decode())
+        data, state = fit.model.read(panel), fit._decoded()
         means = row_means(fit, data, state, panel.row_subject)
         outcomes = []
         for j, place in enumerate(places(fit.model)):
@@ -111,7 +111,7 @@ def _states(fit: HMMFit) -> str:
     if fit.panel is None:
         share, what = occupancy(fit), "Share of time in the long run"
     else:
-        decoded = np.bincount(np.asarray(fit.decode()), minlength=len(matrix))
+        decoded = np.bincount(fit._decoded(), minlength=len(matrix))
         share, what = decoded / decoded.sum(), "Share of rows (decoded)"
     stay = np.diagonal(matrix)
     dwell = [f"{1 / (1 - p):.4g}" if p < 1 else "for ever" for p in stay]

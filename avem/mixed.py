@@ -14,6 +14,7 @@ from avem.components.param_info import Params, check_count, check_seed
 from avem.data import Panel
 from avem.data.grouping import blank_frame, read_panel, subject_column
 from avem.errors import ModelError
+from avem.fits.notebook import facts, model_facts
 from avem.models.encoded import PanelData
 
 
@@ -35,6 +36,14 @@ class Mixed(ABC):
     """The column of the subjects, if it is known."""
     _learned: Any = None
     """A model whose levels and columns are to be taken."""
+
+    def __repr__(self) -> str:
+        size = f"{self.size_name}={getattr(self.spec, self.size_name)}"
+        chosen = [f"{name}={code}" for name, code in self.spec.options.items()]
+        return f"{type(self).__name__}({', '.join([repr(self.spec.text), size, *chosen])})"
+
+    def _repr_html_(self) -> str:
+        return facts(type(self).__name__, model_facts(self.spec, self.size_name))
 
     @classmethod
     @abstractmethod

@@ -19,6 +19,7 @@ from avem.data.formula import Formula
 from avem.data.grouping import group_of
 from avem.effects.prior import STRUCTURES, project_covariance
 from avem.errors import ModelError
+from avem.families import Family, FamilyWord
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.making import fit_task, start_from
 from avem.fits.notes import alarms, remarks
@@ -79,10 +80,10 @@ class MixedHMM(Mixed):
         self,
         formula: str | Outcome | Sequence[Outcome],
         n_states: int,
-        family: Any = "gaussian",
+        family: FamilyWord | str | Family = "gaussian",
         *,
         transition: str | Transitions = "~ 1",
-        initial: str = "~ 1",
+        initial: Literal["stationary"] | str = "~ 1",
         effect_covariance: Literal["full", "block", "diagonal", "isotropic"] = "full",
         effects_by_state: bool = False,
         state_names: Sequence[str] | None = None,
@@ -143,14 +144,6 @@ class MixedHMM(Mixed):
         )
         made._learned = None if learned is None else learned.in_user_units()
         return made
-
-    def __repr__(self) -> str:
-        families = [repr(spec.family) for spec in self.spec.outcomes]
-        words = f"MixedHMM({self.spec.text!r}, n_states={self.spec.n_states}, "
-        words += f"family={families[0] if len(families) == 1 else families}"
-        if moves := self.spec.transition.code():
-            words += f", transition={moves}"
-        return words + ")"
 
     _model_type = HMMModel
     size_name: ClassVar[str] = HMMModel.size_name

@@ -184,14 +184,6 @@ class MixedSSM(Mixed):
         """
         return self.with_size(n_latent)
 
-    def __repr__(self) -> str:
-        words = f"MixedSSM({self.spec.text!r}, n_latent={self.spec.n_latent}"
-        if self.spec.state.text.replace(" ", "") != "~0":
-            words += f", state={self.spec.state.text!r}"
-        if self.spec.random != RANDOM:
-            words += f", random={self.spec.random!r}"
-        return words + ")"
-
     def fit(
         self,
         data: Any,

@@ -25,9 +25,12 @@ from avem.fits.common import (
     panel_for,
     positions,
 )
+from avem.fits.estimates import check_errors, estimates
 from avem.fits.info import FitInfo
 from avem.fits.likelihood import LogLik, aic, bic
 from avem.fits.naming import named_states
+from avem.fits.notebook import facts, listed, model_facts
+from avem.fits.paper import PaperTable, paper_table, to_html, to_latex, to_markdown
 from avem.fits.plots.fit_plots import FitPlots
 from avem.fits.predict.log_score import score
 from avem.fits.questions.check import Check, run_check
@@ -37,6 +40,7 @@ from avem.fits.questions.diagnosis import Diagnosis, diagnose
 from avem.fits.questions.whiteness import whiteness
 from avem.fits.tables import Summary, compose, tidy
 from avem.fits.uncertainty import standard_errors
+from avem.fits.wide_table import SPREADS, wide_table
 from avem.fits.words import (
     PARAMETERS,
     POSTERIORS,
@@ -50,7 +54,7 @@ from avem.inference.after.curvature import Curvature
 from avem.inference.after.marginal import Marginal, anchoring, marginal, uncertainty
 from avem.inference.e_steps import ESteps
 from avem.inference.stop import Stop
-from avem.models.state_names import renamed, with_names
+from avem.models.state_names import renamed
 
 if TYPE_CHECKING:
     from avem.fits.report.parts import Parts
@@ -178,11 +182,22 @@ class Fit(ABC, Generic[Model, Drawn]):
     # --- words and tables ------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        model = self.model
-        return (
-            f"{type(self).__name__}({model.spec.text!r}, {model.size_name}={model.size}, "
-            f"{len(self.subjects)} subjects, bound={self.bound:.3f}, {self.stop.name})"
+        spec, size = self.model.spec, f"{self.model.size_name}={self.model.size}"
+        parts = [repr(spec.text), size, *(f"{name}={code}" for name, code in spec.options.items())]
+        parts += [f"{len(self.subjects):,} subjects", f"bound={self.bound:.3f}", self.stop.name]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the model and how the fit ended; `summary` has the estimates."""
+        info, effects = self.info, self.model.effect_labels
+        known = model_facts(self.model.spec, self.model.size_name)
+        known |= {"effects": ", ".join(effects)} if effects else {}
+        known["data"] = (
+            f"{len(self.subjects):,} subjects, {info.n_sequences:,} sequences, {info.n_rows:,} rows"
         )
+        known[self.bound_name] = f"{self.bound:.3f} after {self.n_iter} iterations"
+        known["ended"] = str(self.stop)
+        return facts(type(self).__name__, known) + listed("Notes", self.notes)
 
     @property
     def bound_name(self) -> str:
@@ -233,10 +248,28 @@ class Fit(ABC, Generic[Model, Drawn]):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know of the fit, in sentences; `info.notes` with states named."""
-        return tuple(with_names(note, self.state_names) for note in self.info.notes)
+        return tuple(self.model.in_words(note) for note in self.info.notes)
 
-    def summary(self, errors: bool | None = None) -> Summary:
+    def summary(
+        self,
+        errors: bool | Errors | None = None,
+        *,
+        level: float = 0.95,
+        ratios: bool = False,
+    ) -> Summary:
         """A table for a person to read.
+
+        Parameters
+        ----------
+        errors : bool or {"observed", "sandwich"}, optional
+            Whether to show standard errors and intervals, and z and p of coefficients; a word says
+            which errors, as in `standard_errors`. By default they are shown where they are known
+            already or quick to compute: up to 200,000 rows times effects.
+        level : float
+            Of the intervals.
+        ratios : bool
+            Also show exp of coefficients and of their intervals, where that is an odds ratio, a
+            rate ratio or the like.
 
         Returns
         -------
@@ -249,10 +282,36 @@ class Fit(ABC, Generic[Model, Drawn]):
         Mixed hidden Markov model: valence ~ 1 + (1 | person)
         """
         starts = [self._starts()] if len(self.info.start_gaps) > 1 else []
-        return compose(self._head(), self, starts, list(self._sections()))
+        told = estimates(self, check_errors(errors), level)
+        return compose(self._head(), self, starts, told, ratios)
 
-    def table(self) -> Any:
+    def table(
+        self,
+        errors: bool | Errors = False,
+        *,
+        level: float = 0.95,
+        ratios: bool = False,
+        spread: Literal["covariance", "sd"] = "covariance",
+    ) -> Any:
         """Every parameter as a row: what it is, and the estimate.
+
+        Parameters
+        ----------
+        errors : bool or {"observed", "sandwich"}
+            Add ``se``, ``z``, ``p``, ``lower``, ``upper`` and ``note``, as `standard_errors` has
+            them. ``z`` is a coefficient over its standard error; ``p`` is two-sided, and goes with
+            the interval: by Student's t with one degree of freedom less than subjects, or, without
+            effects, by the normal distribution. Variances and probabilities have no z: 0 is the
+            end of their range.
+        level : float
+            Of the intervals.
+        ratios : bool
+            Add ``ratio``, exp of a coefficient, with its interval, and ``ratio_kind``: odds ratio,
+            rate ratio, ... Intercepts have none.
+        spread : {"covariance", "sd"}
+            How subjects differ: as variances and covariances of the effects, or as standard
+            deviations and correlations, with intervals made on the scales of the logarithm and of
+            Fisher's z.
 
         Returns
         -------
@@ -265,8 +324,130 @@ class Fit(ABC, Generic[Model, Drawn]):
         --------
         >>> list(fit.table()["parameter"].unique())
         ['initial', 'transition', 'coef', 'variance', 'effect_covariance']
+        >>> fit.table(spread="sd")["parameter"].iloc[-1]
+        'effect_sd'
         """
-        return self._own_kind(self._table())
+        check_word("spread", spread, SPREADS)
+        check_level(level)
+        chosen = check_errors(errors) or False
+        return self._own_kind(wide_table(self, chosen, level, ratios, spread))
+
+    def to_latex(
+        self,
+        errors: bool | Errors | None = None,
+        *,
+        level: float = 0.95,
+        ratios: bool = False,
+        digits: int = 2,
+        caption: str | None = None,
+    ) -> str:
+        r"""The estimates as a LaTeX table for a paper.
+
+        Parameters
+        ----------
+        errors : bool or {"observed", "sandwich"}, optional
+            As in `summary`.
+        level : float
+            Of the intervals.
+        ratios : bool
+            As in `summary`.
+        digits : int
+            Decimals; a row whose numbers would all be zeros has more.
+        caption : str, optional
+            By default the model in a line.
+
+        Returns
+        -------
+        str
+            A ``table`` with the rules of the LaTeX package booktabs.
+
+        Examples
+        --------
+        >>> print(fit.to_latex(caption="Mood").splitlines()[1])
+        \caption{Mood}
+        """
+        return to_latex(self._paper(errors, level, ratios, digits, caption))
+
+    def to_html(
+        self,
+        errors: bool | Errors | None = None,
+        *,
+        level: float = 0.95,
+        ratios: bool = False,
+        digits: int = 2,
+        caption: str | None = None,
+    ) -> str:
+        """The estimates as an HTML table, to paste into a document or a page.
+
+        Parameters
+        ----------
+        errors : bool or {"observed", "sandwich"}, optional
+            As in `summary`.
+        level : float
+            Of the intervals.
+        ratios : bool
+            As in `summary`.
+        digits : int
+            As in `to_latex`.
+        caption : str, optional
+            As in `to_latex`.
+
+        Returns
+        -------
+        str
+
+        Examples
+        --------
+        >>> print(fit.to_html(caption="Mood").splitlines()[1])
+        <caption>Mood</caption>
+        """
+        return to_html(self._paper(errors, level, ratios, digits, caption))
+
+    def to_markdown(
+        self,
+        errors: bool | Errors | None = None,
+        *,
+        level: float = 0.95,
+        ratios: bool = False,
+        digits: int = 2,
+        caption: str | None = None,
+    ) -> str:
+        """The estimates as a Markdown table.
+
+        Parameters
+        ----------
+        errors : bool or {"observed", "sandwich"}, optional
+            As in `summary`.
+        level : float
+            Of the intervals.
+        ratios : bool
+            As in `summary`.
+        digits : int
+            As in `to_latex`.
+        caption : str, optional
+            As in `to_latex`.
+
+        Returns
+        -------
+        str
+
+        Examples
+        --------
+        >>> print(fit.to_markdown(caption="Mood").splitlines()[0])
+        Mood
+        """
+        return to_markdown(self._paper(errors, level, ratios, digits, caption))
+
+    def _paper(
+        self, errors: Any, level: float, ratios: bool, digits: int, caption: str | None
+    ) -> PaperTable:
+        told = estimates(self, check_errors(errors), level)
+        title = self._head()[0] if caption is None else str(caption)
+        return paper_table(told, title, digits, ratios)
+
+    def _ratios(self) -> dict[str, str]:
+        """By parameter that holds coefficients, what exp of one of them is."""
+        return {}
 
     def _table(self) -> pd.DataFrame:
         return tidy(self.model.parameter_rows(self.params))

@@ -26,7 +26,7 @@ from avem.fits.questions.dwell import dwell_table, stationary_table
 from avem.fits.questions.occupancy import occupancy_table
 from avem.fits.questions.residuals import hmm_residuals
 from avem.fits.questions.uncertain_states import drawn_states, integrated_states
-from avem.fits.sections import Section, frames
+from avem.fits.sections import Section, frames, ratios_by_parameter
 from avem.fits.words import (
     PARAMETERS,
     Errors,
@@ -360,7 +360,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
 
     def stationary(
         self,
-        by: str | None = None,
+        by: Literal["subject"] | str | None = None,
         level: float | None = 0.95,
         errors: Errors = "observed",
         *,
@@ -395,7 +395,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
 
     def dwell(
         self,
-        by: str | None = None,
+        by: Literal["subject", "length"] | str | None = None,
         level: float | None = 0.95,
         errors: Errors = "observed",
         *,
@@ -432,7 +432,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
     def covariate(
         self,
         name: str,
-        on: str | None = None,
+        on: Literal["transitions", "stationary", "outcomes"] | str | None = None,
         *,
         grid: Sequence[Any] | None = None,
         at: Mapping[str, Any] | None = None,
@@ -578,6 +578,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
 
     def _sections(self) -> Iterable[Section]:
         return frames(self)
+
+    def _ratios(self) -> dict[str, str]:
+        return ratios_by_parameter(self.model)
 
     def _levels(self) -> dict[str, Sequence[Any] | None]:
         return {place.name: place.piece.family.levels for place in places(self.model)}

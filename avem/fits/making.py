@@ -20,7 +20,6 @@ from avem.inference.options import Options
 from avem.inference.progress import Callback, Watch
 from avem.inference.stages import Guess
 from avem.inference.stop import Stop
-from avem.models.state_names import with_names
 
 AFit = TypeVar("AFit", bound=Fit)
 
@@ -87,8 +86,7 @@ def fit_task(
     doubts = doubts if run.stop is Stop.CONVERGED else [run.stop.value, *doubts]
     effects_mean, effects_cov = model.effects_out(fitted.effects_mean, fitted.effects_cov)
     if doubts:
-        words = with_names(" ".join(doubts), model.state_names)
-        warnings.warn(words, AvemWarning, stacklevel=3)
+        warnings.warn(model.in_words(" ".join(doubts)), AvemWarning, stacklevel=3)
     info = make_info(
         fitted,
         panel,

@@ -70,6 +70,21 @@ class Specification(NamedTuple):
         """The outcomes' formulas in one line."""
         return "; ".join(spec.formula.text for spec in self.outcomes)
 
+    @property
+    def options(self) -> dict[str, str]:
+        """Python for all else that tells it from other models, by name."""
+        families = [spec.options for spec in self.outcomes]
+        found = {"family": families[0] if len(families) == 1 else f"[{'; '.join(families)}]"}
+        if moves := self.transition.code():
+            found["transition"] = moves
+        if self.initial is None:
+            found["initial"] = repr("stationary")
+        elif not self.initial.is_constant:
+            found["initial"] = repr(self.initial.text)
+        if self.effect_covariance != "full":
+            found["effect_covariance"] = repr(self.effect_covariance)
+        return found | ({"state_names": repr(list(self.state_names))} if self.state_names else {})
+
 
 class Structure(NamedTuple):
     """All components of a model, and its effects."""

@@ -55,6 +55,20 @@ class SSMSpecification(NamedTuple):
         return self.formula.text
 
     @property
+    def options(self) -> dict[str, str]:
+        """Python for all else that tells it from other models, by name."""
+        found = {}
+        if self.state.text.replace(" ", "") != "~0":
+            found["state"] = repr(self.state.text)
+        if self.random != RANDOM:
+            found["random"] = repr(list(self.random) if self.random else "none")
+        if set(self.effect_covariance) != {"full"}:
+            words = dict(zip(BLOCKS, self.effect_covariance, strict=True))
+            same = len(set(self.effect_covariance)) == 1
+            found["effect_covariance"] = repr(self.effect_covariance[0] if same else words)
+        return found | ({"state_names": repr(list(self.state_names))} if self.state_names else {})
+
+    @property
     def formulas(self) -> tuple[Formula, ...]:
         """Of the outcomes, of the states, and a constant."""
         return (self.formula, self.state, parse_formula("~ 1"))

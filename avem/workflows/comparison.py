@@ -18,6 +18,7 @@ from avem.components.lines import Line
 from avem.data.frames import examples
 from avem.errors import AvemWarning, DataError, ModelError
 from avem.fits.hmm_fit import HMMFit
+from avem.fits.notebook import paragraphs
 from avem.fits.report.html import count
 from avem.inference.stop import Stop
 from avem.models.hmm import HMMModel
@@ -62,6 +63,9 @@ class LRTest:
             f"{count(self.df, 'more parameter')}, p {_p_words(self.p_value)}\n"
             f"Compared with {self.reference}."
         )
+
+    def _repr_html_(self) -> str:
+        return paragraphs(repr(self).splitlines())
 
 
 def likelihood_ratio_test(smaller: HMMFit, larger: HMMFit) -> LRTest:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from avem.fits.notebook import paragraphs
 from avem.inference.after.diagnose import fails_above
 from avem.inference.after.marginal import Anchoring
 
@@ -57,10 +58,13 @@ class Diagnosis:
         ]
         return "\n".join([*lines, self.advice])
 
+    def _repr_html_(self) -> str:
+        return paragraphs(repr(self).splitlines())
+
 
 def diagnose(fit: Fit, found: Anchoring, sd: np.ndarray, why: str) -> Diagnosis:
     """The tables and the advice; ``sd`` (d,) of the effects, ``why`` anchoring may fail."""
-    names = fit.model.effect_names
+    names = fit.model.effect_labels
     offset = fit.subject_jacobian
     table = pd.DataFrame(
         {

@@ -115,8 +115,6 @@ class Fit(ABC, Generic[Model, Drawn]):
 
     kind: ClassVar[str]
     """The word for this kind of fit in files."""
-    hard: ClassVar[str]
-    """Why anchoring may not hold for it, in words."""
 
     # --- what each kind of fit says of itself ----------------------------------------------------
 
@@ -166,6 +164,10 @@ class Fit(ABC, Generic[Model, Drawn]):
     @abstractmethod
     def _parts(self) -> Parts:
         """What the report says of this kind of model alone."""
+
+    @abstractmethod
+    def _why_lost(self) -> str:
+        """Why information on effects may be lost, in words; empty where nothing can be said."""
 
     @abstractmethod
     def _own_options(self) -> dict[str, Any]:
@@ -685,7 +687,7 @@ class Fit(ABC, Generic[Model, Drawn]):
         ['valence: Intercept']
         """
         found = anchoring(self._e_steps(self._own_data), self.theta, self._effects_in())
-        return diagnose(self, found, effect_sd(self.model, self.theta), self.hard)
+        return diagnose(self, found, effect_sd(self.model, self.theta), self._why_lost())
 
     def infer_effects(self, data: Any, level: float = 0.95) -> Any:
         """Effects of the subjects of new data, from those rows alone.

@@ -21,7 +21,7 @@ from avem.fits.predict.at import places
 from avem.fits.questions.contrast import state_contrast
 from avem.fits.questions.covariate import covariate_table
 from avem.fits.questions.degenerate import degenerate_states
-from avem.fits.questions.diagnosis import HARD_TO_TELL
+from avem.fits.questions.diagnosis import why_lost
 from avem.fits.questions.dwell import dwell_table, stationary_table
 from avem.fits.questions.occupancy import occupancy_table
 from avem.fits.questions.residuals import hmm_residuals
@@ -71,7 +71,6 @@ class HMMFit(Fit[HMMModel, Simulation]):
     """
 
     kind: ClassVar[str] = "hmm"
-    hard: ClassVar[str] = HARD_TO_TELL
 
     @property
     def plot(self) -> Plots:
@@ -603,6 +602,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
         from avem.fits.report.hmm import HMMParts
 
         return HMMParts(self)
+
+    def _why_lost(self) -> str:
+        return why_lost(self._state_probabilities(self._own_data))
 
     def _own_options(self) -> dict[str, Any]:
         return {}

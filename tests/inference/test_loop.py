@@ -63,7 +63,7 @@ def fast_start():
 
 
 def test_out_of_steps_is_said(frame):
-    with pytest.warns(avem.AvemWarning, match="raise max_iter"):
+    with pytest.warns(avem.AvemWarning, match="Raise max_iter"):
         fit = MODEL.fit(frame, time="time", init=fast_start(), max_iter=2)
     assert fit.stop is avem.Stop.OUT_OF_STEPS
     assert fit.n_iter == 2

@@ -111,7 +111,7 @@ def draw_lost(ax: Axes, diagnosis: Diagnosis) -> None:
         ax.text(share + 0.02, y, f"{share:.0%}", va="center", color=DARK, fontsize="small")
     ax.axvline(limit, color=GREY, lw=1, ls="--")
     ax.set_yticks(place, [plain(name, 40) for name in table["effect"]])
-    ax.set(xlim=(0, 1.15), xlabel="share of information lost (dashed: refine above)")
+    ax.set(xlim=(0, 1.15), xlabel="share of information lost (dashed: variances suffer above)")
     room = max(0.0, 2.5 - 0.5 * len(table))  # few effects are not to be thick bars
     ax.set_ylim(-0.7 - room, len(table) - 0.3 + room)
 

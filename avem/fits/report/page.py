@@ -21,10 +21,11 @@ from avem.fits.report.reproduce import cite, reproduce
 from avem.fits.report.residuals import residual_checks
 from avem.fits.report.steps import ReportProgress
 from avem.fits.report.timelines import Timelines, make_timelines
+from avem.fits.uncertainty import CHEAP
 
 _DRAWN_UP_TO = 5_000
 _DIAGNOSIS_UP_TO = 50_000
-_ERRORS_UP_TO = 200_000
+_ERRORS_UP_TO = CHEAP
 """Rows times effects up to which residuals with drawn effects, the diagnosis, and standard errors
 are made unasked: the page is there within seconds, or half a minute where code must be compiled
 first."""

@@ -221,9 +221,10 @@ class MixedHMM(Mixed):
             A word, or an object with the method's own options: ``avem.Adaptive(n_nodes=9)``.
             ``"avem"`` (`AVEM`): anchored variational EM. ``"adaptive"`` (`Adaptive`): maximum
             likelihood, the effects integrated over nodes where each subject's posterior is.
-            ``"partial"`` (`Partial`): some effects anchored, the others integrated. The paper's
-            rivals: ``"quadrature"`` (`Quadrature`) and ``"monte_carlo"`` (`MonteCarlo`), maximum
-            likelihood with nodes or draws of the effects' prior, of which long sequences need many;
+            ``"partial"`` (`Partial`): some effects anchored, the others integrated. What the paper
+            compares with: ``"quadrature"`` (`Quadrature`) and ``"monte_carlo"`` (`MonteCarlo`),
+            maximum likelihood with nodes or draws of the effects' prior, of which long sequences
+            need many;
             ``"mean_field"`` (`MeanField`), states and effects independent in the posterior;
             ``"structured"`` (`Structured`), a Gaussian posterior of the effects, exact given it.
         refine : {"auto", "adaptive"}, Adaptive or None
@@ -246,13 +247,14 @@ class MixedHMM(Mixed):
         seed : int
             For the starting points and the search for modes.
         plain : bool
-            The paper's iteration to the letter: one start, no recentring, no re-anchoring, no
+            Exactly the paper's iteration: one start, no recentring, no re-anchoring, no
             acceleration, no final E-step.
         progress : bool, optional
             Show progress; by default in a terminal, after two seconds.
         callback : callable, optional
-            A function that is told of every iteration after the starts (an `Iteration`: number,
-            stage, bound, change, params), to log it or to end the fit there by returning True.
+            A function that is called after every iteration that follows the starts, with an
+            `Iteration` (number, stage, bound, change, params), to log it or to end the fit there by
+            returning True.
         **of_method
             Options of methods that fit() itself had before: they work, with a warning that says
             what to write instead.

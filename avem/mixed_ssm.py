@@ -246,13 +246,14 @@ class MixedSSM(Mixed):
         max_radius : float, optional
             Keep every subject's transition matrix at a spectral radius of at most this: 0.98, say.
         plain : bool
-            The paper's iteration to the letter: no rescaling of outcomes, no recentring, no
+            Exactly the paper's iteration: no rescaling of outcomes, no recentring, no
             acceleration, no final E-step.
         progress : bool, optional
             Show progress; by default in a terminal, after two seconds.
         callback : callable, optional
-            A function that is told of every iteration after the starts (an `Iteration`: number,
-            stage, bound, change, params), to log it or to end the fit there by returning True.
+            A function that is called after every iteration that follows the starts, with an
+            `Iteration` (number, stage, bound, change, params), to log it or to end the fit there by
+            returning True.
         **of_method
             Options of methods that fit() itself had before: they work, with a warning that says
             what to write instead.

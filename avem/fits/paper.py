@@ -152,7 +152,8 @@ def _pipe(cells: list[str], written: Callable[[str], str]) -> str:
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", text)
+    """Text without a meaning in Markdown: no emphasis, tags, links or further cells."""
+    return re.sub(r"([\\`*_|]|<(?=[A-Za-z/!?])|\](?=[(\[]))", r"\\\1", text)
 
 
 def to_html(table: PaperTable) -> str:

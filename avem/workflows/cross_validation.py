@@ -1,4 +1,4 @@
-"""How well a model foretells what it was not fitted to."""
+"""How well a model predicts what it was not fitted to."""
 
 from __future__ import annotations
 

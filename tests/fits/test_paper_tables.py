@@ -286,7 +286,9 @@ def test_names_are_escaped(fit):
     latex = evil.to_latex(caption="100% # sure")
     assert r"50\%\_of \& \{more\} \$ \textasciitilde{}\textasciicircum{}\textbackslash{}" in latex
     assert r"\caption{100\% \# sure}" in latex
-    assert r"\<script\>" in evil.to_markdown()
+    assert r"\<script>alert(1)\</script>" in evil.to_markdown()
+    linked = fit.rename_states(["[a](b)", "c"]).to_markdown()
+    assert r"[a\](b)" in linked
     piped = fit.rename_states(["a|b", "c"]).to_markdown()
     assert r"a\|b" in piped
 

@@ -266,7 +266,8 @@ class Fit(ABC, Generic[Model, Drawn]):
         errors : bool or {"observed", "sandwich"}, optional
             Whether to show standard errors and intervals, and z and p of coefficients; a word says
             which errors, as in `standard_errors`. By default they are shown where they are known
-            already or quick to compute: up to 200,000 rows times effects.
+            already or quick to compute: up to 200,000 rows times effects, or 5,000 with more than
+            three effects.
         level : float
             Of the intervals.
         ratios : bool

@@ -15,13 +15,15 @@ from scipy.special import expit, logit, ndtr, ndtri, stdtr, stdtrit
 from avem.components.param_info import ParamInfo, Params, check_level
 from avem.fits.words import ERRORS, check_word
 from avem.inference.after.curvature import Curvature
+from avem.inference.methods.adaptive.method import MOST_BY_QUADRATURE
 
 if TYPE_CHECKING:
     from avem.fits.fit import Fit
     from avem.fits.wide_table import Spread
 
-CHEAP = 200_000
-"""Rows times effects up to which standard errors are computed unasked."""
+CHEAP, CHEAP_WITH_DRAWS = 200_000, 5_000
+"""Rows times effects up to which standard errors are computed unasked: where effects are integrated
+over nodes, and where, being more than three, over draws."""
 _STEP = 1e-5
 _FLAT = 1e-7
 """An eigenvalue of the information, each parameter in its own unit, that is as good as 0."""
@@ -173,10 +175,11 @@ def wald(fit: Fit, estimate: np.ndarray, se: np.ndarray) -> tuple[np.ndarray, np
 
 
 def errors_are_cheap(fit: Fit) -> bool:
-    """Whether standard errors are known, or take about a second: then they are shown unasked."""
-    if fit.panel is None:
-        return False
-    return "_curvature" in vars(fit) or fit.info.n_rows * max(1, fit.model.n_effects) <= CHEAP
+    """Whether standard errors are known, or quick to compute: then they are shown unasked."""
+    if fit.panel is None or "_curvature" in vars(fit):
+        return fit.panel is not None
+    d = fit.model.n_effects
+    return fit.info.n_rows * max(1, d) <= (CHEAP if d <= MOST_BY_QUADRATURE else CHEAP_WITH_DRAWS)
 
 
 def quantile_of_subjects(

@@ -13,7 +13,7 @@ from avem.errors import ModelError
 from avem.fits.estimates import estimates
 from avem.fits.paper import fixed, p_value
 from avem.fits.uncertainty import errors_are_cheap
-from tests.fits.kinds import fit_from, fit_of, ssm_fit
+from tests.fits.kinds import fit_from, fit_of
 
 PARAMS = {
     "initial": [0.5, 0.5],
@@ -198,17 +198,6 @@ def test_errors_are_left_out_where_they_take_long(fit, monkeypatch, tmp_path):
         loaded.summary(errors=True)
     with pytest.raises(ModelError, match="errors is 'yes'; choose one of True, False, 'observed'"):
         fit.summary(errors="yes")
-
-
-def test_latent_states_have_errors_too():
-    fit = ssm_fit()
-    told = estimates(fit, True, 0.95)
-    errors = fit.standard_errors()
-    for title, name in (("Loadings, mean", "loading_mean"), ("Coefficients", "coef")):
-        (part,) = [p for p in told.parts if p.section.title == title]
-        se = errors.loc[errors["parameter"] == name, "se"].dropna()
-        found = [cell.se for cell in part.cells if not np.isnan(cell.se)]
-        np.testing.assert_allclose(sorted(found), sorted(se), rtol=1e-5)
 
 
 # --- papers -------------------------------------------------------------------------------------

@@ -98,6 +98,17 @@ def test_names_come_in_the_users_kind_of_frame(named, kind):
     }
 
 
+def test_pictures_take_the_names_that_tables_have(named):
+    effect = named.effects()["effect"].iloc[1]
+    assert effect == "low->high: Intercept"
+    (ax,) = named.plot.effects(effect).axes
+    assert ax.get_title() == effect
+    assert len(named.plot.covariate("x", level=None).axes) == 2
+    named.plot.contrast(states=True)
+    named.plot.dwell(level=None)
+    named.plot.occupancy()
+
+
 def test_states_are_chosen_by_name(plain, named):
     one, other = plain.contrast(states=(1, 0)), named.contrast(states=("high", "low"))
     np.testing.assert_array_equal(one["difference"], other["difference"])

@@ -34,16 +34,17 @@ _SEPARATE = 2000
 
 def effects_figure(fit: Any, effect: str | None, ax: Axes | None, figsize: Size | None) -> Figure:
     """One panel per effect, of any kind of fit."""
-    names = list(fit.model.effect_names)
+    names = list(fit.model.effect_labels)
     if not names:
         raise ModelError("No effects to draw: the subjects of this model are all alike.")
     chosen = names if effect is None else [one_of(effect, names, "effect")]
     n = len(fit.subjects)
     height = max(2.6, 1.2 + 0.19 * n) if n <= LABELLED else (5.0 if len(chosen) <= 4 else 3.4)
     figure, axes = panels(len(chosen), ax, figsize, (3.6, height), 4)
-    table = fit._effects()
+    table, inside = fit._effects(), dict(zip(names, fit.model.effect_names, strict=True))
     for panel, name in zip(axes, chosen, strict=True):
-        draw_effect(panel, table.loc[table["effect"] == name].sort_values(by="mean"), name)
+        own = table.loc[table["effect"] == inside[name]]
+        draw_effect(panel, own.sort_values(by="mean"), name)
     if ax is None:
         figure.suptitle(f"Effects of {n:,} subject{'s'[: n != 1]}, 95% intervals")
     return figure

@@ -21,14 +21,12 @@ from avem.fits.report.reproduce import cite, reproduce
 from avem.fits.report.residuals import residual_checks
 from avem.fits.report.steps import ReportProgress
 from avem.fits.report.timelines import Timelines, make_timelines
-from avem.fits.uncertainty import CHEAP
+from avem.fits.uncertainty import errors_are_cheap
 
 _DRAWN_UP_TO = 5_000
 _DIAGNOSIS_UP_TO = 50_000
-_ERRORS_UP_TO = CHEAP
-"""Rows times effects up to which residuals with drawn effects, the diagnosis, and standard errors
-are made unasked: the page is there within seconds, or half a minute where code must be compiled
-first."""
+"""Rows times effects up to which residuals with drawn effects and the diagnosis are made unasked:
+the page is there within seconds, or half a minute where code must be compiled first."""
 
 
 class Asked(NamedTuple):
@@ -145,8 +143,8 @@ def _timelines(fit: Fit, drawn: Timelines) -> str:
 def _errors(fit: Fit, asked: Asked) -> str:
     if fit.panel is None:
         return "<p>Standard errors need the data, which are not here.</p>"
-    known = "_curvature" in vars(fit)
-    if not _wanted(fit, asked, _ERRORS_UP_TO, known):
+    wanted = errors_are_cheap(fit) if asked.thorough is None else asked.thorough
+    if not wanted:
         return (
             "<p>Left out, since they take longer than all the rest here: "
             "<code>fit.report(path, thorough=True)</code> computes them, as does "

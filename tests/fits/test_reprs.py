@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 import avem
+import avem.sklearn
 from tests.fits.kinds import fit_of, ssm_fit
 
 MODELS = [

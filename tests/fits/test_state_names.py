@@ -24,6 +24,7 @@ def plain():
 
 @pytest.fixture(scope="module")
 def named(plain):
+    plain.standard_errors()  # computed once: other names have the same
     return plain.rename_states(NAMES)
 
 

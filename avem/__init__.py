@@ -12,6 +12,7 @@ from avem import _moved
 if TYPE_CHECKING:
     from avem.components.outcome import Outcome, outcome
     from avem.data.examples import load_affect
+    from avem.data.movement import steps_and_turns
     from avem.data.panel import Panel
     from avem.errors import AvemError, AvemWarning, DataError, FileError, ModelError
     from avem.families import (
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
     from avem.models.ssm_simulate import SSMSimulation
     from avem.workflows.bootstrap import bootstrap
     from avem.workflows.bootstrap_table import Bootstrap, Replicate
+    from avem.workflows.compare import compare
+    from avem.workflows.compared import Comparison
     from avem.workflows.comparison import LRTest, likelihood_ratio_test
     from avem.workflows.cross_validation import CrossValidation
     from avem.workflows.folds import cross_validate
@@ -78,6 +81,7 @@ __all__ = [
     "Bootstrap",
     "Categorical",
     "Check",
+    "Comparison",
     "CrossValidation",
     "Custom",
     "DataError",
@@ -122,12 +126,14 @@ __all__ = [
     "ZeroInflatedNegativeBinomial",
     "ZeroInflatedPoisson",
     "bootstrap",
+    "compare",
     "cross_validate",
     "likelihood_ratio_test",
     "load",
     "load_affect",
     "outcome",
     "select",
+    "steps_and_turns",
 ]
 
 _HOMES = {
@@ -136,6 +142,7 @@ _HOMES = {
         "outcome",
     ),
     "avem.data.examples": ("load_affect",),
+    "avem.data.movement": ("steps_and_turns",),
     "avem.data.panel": ("Panel",),
     "avem.errors": (
         "AvemError",
@@ -195,6 +202,8 @@ _HOMES = {
         "Bootstrap",
         "Replicate",
     ),
+    "avem.workflows.compare": ("compare",),
+    "avem.workflows.compared": ("Comparison",),
     "avem.workflows.comparison": (
         "LRTest",
         "likelihood_ratio_test",

@@ -27,6 +27,9 @@ from jaxtyping import Float
 from avem.effects.quadratic import EffectTerms
 from avem.numerics.nodes import normal_rule
 
+_BLOCK = 1024
+"""Rows that are integrated over q at a time."""
+
 
 @dataclass(frozen=True)
 class Predictor:
@@ -191,6 +194,12 @@ class GeneralKernel:
 
     def value(self, coef: Array, mean: Array, cov: Array | None, cells: Cells) -> Array:
         """E_q Q(f) of each lane; at the point `mean` when `cov` is None."""
+        if cov is not None and _many(cells):
+            parts = _in_blocks(lambda *block: self._value(coef, *block), mean, cov, cells)
+            return parts.reshape(-1)[: mean.shape[-1]]
+        return self._value(coef, mean, cov, cells)
+
+    def _value(self, coef: Array, mean: Array, cov: Array | None, cells: Cells) -> Array:
         etas, weights = self._at_nodes(coef, mean, cov, cells.a)
         expected = _average(weights, self.density.log_density(cells.y, etas))
         return _weigh(expected, cells, self.n_states).sum((0, 1))
@@ -244,6 +253,12 @@ class GeneralKernel:
 
     def coef_terms(self, coef: Array, mean: Array, cov: Array | None, cells: Cells) -> CoefTerms:
         """E_q of Q with gradient and curvature in the coefficients, summed over lanes."""
+        if cov is not None and _many(cells):
+            parts = _in_blocks(lambda *block: self._coef_terms(coef, *block), mean, cov, cells)
+            return jax.tree.map(lambda part: part.sum(0), parts)
+        return self._coef_terms(coef, mean, cov, cells)
+
+    def _coef_terms(self, coef: Array, mean: Array, cov: Array | None, cells: Cells) -> CoefTerms:
         etas, weights = self._at_nodes(coef, mean, cov, cells.a)
         every = tuple(range(len(self.predictors)))
         value, first, second = self._pointwise(cells, etas, weights, every)
@@ -287,6 +302,25 @@ class GeneralKernel:
             (p, q): -weighed(_along(slopes[p], q)(*etas)) for p in which for q in which if p <= q
         }
         return weighed(ell(*etas)), first, second
+
+
+def _many(cells: Cells) -> bool:
+    """Rows whose values at all nodes of q do not stay in the cache together."""
+    return cells.weight is not None and cells.a.shape[-1] >= 2 * _BLOCK
+
+
+def _in_blocks(function: Callable[..., Any], mean: Array, cov: Array, cells: Cells) -> Any:
+    """`function` of a few rows at a time, stacked; what is added at the end weighs nothing."""
+    n_blocks = -(-mean.shape[-1] // _BLOCK)
+    missing = n_blocks * _BLOCK - mean.shape[-1]
+
+    def cut(part: Array, mode: str = "edge") -> Array:
+        part = jnp.pad(part, [(0, 0)] * (part.ndim - 1) + [(0, missing)], mode=mode)
+        return jnp.moveaxis(part.reshape(*part.shape[:-1], n_blocks, _BLOCK), -2, 0)
+
+    assert cells.weight is not None
+    data = Cells(tuple(map(cut, cells.y)), cut(cells.a), cut(cells.weight, "constant"))
+    return jax.lax.map(lambda block: function(*block), (cut(mean), cut(cov), data))
 
 
 def _along(function: Callable[..., Array], which: int) -> Callable[..., Array]:

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from avem.data.layout import Chunk, Pattern, RowList
+from avem.numerics import devices
 
 _LEAST = 8
 
 
 def some_of(chunk: Chunk, members: np.ndarray) -> Chunk:
-    """The subjects `members` (indices), in this order; sizes are powers of 2, to share code."""
+    """The subjects `members` (indices), in this order; of few sizes, to share code."""
     n_subjects = len(np.asarray(chunk.real))
     place = np.full(n_subjects, -1)
     place[members] = np.arange(len(members))
@@ -25,11 +26,8 @@ def some_of(chunk: Chunk, members: np.ndarray) -> Chunk:
     if size == n and not np.array_equal(owner[lanes], np.arange(len(members))):
         size *= 2  # see `Chunk`
 
-    def cut(values: Any, blank: Any = 0) -> np.ndarray:
-        values = np.asarray(values)
-        out = np.full((*values.shape[:-1], size), blank, values.dtype)
-        out[..., : len(lanes)] = values[..., lanes]
-        return out
+    def cut(values: Any, blank: Any = 0) -> Any:
+        return _taken(values, lanes, size, blank)
 
     new_owner = np.minimum(np.arange(size, dtype=np.int32), n - 1)
     new_owner[: len(lanes)] = owner[lanes]
@@ -52,16 +50,25 @@ def _rows(rows: RowList, new_lane: np.ndarray, place: np.ndarray) -> RowList:
     chosen = chosen[np.argsort(owner[chosen], kind="stable")]
     size = _padded(len(chosen), 64)
 
-    def cut(values: Any) -> np.ndarray:
-        values = np.asarray(values)
-        out = np.zeros((*values.shape[:-1], size), values.dtype)
-        out[..., : len(chosen)] = values[..., chosen]
-        return out
+    def cut(values: Any) -> Any:
+        return _taken(values, chosen, size)
 
     real = np.arange(size) < len(chosen)
     places = (cut(lane.astype(np.int32)), cut(owner.astype(np.int32)))
     return RowList(cut(rows.step), *places, real, cut(rows.y), cut(rows.a))
 
 
+def _taken(values: Any, which: np.ndarray, size: int, blank: Any = 0) -> Any:
+    """The entries `which` of the last axis, then `blank`s; on a GPU, if the values are there."""
+    if devices.of(values).platform == "cpu":
+        values = np.asarray(values)
+    xp = values.__array_namespace__()
+    rest = xp.full((*values.shape[:-1], size - len(which)), blank, dtype=values.dtype)
+    return xp.concatenate([values[..., which], rest], -1)
+
+
 def _padded(size: int, least: int = _LEAST) -> int:
-    return max(least, 1 << (size - 1).bit_length())
+    """The next power of 2, or the middle between two of them."""
+    power = max(least, 1 << (size - 1).bit_length())
+    middle = 3 * power // 4
+    return middle if size <= middle and middle >= least else power

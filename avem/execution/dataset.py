@@ -18,7 +18,6 @@ import jax
 import numpy as np
 
 from avem.data.layout import Chunk, Layout, Slots
-from avem.execution.threads import Threads
 
 
 class Shard(NamedTuple):
@@ -75,6 +74,13 @@ class Executor(Protocol):
         ...
 
 
+class Local(Executor, Protocol):
+    """An executor of this process."""
+
+    @property
+    def speed(self) -> float: ...
+
+
 class InChunks(Protocol):
     """An encoded panel: all chunks in memory."""
 
@@ -83,6 +89,9 @@ class InChunks(Protocol):
 
     @property
     def chunks(self) -> tuple[Chunk, ...]: ...
+
+    @property
+    def executor(self) -> Local: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +102,15 @@ class Dataset:
     layout: Layout
     """Of the whole data set, however few of its shards are here."""
     executor: Executor
+    speed: float = 1.0
+    """Of computing, beside a processor's: what is too little work to compile for grows with it."""
 
     @classmethod
     def of(cls, encoded: InChunks) -> Dataset:
-        """The chunks of a panel that is in memory, on the threads of this process."""
+        """The chunks of a panel that is in memory."""
         pairs = zip(encoded.layout.slots, encoded.chunks, strict=True)
-        return cls(tuple(Shard(*pair) for pair in pairs), encoded.layout, Threads())
+        shards = tuple(Shard(*pair) for pair in pairs)
+        return cls(shards, encoded.layout, encoded.executor, encoded.executor.speed)
 
     @property
     def n_subjects(self) -> int:

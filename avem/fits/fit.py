@@ -47,6 +47,7 @@ from avem.fits.words import (
     Errors,
     Parameters,
     Posterior,
+    Scale,
     check_word,
     errors_word,
 )
@@ -57,6 +58,7 @@ from avem.inference.stop import Stop
 from avem.models.state_names import renamed
 
 if TYPE_CHECKING:
+    from avem.fits.questions.response import Response
     from avem.fits.report.parts import Parts
     from avem.fits.sections import Section
 
@@ -493,7 +495,12 @@ class Fit(ABC, Generic[Model, Drawn]):
     def _effects(self, level: float = 0.95, posterior: str = "fit") -> pd.DataFrame:
         return effects_table(self, self.subjects, *self._posterior(posterior), level)
 
-    def coefficients(self, level: float = 0.95, parameters: Parameters = "estimated") -> Any:
+    def coefficients(
+        self,
+        level: float = 0.95,
+        parameters: Parameters = "estimated",
+        scale: Scale = "link",
+    ) -> Any:
         """Every subject's own coefficients: those of the population plus its deviation.
 
         Parameters
@@ -503,19 +510,28 @@ class Fit(ABC, Generic[Model, Drawn]):
         parameters : {"estimated", "fixed"}
             Whether standard errors and intervals count that the parameters are estimated, which
             takes standard errors once, or take them as known.
+        scale : {"link", "response"}
+            ``"link"``: as in the formula. ``"response"``: intercepts go through the inverse link,
+            to a mean, a shape or a probability (that of a level of the outcome, or of a move). It
+            is the subject's where covariates are 0 and factors at their reference, as ``note`` says
+            if there are any. Slopes have no value on that scale, unless the link is the identity.
 
         Returns
         -------
         DataFrame
-            Of the data's own kind, on the scale of the formula (a link's, where there is one): the
-            subject, where the coefficient belongs, ``estimate``, ``se``, ``lower``, ``upper``.
+            Of the data's own kind: the subject, where the coefficient belongs, ``estimate``,
+            ``se``, ``lower``, ``upper``, and ``note`` where there is something to say.
 
         Examples
         --------
-        >>> fit.coefficients(parameters="fixed").columns[-4:].tolist()
-        ['estimate', 'se', 'lower', 'upper']
+        >>> fit.coefficients(parameters="fixed").columns[-5:].tolist()
+        ['estimate', 'se', 'lower', 'upper', 'note']
         """
-        return self._own_kind(coefficients_table(self, level, parameters))
+        return self._own_kind(coefficients_table(self, level, parameters, scale))
+
+    def _response(self, rows: pd.DataFrame) -> Response | None:
+        """What rows of `table` are on the scale of the response; None: the same."""
+        return None
 
     def _posterior(self, posterior: str) -> tuple[np.ndarray, np.ndarray]:
         """Means (n, d) and covariances (n, d, d) of the effects."""
@@ -915,6 +931,7 @@ class Fit(ABC, Generic[Model, Drawn]):
         self,
         path: str | PathLike[str],
         *,
+        title: str | None = None,
         timelines: Any = None,
         thorough: bool | None = None,
         progress: bool | None = None,
@@ -925,6 +942,8 @@ class Fit(ABC, Generic[Model, Drawn]):
         ----------
         path : str or path
             The file to write.
+        title : str, optional
+            What the page is called; by default, what kind of model it is about.
         timelines : int or list, optional
             Whose rows can be looked at one by one. None: all subjects, or as many as keep the page
             at some megabytes. A number: so many, from the shortest to the longest. A list of
@@ -937,11 +956,12 @@ class Fit(ABC, Generic[Model, Drawn]):
 
         Examples
         --------
-        >>> fit.report(folder / "mood.html", timelines=3, thorough=False)
+        >>> fit.report(folder / "mood.html", title="Mood", timelines=3, thorough=False)
         """
         from avem.fits.report import write_report
 
-        write_report(self, path, timelines=timelines, thorough=thorough, progress=progress)
+        chosen: Any = {"title": title, "timelines": timelines, "thorough": thorough}
+        write_report(self, path, progress=progress, **chosen)
 
     def with_data(self, data: Any) -> Self:
         """The same fit with its data back, for a fit that was loaded from a file.

@@ -23,9 +23,11 @@ from avem.fits.questions.covariate import covariate_table
 from avem.fits.questions.degenerate import degenerate_states
 from avem.fits.questions.diagnosis import why_lost
 from avem.fits.questions.dwell import dwell_table, stationary_table
+from avem.fits.questions.moves import transitions_table
 from avem.fits.questions.occupancy import occupancy_table
 from avem.fits.questions.residuals import hmm_residuals
-from avem.fits.questions.uncertain_states import drawn_states, integrated_states
+from avem.fits.questions.response import Response, hmm_response
+from avem.fits.questions.uncertain_states import STATE_DRAWS, drawn_states, integrated_states
 from avem.fits.sections import Section, frames, ratios_by_parameter
 from avem.fits.words import (
     PARAMETERS,
@@ -47,7 +49,6 @@ from avem.models.state_names import find_state, name_states
 if TYPE_CHECKING:
     from avem.fits.report.hmm import HMMParts
 
-_STATE_DRAWS = 200
 _LIFT = 0.1
 """Share of even chances mixed into the probabilities that a replicate starts from."""
 _MORE_VARIANCE = 0.01
@@ -206,7 +207,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         elif parameters == "fixed":
             values = integrated_states(self)
         else:
-            values = drawn_states(self, _STATE_DRAWS, self.info.seed)
+            values = drawn_states(self, STATE_DRAWS, self.info.seed)
         return encoded.panel.frame_like(dict(zip(self._state_columns(), values.T, strict=True)))
 
     @cached_property
@@ -331,31 +332,73 @@ class HMMFit(Fit[HMMModel, Simulation]):
 
     # --- questions -------------------------------------------------------------------------------
 
-    def occupancy(self, by: Any = None, level: float = 0.95) -> Any:
+    def occupancy(
+        self, by: Any = None, level: float = 0.95, parameters: Parameters = "fixed"
+    ) -> Any:
         """The share of time in each state: of all rows, of each subject, or of each group of rows.
 
         Parameters
         ----------
-        by : str or array, optional
-            A column of the data, or one value per row: a time, a condition. ``"subject"`` (or the
-            name of that column) gives every subject its own.
+        by : str, list of str or array, optional
+            A column of the data, several of them, or one value per row: a time, a condition.
+            ``"subject"`` (or the name of that column) gives every subject its own.
         level : float
             Probability of the intervals.
+        parameters : {"fixed", "estimated"}
+            Of subjects, whether intervals take the parameters as known, or count their uncertainty:
+            share and interval are then over 200 draws of parameters and effects together, as in
+            `state_probabilities`.
 
         Returns
         -------
         DataFrame
             Of the data's own kind: ``share`` from the probabilities of the states, ``se``,
             ``lower`` and ``upper``. Of groups and of all rows they are those of a sample of
-            subjects; of a subject, what is not known of its own states and effects. Parameters are
-            taken as known in both. A single subject is no sample: ``note`` says so.
+            subjects, the parameters taken as known; of a subject, what is not known of its own
+            states and effects. A single subject is no sample: ``note`` says so.
 
         Examples
         --------
         >>> float(fit.occupancy()["share"].sum().round(6))
         1.0
         """
-        return self._own_kind(occupancy_table(self, by, level))
+        return self._own_kind(occupancy_table(self, by, level, parameters))
+
+    def transitions(
+        self,
+        by: str | None = None,
+        level: float | None = 0.95,
+        errors: Errors = "observed",
+        *,
+        at: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The probability of each move between states, of the group or of every subject.
+
+        Parameters
+        ----------
+        by : {"subject"}, optional
+            At every subject's own effects and average covariates; by default at effect 0 and the
+            average covariates of all. Intervals of subjects count what is not known of their
+            effects and of the parameters. Where the transitions have no effects, ``note`` says so.
+        level : float, optional
+            Probability of the intervals; None gives probabilities alone, at once.
+        errors : {"observed", "sandwich"}
+            As in `standard_errors`.
+        at : dict, optional
+            Values of covariates, for all; others are averaged.
+
+        Returns
+        -------
+        DataFrame
+            Of the data's own kind: ``state``, ``to_state``, ``probability``, ``se``, ``lower``,
+            ``upper``, ``note``.
+
+        Examples
+        --------
+        >>> list(fit.transitions(level=None).columns)
+        ['state', 'to_state', 'probability']
+        """
+        return self._own_kind(transitions_table(self, by, at, level, errors))
 
     def stationary(
         self,
@@ -363,6 +406,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         level: float | None = 0.95,
         errors: Errors = "observed",
         *,
+        at: Mapping[str, Any] | None = None,
         kind: str | None = None,
     ) -> Any:
         """The share of time in each state that the transitions lead to in the long run.
@@ -370,13 +414,13 @@ class HMMFit(Fit[HMMModel, Simulation]):
         Parameters
         ----------
         by : {"subject"}, optional
-            At every subject's own effects and average covariates; by default at effect 0 and the
-            average covariates of all. Intervals of subjects add what is not known of the parameters
-            and of the effects as if independent, which errs on the wide side.
+            As in `transitions`.
         level : float, optional
             Probability of the intervals; None gives shares alone, at once.
         errors : {"observed", "sandwich"}
             As in `standard_errors`.
+        at : dict, optional
+            As in `transitions`.
         kind : str, optional
             The former name of `errors`.
 
@@ -390,7 +434,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         >>> list(fit.stationary(level=None).columns)
         ['state', 'share']
         """
-        return self._own_kind(stationary_table(self, by, level, errors_word(errors, kind)))
+        return self._own_kind(stationary_table(self, by, level, errors_word(errors, kind), at))
 
     def dwell(
         self,
@@ -398,6 +442,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         level: float | None = 0.95,
         errors: Errors = "observed",
         *,
+        at: Mapping[str, Any] | None = None,
         kind: str | None = None,
     ) -> Any:
         """How many rows a stay in each state lasts: expected, and on the decoded path.
@@ -407,12 +452,14 @@ class HMMFit(Fit[HMMModel, Simulation]):
         by : {"subject", "length"}, optional
             None: at effect 0 and average covariates, with the mean of decoded stays (those that
             the end of a sequence cuts are allowed for) and their number. ``"subject"``: expected
-            at every subject's average covariates and effect. ``"length"``: the distribution, the
+            of every subject, as in `transitions`. ``"length"``: the distribution, the
             decoded one (by Kaplan and Meier) beside the geometric one that the model implies.
         level : float or None
             As in `stationary`.
         errors : {"observed", "sandwich"}
             As in `stationary`.
+        at : dict, optional
+            As in `transitions`; what was decoded does not depend on it.
         kind : str, optional
             The former name of `errors`.
 
@@ -426,7 +473,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         >>> list(fit.dwell(level=None).columns)
         ['state', 'expected', 'decoded', 'visits']
         """
-        return self._own_kind(dwell_table(self, by, level, errors_word(errors, kind)))
+        return self._own_kind(dwell_table(self, by, level, errors_word(errors, kind), at))
 
     def covariate(
         self,
@@ -561,6 +608,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
     def _nodes(self) -> PosteriorNodes:
         """Of the posterior of its own subjects' effects."""
         return posterior_nodes(self._marginal)
+
+    def _response(self, rows: pd.DataFrame) -> Response:
+        return hmm_response(self, rows)
 
     def _predictions(self, data: Encoded, level: float, effects: str) -> dict[str, np.ndarray]:
         return prediction.predictions(self, data, level, effects)

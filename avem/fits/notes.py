@@ -29,6 +29,8 @@ _NOTHING_OF_AN_ENTRY = 1e-5
 _HARDLY, _LONG = 1.5, 1000
 """Rows of a state that is as good as none; steps of a sequence that tell how often it is visited.
 """
+REFINED = "So the fit was refined to maximum likelihood."
+"""The end of a note that asks nothing of the reader: what it is about has been seen to."""
 _MUCH = 0.1
 """Of the information on an effect: lost by not seeing the states."""
 _NEARLY_ALL = 0.9
@@ -168,11 +170,8 @@ def _anchoring(
         return []
     why = find_why() if max(found.lost) > _MUCH else ""
     if fitted.refined:  # and is elsewhere than when this was asked
-        words = (
-            "The fit was refined to maximum likelihood: on the way to it, one anchor per subject "
-            f"would have put estimates {far(found.bias)} off."
-        )
-        return [f"{why}. {words}" if why else words]
+        off = f"one anchor per subject would have put estimates {far(found.bias)} off. {REFINED}"
+        return [f"{why}: on the way here, {off}" if why else f"On the way here, {off}"]
     words = f"With one anchor per subject, estimates are {far(found.bias)} off."
     words = f"{why}: {words[0].lower()}{words[1:]}" if why else words
     figures = ", ".join(f"{s:.3g}" for s in effect_sd(model, fitted.theta))

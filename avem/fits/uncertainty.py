@@ -76,28 +76,31 @@ def delta(
 
     Where there is none, it is NaN and the note says why; elsewhere the note is empty.
     """
-    slope = _slope(rows, theta, curvature)
-    covariance, undetermined = _covariance(curvature, errors)
+    slope = parameter_slope(rows, theta, curvature)
+    covariance, undetermined = parameter_covariance(curvature, errors)
     se = np.sqrt(np.maximum(np.einsum("rp,pq,rq->r", slope, covariance, slope), 0.0))
-    note = np.full(len(slope), "", dtype=object)
-    for words, share in undetermined.items():
-        concerned = (np.abs(slope) * (share > _CONCERNED)).sum(1) > 1e-8
-        note[concerned & (note == "")] = words
+    note = notes_on(slope, undetermined)
     note[(np.abs(slope).sum(1) < 1e-10) & (note == "")] = BOUNDARY
     return np.where(note == "", se, np.nan), note
 
 
-def slope_of(fit: Fit) -> np.ndarray:
-    """(rows of the parameters' table, free) derivatives in the free parameters."""
-    return _slope(lambda t: fit.values_of(fit.model.params_out(t)), fit.theta, fit._curvature)
+def notes_on(slope: np.ndarray, undetermined: Mapping[str, np.ndarray]) -> np.ndarray:
+    """(rows,) why numbers with slopes (rows, free) are not determined; empty where they are."""
+    note = np.full(len(slope), "", dtype=object)
+    for words, share in undetermined.items():
+        concerned = (np.abs(slope) * (share > _CONCERNED)).sum(1) > 1e-8
+        note[concerned & (note == "")] = words
+    return note
 
 
 def covariance_of_estimates(fit: Fit) -> np.ndarray:
     """(free, free) of the free parameters, by the observed information."""
-    return _covariance(fit._curvature, "observed")[0]
+    return parameter_covariance(fit._curvature, "observed")[0]
 
 
-def _slope(rows: Callable[[Params], np.ndarray], theta: Params, curvature: Curvature) -> np.ndarray:
+def parameter_slope(
+    rows: Callable[[Params], np.ndarray], theta: Params, curvature: Curvature
+) -> np.ndarray:
     """(rows, free) derivative of every number in the free parameters."""
     free = curvature.free
     vector = free.vector(theta)
@@ -112,7 +115,9 @@ def _slope(rows: Callable[[Params], np.ndarray], theta: Params, curvature: Curva
     return np.array(columns).T.reshape(len(rows(theta)), free.size)
 
 
-def _covariance(curvature: Curvature, errors: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def parameter_covariance(
+    curvature: Curvature, errors: str
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Covariance of the free parameters, and their share in directions that have none."""
     information = curvature.information
     unit = 1.0 / np.sqrt(np.maximum(np.abs(np.diagonal(information)), 1e-300))
@@ -234,42 +239,30 @@ def with_intervals(
     scales: Any,
     level: float | None,
     errors: str = "observed",
-    more: np.ndarray | float = 0.0,
 ) -> pd.DataFrame:
     """`table` with columns estimate, se, lower, upper and note; with a level of None, estimate.
 
-    ``rows`` gives the estimates, ``scales`` ("log", "logit" or "", for each row or for all) says
-    where its interval is made, and ``more`` is a variance beside that of the parameters. Where
-    there is no interval, the note says why.
+    ``rows`` gives the estimates, and ``scales`` ("log", "logit" or "", for each row or for all)
+    says where its interval is made. Where there is no interval, the note says why.
     """
     check_band(level, errors)
     table = table.assign(estimate=rows(fit.params))
     if level is None:
         return table
-    estimate = table["estimate"].to_numpy(float)
     se, note = parameter_delta(fit, rows, fit._curvature, errors)
-    se = np.sqrt(se**2 + more)
+    return noted(fit, table, se, quantile(fit, level) * se, scales, note)
+
+
+def noted(
+    fit: Fit, table: pd.DataFrame, se: np.ndarray, half: np.ndarray, scales: Any, note: np.ndarray
+) -> pd.DataFrame:
+    """`table`, which has estimates, with se, intervals of half-widths `half`, and notes."""
+    estimate = table["estimate"].to_numpy(float)
     scales = np.broadcast_to(np.asarray(scales, dtype=object), estimate.shape)
-    lower, upper = intervals(estimate, quantile(fit, level) * se, scales)
+    lower, upper = intervals(estimate, half, scales)
     known = np.isfinite(se) & ~np.isnan(lower) & ~np.isnan(upper)
-    note[~known & (note == "")] = BOUNDARY
+    note = np.where(known | (note != ""), note, BOUNDARY)
     if fit.info.fixed:
         note[note == BOUNDARY] = f"held, or {BOUNDARY}"
     ends = (np.where(note == "", end, np.nan) for end in (se, lower, upper))
     return table.assign(**dict(zip(("se", "lower", "upper"), ends, strict=True)), note=note)
-
-
-def effect_variance(
-    numbers: Callable[[np.ndarray], np.ndarray], mean: np.ndarray, cov: np.ndarray
-) -> np.ndarray:
-    """(subjects, numbers) variance of what follows from effects N(mean, cov) of each subject.
-
-    ``numbers`` takes effects (subjects, d); the delta method again.
-    """
-    slopes = [
-        (numbers(mean + _STEP * unit) - numbers(mean - _STEP * unit)) / (2 * _STEP)
-        for unit in np.eye(mean.shape[1])
-    ]
-    if not slopes:
-        return np.zeros_like(numbers(mean))
-    return np.einsum("dik,ide,eik->ik", np.stack(slopes), cov, np.stack(slopes))

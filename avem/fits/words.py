@@ -12,6 +12,7 @@ it takes:
 it, or ``"adaptive"``, with the states integrated out. ``errors=`` says where standard errors come
 from: ``"observed"`` information or the ``"sandwich"``. ``parameters=`` says whether intervals of a
 subject take the parameters as known (``"fixed"``) or count their uncertainty (``"estimated"``).
+``scale=`` says on which scale coefficients are: that of the ``"link"`` or of the ``"response"``.
 ``kind=`` says which rows of its sequence a row's states or residuals are given.
 """
 
@@ -26,10 +27,12 @@ from avem.errors import AvemWarning, ModelError
 Posterior = Literal["fit", "adaptive"]
 Errors = Literal["observed", "sandwich"]
 Parameters = Literal["fixed", "estimated"]
+Scale = Literal["link", "response"]
 EFFECTS = ("fitted", "integrated", "drawn", "new")
 POSTERIORS = ("fit", "adaptive")
 ERRORS = ("observed", "sandwich")
 PARAMETERS = ("fixed", "estimated")
+SCALES = ("link", "response")
 _OLD_EFFECTS = {"posterior": "drawn"}
 _LEVEL = 4
 """Frames between the user's call and `warnings.warn`."""

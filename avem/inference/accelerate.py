@@ -30,33 +30,42 @@ class Anderson:
 
     def forget(self) -> None:
         """Start again from the next point."""
-        self._images: list[np.ndarray] = []
-        self._residuals: list[np.ndarray] = []
+        self._last: np.ndarray | None = None
+        self._changes: list[np.ndarray] = []
         self._past: list[PerShard] = []
+
+    def elsewhere(self) -> Anderson:
+        """For a map that changes from point to point as this one does, but has another solution."""
+        new = Anderson(self._data, self._anchors, self._depth)
+        if not self._anchors:
+            new._changes = self._changes[:]
+        return new
 
     def propose(self, before: State, after: State) -> State | None:
         """The next state to try, after an iteration; None when there is no history."""
         x, image = (self._weight * pack_theta(state.theta) for state in (before, after))
-        self._images.append(image)
-        self._residuals.append(image - x)
+        now = np.stack([image, image - x])
+        if self._last is not None:
+            self._changes = [*self._changes, now - self._last][-self._depth :]
+        self._last = now
         if self._anchors:
             pair = (before.subjects, after.subjects)
             self._past.append(self._data.keep(_image_and_residual, pair))
-        for history in (self._images, self._residuals, self._past):
-            del history[: -self._depth - 1]
-        if len(self._images) < 2:
+            del self._past[: -self._depth - 1]
+        if not self._changes:
             return None
-        blend = self._blend()
-        theta = image - np.diff(np.array(self._images), axis=0).T @ blend
+        changes = np.stack(self._changes, axis=-1)  # (image or residual, entry, change)
+        blend = self._blend(changes[1], now[1])
+        theta = image - changes[0] @ blend
         trial = replace(after, theta=unpack_theta(theta / self._weight, after.theta))
         if not self._anchors:
             return trial
         own = (after.subjects, *self._past)
         return replace(trial, subjects=self._data.keep(_extrapolated, own, blend))
 
-    def _blend(self) -> np.ndarray:
+    def _blend(self, changes: np.ndarray, last: np.ndarray) -> np.ndarray:
         """Weights of the changes of residuals that come nearest to the last residual."""
-        rows = [_columns(self._residuals)]
+        rows = [np.column_stack([changes, last])]
         if self._anchors:
             rows += self._data.map(_triangle, self._past)
         system = np.concatenate(rows)

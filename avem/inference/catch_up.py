@@ -20,7 +20,7 @@ from avem.data.layout import Chunk
 from avem.effects.prior import log_joint
 from avem.inference.methods.anchored import bound_at
 from avem.inference.on_shard import Setting, ShardSums, Subjects, is_finite, summary
-from avem.inference.passes import Pass
+from avem.inference.passes import Glance, Pass
 
 MOST_PASSES = 8
 _FURTHEST = 8.0
@@ -97,24 +97,22 @@ def settle(
     """Anchors whose next step is at most `still` (root mean square), and the E-step at them."""
     real, sigma = np.asarray(chunk.real), setting.theta["effect_covariance"]
 
-    def look(there: Subjects) -> tuple[Pass, _Place]:
-        p = setting.look(chunk, there) if there.found is None else there.found
-        return p, _Place(there.anchor, p.mean, log_joint(p.loglik, sigma, there.anchor))
+    def place(anchor: np.ndarray, p: Pass | Glance) -> _Place:
+        return _Place(anchor, p.mean, log_joint(p.loglik, sigma, anchor))
 
-    def moved(anchor: np.ndarray) -> Subjects:
-        return subjects._replace(anchor=anchor, found=None)
-
-    found, best = look(subjects)
+    found = setting.look(chunk, subjects) if subjects.found is None else subjects.found
+    best = place(subjects.anchor, found)
     trial = best.towards
     for _ in range(most):
         if not _distance(best, real) > still:
             break
-        there, new = look(moved(trial))
+        glance, there = setting.glance(chunk, trial)
+        new = place(trial, glance)
         rose = new.height >= best.height - 1e-9
         trial = np.where(rose, _extrapolated(best, new), best.towards)
         best = _Place(*(np.where(rose, n, o) for n, o in zip(new, best, strict=True)))
         found = there if (rose | ~real).all() else None
-    at_best = moved(best.at)
+    at_best = subjects._replace(anchor=best.at, found=None)
     return at_best._replace(found=setting.look(chunk, at_best) if found is None else found)
 
 

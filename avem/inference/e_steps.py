@@ -96,7 +96,8 @@ class ESteps:
 
     def setting(self, state: State) -> Setting:
         """What the shards need to know for an E-step."""
-        return Setting(self.kernel, self.method, state.theta, state.form, self.matches)
+        price = self.data.speed / len(self.data.shards)
+        return Setting(self.kernel, self.method, state.theta, state.form, self.matches, price)
 
     def e_step(self, state: State, still: float = np.inf) -> Expectation:
         """Local passes and the new q_i, once anchors are within `still` of where these put them."""

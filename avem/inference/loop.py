@@ -47,6 +47,8 @@ class Run:
     stop: Stop
     moved: int
     """How many times a subject was moved to a better mode of its effect."""
+    changes: Anderson | None = None
+    """How the iteration changes from point to point, where that was learned."""
 
 
 class Tried(NamedTuple):
@@ -110,11 +112,15 @@ def iterate(
     rng: np.random.Generator,
     watch: Watcher,
     enough: Callable[[Step], bool] = lambda step: False,
+    changes: Anderson | None = None,
 ) -> Run:
-    """Iterate from `start` until converged, out of steps, interrupted, or `enough` says so."""
+    """Iterate from `start` until converged, out of steps, interrupted, or `enough` says so.
+
+    `changes` is what an iteration that differs little has learned.
+    """
     if rules.plain or em.method.redraws:
         return _plain(em, start, rules, watch)
-    return _accelerated(em, start, rules, rng, watch, enough)
+    return _accelerated(em, start, rules, rng, watch, enough, changes)
 
 
 def _plain(em: EM, start: State, rules: Rules, watch: Watcher) -> Run:
@@ -146,9 +152,10 @@ def _accelerated(
     rng: np.random.Generator,
     watch: Watcher,
     enough: Callable[[Step], bool],
+    changes: Anderson | None,
 ) -> Run:
     # Anchors that do not follow by themselves are extrapolated with the parameters.
-    anderson = Anderson(em.data, anchors=not rules.settle)
+    anderson = changes.elsewhere() if changes else Anderson(em.data, anchors=not rules.settle)
     record, moved, searches = _Record(), 0, 0
     best, level, since_best, change, fallen = None, -np.inf, 0, np.inf, 0.0
     trial, fallback = start, start
@@ -156,7 +163,7 @@ def _accelerated(
     tol = max(rules.tol, LOOSE) if rules.max_searches else rules.tol
 
     def ended(stop: Stop, step: Step, state: State) -> Run:
-        return Run(state, step, record.bounds(), record.logliks(), stop, moved)
+        return Run(state, step, record.bounds(), record.logliks(), stop, moved, anderson)
 
     for number in range(1, rules.max_iter + 1):
         # Anchors follow the parameters as closely as the parameters move.

@@ -119,7 +119,7 @@ def _search(
 
 def _climb(chunk: Chunk, anchor: np.ndarray, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
     """The effects after one q-update from the anchors, and log p(D_i, f) there."""
-    there = setting.look(chunk, Subjects(anchor)).mean
+    there = setting.glance(chunk, anchor)[0].mean
     there = np.where(np.isfinite(there), there, 0.0)
-    p = setting.look(chunk, Subjects(there))
-    return there, log_joint(p.loglik, setting.theta["effect_covariance"], there)
+    seen, _ = setting.glance(chunk, there)
+    return there, log_joint(seen.loglik, setting.theta["effect_covariance"], there)

@@ -10,7 +10,7 @@ import numpy as np
 
 from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
-from avem.inference.passes import Pass, Totals
+from avem.inference.passes import Glance, Pass, Totals
 from avem.inference.theta import Match
 from avem.models.kernel import Kernel
 
@@ -40,13 +40,24 @@ class Setting:
     """"scaled", or "log" where the scaled recursion underflows."""
     matches: tuple[Match | None, ...]
     """(d,) the fixed coefficients that each effect is added to."""
+    code_price: float = 1.0
+    """What compiling costs beside work on this shard: 1 for the only one, on a processor."""
 
     def look(self, chunk: Chunk, subjects: Subjects) -> Pass:
         """The E-step of a chunk; all that Python looks at leaves the device here, once."""
         p = self.method.e_step(
             self.kernel, self.theta, subjects.anchor, subjects.around, chunk, self.form
         )
-        return Pass(*jax.tree.map(np.asarray, p._replace(kept=None)))._replace(kept=p.kept)
+        return Pass(*jax.device_get(p._replace(kept=None)))._replace(kept=p.kept)
+
+    def glance(self, chunk: Chunk, anchor: np.ndarray) -> tuple[Glance, Pass | None]:
+        """What climbing reads of an E-step at anchors, and the E-step itself if it was run."""
+        at = (self.kernel, self.theta, anchor, chunk, self.form)
+        found = self.method.glance(*at)
+        if found is not None:
+            return Glance(*jax.device_get(found)), None
+        p = self.look(chunk, Subjects(anchor))
+        return Glance(p.mean, p.covariance, p.loglik), p
 
 
 class ShardSums(NamedTuple):

@@ -18,10 +18,13 @@ from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms
 from avem.models.kernel import Kernel, Local
+from avem.numerics.devices import platform
 from avem.numerics.jit import jit
 
 _LANES_AT_ONCE = 1024
 """More at a time do not stay in the cache; fewer do not pay for the way there."""
+_CELLS_AT_ONCE = 1 << 23
+"""On a GPU, enough to keep all of it busy."""
 
 
 class Totals(NamedTuple):
@@ -81,6 +84,14 @@ class Pass(NamedTuple):
     """The first Newton step's, for each of the kernel's `newton_keys`."""
 
 
+class Glance(NamedTuple):
+    """What climbing to a mode reads of an E-step, as in `Pass`."""
+
+    mean: Any
+    covariance: Any
+    loglik: Any
+
+
 class Nodes(NamedTuple):
     """Values of the effects at which the local pass was run, and what came back."""
 
@@ -116,7 +127,8 @@ class Nodes(NamedTuple):
 def over_nodes(function, stacked, chunk: Chunk):
     """`function` at every node (leading axis), as many at a time as pays."""
     n_lanes, n_nodes = chunk.valid.shape[-1], jax.tree.leaves(stacked)[0].shape[0]
-    n_rounds = -(-n_nodes * n_lanes // _LANES_AT_ONCE)
+    most = _LANES_AT_ONCE if platform() == "cpu" else _CELLS_AT_ONCE // len(chunk.valid)
+    n_rounds = -(-n_nodes * n_lanes // max(most, 1))
     at_once = -(-n_nodes // n_rounds)
     # Whole rounds only: a smaller last one would be compiled on its own.
     order = np.minimum(np.arange(n_rounds * at_once), n_nodes - 1).reshape(n_rounds, at_once)

@@ -87,8 +87,10 @@ MOST_ON_AXES = 6
 """Effects above which nodes on a few axes lie too far out: there are draws alone."""
 FEW_CELLS = 250_000
 """Cells times nodes of an E-step that takes no longer than a hundredth of compiling another one."""
-ENOUGH = 0.005
-"""What may be wrong with the log likelihood of all subjects together before nodes are added."""
+ENOUGH, GROWTH = 0.005, 0.75
+"""What may be wrong with the log likelihood of a hundred subjects together before nodes are added,
+and the power of their number with which it grows. For a million subjects that is 5, and moves
+estimates by some 0.005 standard errors."""
 ADAPTIVE_DRAWS = 256
 BETWEEN = 1.3
 """How much wider than the posterior near them the variances of several centres are, so that their

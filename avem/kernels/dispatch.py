@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from avem.kernels.cpp import calls as cpp
+from avem.numerics.devices import platform
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,22 @@ class Engine:
     def serves(self, dtype: Any, sizes: Mapping[str, int]) -> bool:
         """Whether it is meant for such numbers on the backend in use."""
         return (
-            self.backend == jax.default_backend()
+            self.backend == platform()
             and jnp.dtype(dtype).name in self.dtypes
             and all(sizes[name] >= least for name, least in self.at_least.items())
             and all(sizes[name] <= most for name, most in self.at_most.items())
         )
+
+
+def _pallas(kernel: str) -> Callable[..., Any]:
+    """An engine of `kernels/pallas`, which takes a while to import."""
+
+    def make(**sizes: int) -> Any:
+        from avem.kernels.pallas import calls
+
+        return getattr(calls, kernel)(**sizes)
+
+    return make
 
 
 ENGINES: tuple[Engine, ...] = (
@@ -53,6 +64,8 @@ ENGINES: tuple[Engine, ...] = (
     # The definitions write smaller matrices out entry by entry, which is as fast.
     Engine("posterior", cpp.posterior, at_least={"rows": 7}),
     Engine("inverse", cpp.inverse, at_least={"rows": 7}),
+    Engine("forward_backward", _pallas("forward_backward"), "gpu", at_most={"states": 8}),
+    Engine("gaussian_chain", _pallas("gaussian_chain"), "gpu", at_most={"states": 8}),
 )
 """Of several that serve, the first that can be made runs."""
 

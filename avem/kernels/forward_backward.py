@@ -61,7 +61,8 @@ def smooth(
     times, states, lanes = table.shape
     run = None
     if form == "scaled":
-        run = engine("forward_backward", table.dtype, states=states, times=times, lanes=lanes)
+        sizes = {"times": times, "lanes": lanes, "cells": steps.n_cells}
+        run = engine("forward_backward", table.dtype, states=states, **sizes)
     if run is None:
         return definition(initial, transition, table, valid, steps, form)
     return Posterior(*run(initial, transition, table, valid, steps))

@@ -98,7 +98,9 @@ def smooth(
     run = None
     if form == "scaled":
         states, outcomes = squares.coef.shape[:2]
-        run = engine("gaussian_chain", squares.coef.dtype, states=states, outcomes=outcomes)
+        sizes = {"features": len(squares.lists.features), "cells": steps.n_cells}
+        dtype = squares.coef.dtype
+        run = engine("gaussian_chain", dtype, states=states, outcomes=outcomes, **sizes)
     if run is None:
         return definition(initial, transition, squares, rows, steps, form)
     return ChainSums(*run(initial, transition, squares, rows, steps))

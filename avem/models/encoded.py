@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from os import cpu_count
 from typing import Any, NamedTuple
@@ -12,11 +13,19 @@ import numpy as np
 from avem.components.scaling import Scaling
 from avem.data import Panel
 from avem.data.layout import Chunk, Layout
+from avem.execution.threads import Threads
+from avem.numerics import devices
 
 _LANES = (128, 1024)
 """Few enough to stay in a core's cache, enough to be worth a call."""
 _LANES_ELSEWHERE = 1 << 20
-"""An accelerator wants all lanes at once."""
+"""A GPU wants all lanes at once, as far as they fit into its memory."""
+_LANES_OF_STARTS = 1 << 14
+"""There are several chunks, so that starts can be tried on some of them."""
+_GPU_SPEED = 100.0
+_UNKNOWN_ROOM = 4 << 30
+_NODES_AT_ONCE = 32
+"""Of a subject, whose results must fit as well."""
 
 
 class PanelData(NamedTuple):
@@ -41,7 +50,8 @@ class Encoded:
     """(rows, design columns) on the scale of the fit."""
     layout: Layout
     chunks: tuple[Chunk, ...]
-    """On the device."""
+    executor: Threads
+    """What runs functions on them."""
     kernel: Any
     spread: np.ndarray
     """(outcome columns,) variance of each, not counting a few wild values."""
@@ -54,9 +64,40 @@ class Encoded:
         return scaling.data_out(self.y, self.a)
 
 
-def lanes_at_once(n_lanes: int, one_per_core: bool) -> int:
-    """Sequences that are computed together; `one_per_core`: chunks not larger than that takes."""
-    if jax.default_backend() != "cpu":
-        return _LANES_ELSEWHERE
-    per_core = -(-n_lanes // (cpu_count() or 1)) if one_per_core else _LANES[1]
-    return int(np.clip(per_core, *_LANES))
+@dataclass(frozen=True)
+class Place:
+    """Where a panel is computed, how many sequences at a time, and if all of it stays there."""
+
+    device: Any
+    n_lanes: int
+    stays: bool
+
+    @classmethod
+    def of(cls, panel: Panel, n_states: int, n_columns: int, one_per_core: bool) -> Place:
+        """For a panel whose rows have so many numbers."""
+        device = devices.device_for(panel.n_rows)
+        n_lanes = panel.n_lanes
+        if device.platform == "cpu":
+            per_core = -(-n_lanes // (cpu_count() or 1)) if one_per_core else _LANES[1]
+            return cls(device, int(np.clip(per_core, *_LANES)), stays=True)
+        room, longest = devices.room(device), int(panel.row_step.max(initial=0)) + 1
+        if room is None:
+            room = _UNKNOWN_ROOM
+        data = 8 * n_columns * longest
+        # At every node a subject leaves state probabilities, or sums of products, thrice.
+        work = 3 * 8 * n_states * max(longest, n_columns**2) * _NODES_AT_ONCE
+        most = int(np.clip(room // (2 * (data + work)), _LANES[1], _LANES_ELSEWHERE))
+        few = max(_LANES_OF_STARTS, n_lanes // 8)
+        return cls(device, min(most, few), stays=data * n_lanes < room // 2)
+
+    def chunks(self, made: Iterable[Chunk]) -> tuple[Chunk, ...]:
+        """On the device, where there is room for all of them."""
+        if not self.stays:
+            return tuple(made)
+        return tuple(jax.device_put(chunk, self.device) for chunk in made)
+
+    @property
+    def executor(self) -> Threads:
+        """What runs functions on the chunks."""
+        speed = 1.0 if self.device.platform == "cpu" else _GPU_SPEED
+        return Threads(None if self.stays else self.device, speed)

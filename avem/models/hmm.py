@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from avem.components.base import Component
@@ -25,7 +24,7 @@ from avem.data.formula import Formula
 from avem.data.layout import build_layout
 from avem.families.base import Family
 from avem.models.base import Model
-from avem.models.encoded import Encoded, PanelData, lanes_at_once
+from avem.models.encoded import Encoded, PanelData, Place
 from avem.models.hmm_kernel import HMMKernel
 from avem.models.hmm_layout import Blocks
 from avem.models.hmm_scaling import learn_scaling
@@ -306,7 +305,8 @@ class HMMModel(Model):
         """The panel laid out for this model, on the device."""
         data = self.read(panel) if data is None else data
         y, a = self.scaling.data_in(data.Y, data.A)
-        layout = build_layout(panel, max_lanes or lanes_at_once(panel.n_lanes, one_per_core=False))
+        place = Place.of(panel, self.n_states, y.shape[1] + a.shape[1], one_per_core=False)
+        layout = build_layout(panel, max_lanes or place.n_lanes)
         made = Blocks(y, a, self.n_effects, self.scaling.constant)
         kernel = self._kernel(panel, made)
         filled = layout.chunks(np.nan_to_num(y), a, made.masks, made.patterns, made.lists)
@@ -315,7 +315,8 @@ class HMMModel(Model):
             y=y,
             a=a,
             layout=layout,
-            chunks=tuple(jax.device_put(chunk) for chunk in filled),
+            chunks=place.chunks(filled),
+            executor=place.executor,
             kernel=kernel,
             spread=spreads(y) ** 2,
             n_without_past=data.n_without_past,

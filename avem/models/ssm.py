@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from avem.components.dynamics import Dynamics, FirstState, SSMComponent
@@ -22,7 +21,7 @@ from avem.data.formula import Formula
 from avem.data.layout import build_layout
 from avem.errors import ModelError
 from avem.models.base import Model
-from avem.models.encoded import Encoded, PanelData, lanes_at_once
+from avem.models.encoded import Encoded, PanelData, Place
 from avem.models.ssm_kernel import SSMKernel
 from avem.numerics.precision import in_float64
 
@@ -302,7 +301,8 @@ class SSMModel(Model):
         y, a = self.scaling.data_in(data.Y, data.A)
         beyond = runaway(panel, y)
         y[beyond] = np.nan
-        layout = build_layout(panel, lanes_at_once(panel.n_lanes, one_per_core=True))
+        place = Place.of(panel, self.size, y.shape[1] + a.shape[1], one_per_core=True)
+        layout = build_layout(panel, place.n_lanes)
         observed = ~np.isnan(y)
         groups = seen_together(observed)
         masks = observed[:, [group[0] for group in groups]]
@@ -316,7 +316,8 @@ class SSMModel(Model):
             y=y,
             a=a,
             layout=layout,
-            chunks=tuple(jax.device_put(chunk) for chunk in chunks),
+            chunks=place.chunks(chunks),
+            executor=place.executor,
             kernel=self.kernel(groups),
             spread=spreads(y) ** 2,
             n_without_past=data.n_without_past,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from importlib.metadata import version
 from typing import Any
 
 import jax
+
+from avem.numerics.devices import platform
 
 _KNOWN = ("0.8.", "0.9.", "0.10.")
 """Of jaxlib, which have the options below: one that an XLA does not know is an error."""
@@ -22,4 +24,18 @@ def jit(*static: str) -> Callable[[Callable[..., Any]], Any]:
     """
     options = _QUICK if version("jaxlib").startswith(_KNOWN) else None
 
-    return partial(jax.jit, static_argnames=static, compiler_options=options)
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        # Engines are chosen while a function is traced: one trace for each platform.
+        quick: Any = jax.jit(function, static_argnames=static, compiler_options=options)
+        elsewhere: Any = jax.jit(partial(function), static_argnames=static)
+
+        @wraps(function)
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            return (quick if platform() == "cpu" else elsewhere)(*args, **kwargs)
+
+        own = vars(compiled)
+        own["n_compiled"] = lambda: quick._cache_size() + elsewhere._cache_size()
+        own["clear_cache"] = lambda: (quick.clear_cache(), elsewhere.clear_cache())
+        return compiled
+
+    return decorate

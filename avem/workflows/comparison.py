@@ -11,17 +11,16 @@ from math import comb
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from scipy.stats import chi2
 
 from avem.components.lines import Line
-from avem.data.frames import examples
-from avem.errors import AvemWarning, DataError, ModelError
+from avem.errors import AvemWarning, ModelError
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.notebook import paragraphs
 from avem.fits.report.html import count
 from avem.inference.stop import Stop
 from avem.models.hmm import HMMModel
+from avem.workflows.same_data import check_has_data, check_same_data
 
 _SLACK = 0.05
 """How far an iteration that has converged may have stopped below its maximum."""
@@ -103,13 +102,9 @@ def likelihood_ratio_test(smaller: HMMFit, larger: HMMFit) -> LRTest:
                 f"likelihood_ratio_test got a {type(fit).__name__}; two fits are wanted, the "
                 "smaller model's first."
             )
-        if fit.panel is None:
-            raise DataError(
-                "A fit that was loaded from a file has no data, and so no likelihood. Put them "
-                "back: fit.with_data(frame)."
-            )
+        check_has_data(fit)
     _check_states(smaller, larger)
-    _check_same_data(smaller, larger)
+    check_same_data(smaller, larger)
     df = larger.n_params - smaller.n_params
     if df < 1:
         raise ModelError(
@@ -160,46 +155,6 @@ def _check_states(smaller: HMMFit, larger: HMMFit) -> None:
             "parameters of the others are not defined, and no chi-squared distribution holds. "
             "Compare numbers of states with avem.select."
         )
-
-
-def _check_same_data(smaller: HMMFit, larger: HMMFit) -> None:
-    advice = "Fit both models to the same data."
-    one, other = (pd.Index(fit.subjects) for fit in (smaller, larger))
-    apart = one.symmetric_difference(other, sort=False)
-    if len(apart):
-        raise DataError(
-            f"The fits have {len(one)} and {len(other)} subjects; only one of them has "
-            f"{examples(apart.tolist())}. {advice}"
-        )
-    if smaller.info.n_rows != larger.info.n_rows:
-        raise DataError(
-            f"The fits have {smaller.info.n_rows:,} and {larger.info.n_rows:,} rows. {advice}"
-        )
-    names, others = sorted(smaller.model.outcomes), sorted(larger.model.outcomes)
-    if names != others:
-        raise DataError(
-            f"The fits have the outcomes {', '.join(names)} and {', '.join(others)}. Likelihoods "
-            f"of different outcomes cannot be compared. {advice}"
-        )
-    of_one, of_other = _values(smaller, one), _values(larger, one)
-    seen, other_seen = (int((~np.isnan(v[:, 2:])).sum()) for v in (of_one, of_other))
-    if seen != other_seen:
-        raise DataError(
-            f"The fits explain {seen:,} and {other_seen:,} observed values. {advice} A lag() "
-            "leaves out rows that have nothing to look back to: make them missing for both."
-        )
-    if not np.allclose(of_one, of_other, rtol=1e-12, atol=0, equal_nan=True):
-        raise DataError(f"The observed values of the two fits differ. {advice}")
-
-
-def _values(fit: HMMFit, subjects: pd.Index) -> np.ndarray:
-    """(rows, 2 + outcomes) subject, step and outcomes, in an order that only they decide."""
-    panel, model = fit._panel(None), fit.model
-    columns = [c for _, c in sorted(zip(model.outcomes, model.outcome_columns, strict=True))]
-    y = model.read(panel).Y[:, columns]
-    place = subjects.get_indexer(pd.Index(panel.subjects))[panel.row_subject]
-    rows = np.column_stack([place, panel.row_step, y])
-    return rows[np.lexsort(rows.T[::-1])]
 
 
 def _unfinished(fit: HMMFit, which: str) -> Iterator[str]:

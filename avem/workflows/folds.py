@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -85,10 +86,14 @@ def run_folds(
     folds: int = 5,
     by: str = "subjects",
     seed: int = 0,
+    parts: Sequence[np.ndarray] | None = None,
     **fit_options: Any,
 ) -> CrossValidation:
-    """The same for a panel; without any fold when it was interrupted in the first."""
-    parts = parts_of(model, panel, folds, by, seed)
+    """The same for a panel; without any fold when it was interrupted in the first.
+
+    ``parts`` are what `parts_of` gives, if the folds are those of another panel.
+    """
+    parts = parts_of(model, panel, folds, by, seed) if parts is None else parts
     score = _score_stretch if by == "time" else _score_subjects
     rows: list[dict[str, Any]] = []
     total = _nothing(panel)

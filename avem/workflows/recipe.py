@@ -59,18 +59,17 @@ class Recipe:
         """The replicate of this number: the same in any order and in any process."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
         origin, panel = self.fit, self.panel
-        table, model = origin._draw(panel, rng).frame, origin.model
-        front = _FRONTS[origin.kind].from_spec(model.spec, learned=model)
+        table = origin._draw(panel, rng).frame
+        front = front_of(origin)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", AvemWarning)
                 fit = front.fit(
                     replace(panel, table=table),
                     init=origin._start_for_replicates(),
-                    fixed={name: origin.params[name] for name in origin.info.fixed},
                     seed=int(rng.integers(2**32)),
                     progress=False,
-                    **_settings(origin),
+                    **refit_options(origin),
                 )
         except Exception as error:  # one bad data set is no reason to lose hours of good ones
             return Replicate(number, FAILED, f"{type(error).__name__}: {error}")
@@ -104,6 +103,16 @@ class Recipe:
             "seed": self.seed,
             "fit": hashlib.sha256(text.encode()).hexdigest(),
         }
+
+
+def front_of(fit: Fit) -> Mixed:
+    """The model of a fit as users have it, with the levels and columns that were learned."""
+    return _FRONTS[fit.kind].from_spec(fit.model.spec, learned=fit.model)
+
+
+def refit_options(fit: Fit) -> dict[str, Any]:
+    """The options with which the same model is fitted to other data in the same way."""
+    return {"fixed": {name: fit.params[name] for name in fit.info.fixed}, **_settings(fit)}
 
 
 def _settings(fit: Fit) -> dict[str, Any]:

@@ -29,7 +29,7 @@ CRITERIA = ("aic", "bic", "icl", "held_out")
 NAMES = {"aic": "AIC", "bic": "BIC", "icl": "ICL", "held_out": "held-out score"}
 _ROUNDING = 0.05
 """Log likelihoods closer than this are the same solution."""
-_FEW = 8
+FEW = 8
 """With fewer subjects, log(n) is below 2, the penalty of AIC."""
 
 
@@ -128,11 +128,11 @@ class Selection(Generic[Fit]):
         return {k: value for k, value in pairs if not np.isnan(value)}
 
     def __repr__(self) -> str:
-        text = self._shown().to_string(index=False, na_rep="", float_format=_number)
+        text = self._shown().to_string(index=False, na_rep="", float_format=short_number)
         return "\n".join([text, "", *self._words()])
 
     def _repr_html_(self) -> str:
-        shown = frame_html(self._shown(), index=False, float_format=_number)
+        shown = frame_html(self._shown(), index=False, float_format=short_number)
         return f"{shown}\n{paragraphs(self._words())}"
 
     def _shown(self) -> pd.DataFrame:
@@ -195,8 +195,8 @@ class Selection(Generic[Fit]):
             if fit.degenerate:
                 yield f"{self._count(k)}: degenerate, not recommended. {'; '.join(fit.degenerate)}."
         yield from self._falls()
-        n = min((len(fit.subjects) for fit in self.fits.values()), default=_FEW)
-        if n < _FEW:
+        n = min((len(fit.subjects) for fit in self.fits.values()), default=FEW)
+        if n < FEW:
             words = f"count {count(n, 'subject')} and so penalise"
             they = f"BIC and ICL {words}"
             if "icl" not in self.table:
@@ -238,5 +238,6 @@ class Selection(Generic[Fit]):
             highest = max(highest, logliks[k])
 
 
-def _number(x: float) -> str:
+def short_number(x: float) -> str:
+    """A number of a table for people."""
     return f"{x:.2f}" if abs(x) >= 10 else f"{x:.4g}"

@@ -31,7 +31,7 @@ def frame():
 
 
 def run_by(monkeypatch, executor):
-    monkeypatch.setattr("avem.execution.dataset.Threads", lambda: executor)
+    monkeypatch.setattr("avem.models.encoded.Threads", lambda *device: executor)
 
 
 # --- the same numbers ---------------------------------------------------------------------------

@@ -304,6 +304,19 @@ def test_emissions_with_covariates_are_at_their_averages(sessions):
     np.testing.assert_allclose(tops, weight * norm.pdf(0) / sd, rtol=1e-3)
 
 
+def test_responses_have_bands_where_they_are_asked_for(sessions):
+    assert not sessions.plot.emissions().axes[1].collections
+    response = sessions.plot.emissions(level=0.9).axes[1]
+    table = sessions.covariate("x", "speed", points=21, level=0.9)
+    assert table["lower"].notna().all()
+    for k, band in enumerate(response.collections):
+        own = table[table["state"] == k]
+        corners = band.get_paths()[0].vertices
+        assert corners[:, 1].min() == pytest.approx(own["lower"].min())
+        assert corners[:, 1].max() == pytest.approx(own["upper"].max())
+        assert to_hex(band.get_facecolor()[0]) == state_colors(2)[k].lower()
+
+
 def test_emissions_without_data_are_densities_alone(sessions):
     (ax,) = dataclasses.replace(sessions, panel=None).plot.emissions().axes
     assert not ax.patches

@@ -143,26 +143,68 @@ def test_trials_that_differ_are_averaged_over():
     assert [text.get_text() for text in ax.texts] == ["Not drawn without trials of every row."]
 
 
+def with_rows(fit, **columns):
+    """The fit with other data."""
+    frame = fit.panel.table.assign(**columns)
+    return dataclasses.replace(fit, panel=avem.Panel.from_frame(frame, "who", time="t"))
+
+
 def test_positive_numbers_and_angles():
     fit = fit_of("movement")
     step, angle = fit.plot.emissions().axes
     weight, x_mean = occupancy(fit), seen_rows(fit)["x"].mean()
-    assert step.get_xlabel() == "step at effect 0 and average covariates"
+    assert step.get_xlabel().startswith("step at effect 0 and average covariates")
     assert angle.get_xlabel() == "angle"
-    assert step.get_xlim()[0] == 0
-    np.testing.assert_allclose(angle.get_xlim(), [-np.pi, np.pi])
+    assert angle.name == "polar"
+    seen = fit.panel.table["step"].dropna()
+    assert seen.quantile(0.99) > 10 * seen.median()  # so the axis is one of logarithms
+    assert step.get_xscale() == "log"
+    edges = [patch.get_x() for patch in step.patches] + [step.get_xlim()[1]]
+    area = np.diff(np.log(edges)) @ [patch.get_height() for patch in step.patches]
+    assert area == pytest.approx(1, abs=0.02)
     for k, (mean, log_shape) in enumerate([(1.0, 1 + 0.2 * x_mean), (np.e**2, 1.5 + 0.1 * x_mean)]):
         x, y = lines(step)[f"state {k}"].get_data()
         shape = np.exp(log_shape)
         np.testing.assert_allclose(
-            y, weight[k] * gamma.pdf(x, shape, scale=mean / shape), rtol=1e-9
+            y, x * weight[k] * gamma.pdf(x, shape, scale=mean / shape), rtol=1e-9
         )
     x, y = lines(angle)["state 0"].get_data()
     np.testing.assert_allclose(y, weight[0] * vonmises.pdf(x, 0.8, loc=3.0), rtol=1e-9)
-    turned = fit.panel.table.assign(angle=fit.panel.table["angle"] % (2 * np.pi))
-    panel = avem.Panel.from_frame(turned, "who", time="t")
-    _, angle = dataclasses.replace(fit, panel=panel).plot.emissions().axes
-    np.testing.assert_allclose(angle.get_xlim(), [0, 2 * np.pi])
+    assert [tick.get_text() for tick in angle.get_xticklabels()] == ["-π/2", "0", "π/2", "π"]
+    petals = np.array([patch.get_height() for patch in angle.patches])
+    assert petals.sum() * 2 * np.pi / len(petals) == pytest.approx(1)
+
+
+def test_angles_in_axes_of_ones_own_are_as_the_user_counts_them():
+    fit = fit_of("movement")
+    ax = Figure().subplots()
+    fit.plot.emissions("angle", ax=ax)
+    np.testing.assert_allclose(ax.get_xlim(), [-np.pi, np.pi])
+    turned = with_rows(fit, angle=fit.panel.table["angle"] % (2 * np.pi))
+    ax = Figure().subplots()
+    turned.plot.emissions("angle", ax=ax)
+    np.testing.assert_allclose(ax.get_xlim(), [0, 2 * np.pi])
+    x, y = lines(ax)["state 1"].get_data()
+    np.testing.assert_allclose(y, occupancy(fit)[1] * vonmises.pdf(x, 4.0), rtol=1e-9)
+    # The same petals, whatever angles are counted from.
+    heights = [
+        [patch.get_height() for patch in one.plot.emissions("angle").axes[0].patches]
+        for one in (fit, turned)
+    ]
+    np.testing.assert_allclose(heights[0], heights[1])
+
+
+def test_a_long_tail_does_not_squeeze_the_rest():
+    fit = fit_of("movement")
+    steps = np.random.default_rng(0).gamma(4.0, 0.5, len(fit.panel.table))
+    steps[0] = 14.0
+    (ax,) = with_rows(fit, step=steps).plot.emissions("step").axes
+    assert ax.get_xscale() == "linear"
+    assert ax.get_xlim()[1] < 1.2 * np.quantile(steps, 0.99)
+    beyond = int((steps > ax.get_xlim()[1]).sum())
+    assert f"({beyond} of {len(steps)} lie beyond)" in ax.get_xlabel()
+    area = sum(patch.get_height() * patch.get_width() for patch in ax.patches)
+    assert area == pytest.approx(1 - beyond / len(steps), abs=1e-9)
 
 
 def test_a_share_of_zeros_is_told_apart():
@@ -208,7 +250,8 @@ def test_a_density_without_bounds_leaves_the_bars_visible():
         "step.coef": np.full((2, 1, 1), -1.0),
         "step.shape_coef": np.array([[[-1.0, 0.0]]] * 2),
     }
-    ax = dataclasses.replace(fit, params=fit.params | steep).plot.emissions("step").axes[0]
+    even = with_rows(fit, step=fit.panel.table["step"].clip(upper=5.0))
+    ax = dataclasses.replace(even, params=fit.params | steep).plot.emissions("step").axes[0]
     tallest = max(patch.get_height() for patch in ax.patches)
     assert lines(ax)["all states"].get_ydata().max() > 10 * tallest
     assert ax.get_ylim()[1] < 5 * tallest
@@ -223,11 +266,17 @@ def test_the_line_of_two_levels_is_a_probability():
     table, state = of_subject(fit, 3)
     eta = fit.params["coef"][state, 0] @ np.array([1.0, 0, 0])
     eta += (fit.params["coef"][state, 0, 1:] * np.c_[table["x"], table["kind"] == "b"]).sum(1)
-    drawn, y = track(ax, "mean")[::3], track(ax, "data")
+    drawn = track(ax, "mean")[::3]
     missing = table["choice"].isna().to_numpy()
     np.testing.assert_array_equal(np.isnan(drawn), missing)
     np.testing.assert_allclose(drawn[~missing], expit(eta + fit.effects_mean[3, 0])[~missing])
-    np.testing.assert_array_equal(y[~missing], (table["choice"] == "left")[~missing])
+    for k in range(2):  # ticks, not a line that goes up and down
+        y = track(ax, f"state {k}")
+        shown = ~np.isnan(y)
+        wanted = (table["choice"] == "left")[(state == k) & ~missing]
+        np.testing.assert_array_equal(y[shown], wanted)
+        assert [line.get_marker() for line in ax.lines if line.get_gid() == f"state {k}"] == ["|"]
+    assert not [line for line in ax.lines if line.get_gid() == "data"]
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["right", "left"]
     assert "probability of left" in ax.get_title()
 
@@ -273,6 +322,41 @@ def test_every_state_has_its_own_effect_in_the_line():
     np.testing.assert_allclose(drawn[shown], wanted[shown])
 
 
+def test_above_a_track_are_the_probabilities_of_the_states():
+    fit = fit_of("counts")
+    (ax,) = fit.plot.states("s2").axes
+    (strip,) = ax.child_axes
+    chance = fit.state_probabilities().to_numpy()[fit.panel.row_subject == 2]
+    assert len(strip.collections) == 2
+    tops = np.cumsum(chance, axis=1)
+    for k, drawn in enumerate(strip.collections):
+        corners = drawn.get_paths()[0].vertices
+        assert to_hex(drawn.get_facecolor()[0]) == state_colors(2)[k].lower()
+        for t in range(fit.panel.lane_length[2]):
+            here = corners[np.abs(corners[:, 0] - t) < 0.6][:, 1]
+            assert np.abs(here - tops[t, k]).min() < 1e-12
+    assert strip.get_xlim() == ax.get_xlim()
+
+
+def test_no_line_crosses_half_a_turn():
+    fit = fit_of("movement")
+    (ax,) = fit.plot.states("s1", "angle").axes
+    assert not [line for line in ax.lines if line.get_gid() == "data"]
+    mean = track(ax, "mean")
+    assert {round(value, 6) for value in mean[~np.isnan(mean)]} == {0.0, 3.0}
+    risers = np.abs(np.diff(mean))
+    assert np.nanmax(risers) < np.pi
+    far = fit.params | {"angle.coef": np.array([[[3.0]], [[-1.0]]])}
+    (ax,) = dataclasses.replace(fit, params=far).plot.states("s1", "angle").axes
+    assert np.nanmax(np.abs(np.diff(track(ax, "mean")))) == 0  # the way round would be shorter
+    turned = with_rows(fit, angle=fit.panel.table["angle"] % (2 * np.pi))
+    turned = dataclasses.replace(turned, params=far)
+    (ax,) = turned.plot.states("s1", "angle").axes
+    assert np.nanmin(track(ax, "mean")) == pytest.approx(3.0)
+    assert np.nanmax(track(ax, "mean")) == pytest.approx(2 * np.pi - 1)
+    assert next(tick.get_text() for tick in ax.get_yticklabels()) == "0"
+
+
 # --- transitions --------------------------------------------------------------------------------
 
 
@@ -291,3 +375,27 @@ def test_the_long_run_without_data_follows_the_average_transitions():
     fit = dataclasses.replace(fit_of("moving"), panel=None)
     share = occupancy(fit)
     np.testing.assert_allclose(share @ average_moves(fit), share, atol=1e-12)
+
+
+def test_the_graph_has_a_disc_for_each_state_and_an_arrow_for_each_move():
+    fit = fit_of("moving")
+    (ax,) = fit.plot.transitions("graph").axes
+    patches = {patch.get_gid(): patch for patch in ax.patches}
+    assert set(patches) == {"state 0", "state 1", "0 to 1", "1 to 0"}
+    matrix, share = average_moves(fit), occupancy(fit)
+    for k, color in enumerate(state_colors(2)):
+        assert to_hex(patches[f"state {k}"].get_facecolor()) == color.lower()
+        assert to_hex(patches[f"{k} to {1 - k}"].get_edgecolor()) == color.lower()
+    radius = [patches[f"state {k}"].get_radius() for k in range(2)]
+    np.testing.assert_allclose(radius[0] / radius[1], np.sqrt(share[0] / share[1]))
+    thick = [patches[f"{k} to {1 - k}"].get_linewidth() for k in range(2)]
+    assert (thick[0] > thick[1]) == (matrix[0, 1] > matrix[1, 0])
+    written = {text.get_text() for text in ax.texts}
+    assert {f"{p:.3f}" for p in matrix.ravel()} <= written
+    assert f"state 0\n{share[0]:.0%} of rows" in written
+    with pytest.raises(avem.ModelError, match="kind is 'tree'; choose one of 'matrix', 'graph'"):
+        fit.plot.transitions("tree")
+    rare = {"transition": np.array([[0.4, 0.6], [0.001, 0.999]])}
+    plain = fit_of("counts")
+    (ax,) = dataclasses.replace(plain, params=plain.params | rare).plot.transitions("graph").axes
+    assert "1 move below 0.012 left out" in ax.get_title()

@@ -87,11 +87,12 @@ def test_no_markup_in_the_data():
 
 def test_colours_can_be_told_from_dark_paper():
     dark = _frame._luminance(_frame._DARK_PAPER)
-    for color in ("#000000", "#0072B2", "#D55E00", "#ffffff"):
+    for color in ("#000000", "#0072B2", "#D55E00", "#222222"):
         lighter = _frame._on_dark(color)
         rgb = [int(lighter[i : i + 2], 16) for i in (1, 3, 5)]
         assert (_frame._luminance(rgb) + 0.05) / (dark + 0.05) >= 4.5
-    assert _frame._on_dark("#ffffff") == "#ffffff"
+    assert _frame._on_dark("#ffffff") == "#181b1f"  # paper is paper
+    assert _frame._on_dark("#ffffaa") == "#ffffaa"
 
 
 # --- timelines ----------------------------------------------------------------------------------

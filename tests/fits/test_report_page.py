@@ -191,7 +191,7 @@ def test_zooming_and_moving(opened):
 
 
 def said_chance(p):
-    return "<0.001" if p < 0.0005 else ">0.999" if p > 0.9995 else f"{p:.3f}"
+    return "< 0.001" if p < 0.0005 else "> 0.999" if p > 0.9995 else f"{p:.3f}"
 
 
 @pytest.mark.parametrize("row", [0, 7, 13, 23])
@@ -273,6 +273,54 @@ def test_narrow_and_dark_windows(browser, labels):
         assert browser.complaints() == []
     paper = browser.run("getComputedStyle(document.body).backgroundColor")
     assert paper == "rgb(24, 27, 31)"
+    browser.look()
+
+
+def test_tables_keep_their_first_column_in_sight(browser, ssm):
+    browser.look(width=360, height=740, phone=True)
+    browser.open(ssm[1])
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+    wide = "[...document.querySelectorAll('main .box')].find((b) => b.scrollWidth > b.clientWidth)"
+    browser.run(f"window.wide = {wide}; wide.scrollLeft = 60")
+    browser.settle()
+    edges = "[wide, wide.querySelector('tbody th')].map((e) => e.getBoundingClientRect().left)"
+    box, first = browser.run(edges)
+    assert first == pytest.approx(box, abs=1.5)
+    assert browser.run("wide.classList.contains('moved')")
+    hint = "wide.nextElementSibling"
+    assert "sideways" in browser.run(f"{hint}.textContent")
+    assert not browser.run(f"{hint}.hidden")
+    assert browser.run("getComputedStyle(wide.querySelector('tbody th')).backgroundColor") == (
+        "rgb(255, 255, 255)"  # nothing shines through
+    )
+    browser.look(width=1280)
+    browser.settle()
+    assert browser.run(f"{hint}.hidden")  # here all of it is seen
+
+
+def test_cards_and_pictures_on_a_phone_and_in_the_dark(browser, movement):
+    browser.look(width=360, height=740, phone=True)
+    browser.open(movement[1])
+    inside = (
+        "[...document.querySelectorAll('.card, main svg')].filter((e) => e.clientWidth || "
+        "e.getBoundingClientRect().width).every((e) => "
+        "e.getBoundingClientRect().right <= innerWidth + 1)"
+    )
+    assert browser.run(inside)
+    assert browser.run("document.querySelectorAll('.card').length") == 2
+    letters = (
+        "Math.min(...[...document.querySelectorAll('#emissions svg text')].map((t) => "
+        "t.getBoundingClientRect().height))"
+    )
+    assert browser.run(letters) > 9  # large enough to read
+    browser.look(dark=True)
+    browser.settle()
+    fills = "[...document.querySelectorAll('main svg text')].map((t) => getComputedStyle(t).fill)"
+    for color in set(browser.run(fills)):
+        rgb = [int(part) for part in color.removeprefix("rgb(").removesuffix(")").split(",")]
+        assert min(rgb) > 120, color
+    paper = "getComputedStyle(document.querySelector('#emissions svg path')).fill"
+    assert browser.run(paper) == "rgb(24, 27, 31)"
     browser.look()
 
 

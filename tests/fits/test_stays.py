@@ -162,20 +162,20 @@ def test_dwell_of_subjects():
 def test_intervals_of_subjects_know_that_effects_are_uncertain():
     """With parameters as good as known, all that is left is the posterior of the effects."""
     fit = replace(fit_of("moving"))
-    free = fit.model.find_free(fit.theta, (), np.full(1, 1e-9))
-    fit.__dict__["_curvature"] = replace(
-        fit._curvature, free=free, information=1e16 * np.eye(free.size)
-    )
+    free = fit._curvature.free
+    fit.__dict__["_curvature"] = replace(fit._curvature, information=1e16 * np.eye(free.size))
     x = fit.panel.table.dropna(subset=["y"]).groupby("who")["x"].mean().to_numpy()
     up, down = subject_moves(x, fit.effects_mean)
+    cov = fit._posterior("adaptive")[1][:, 1:, 1:]
     dwell = fit.dwell(by="subject")
-    # The log odds of staying are minus those of leaving, whose effect has an sd of 0.1.
-    np.testing.assert_allclose(dwell["se"][::2], (1 / up - 1) * 0.1, rtol=1e-6)
-    half = t.ppf(0.975, 7) * 0.1
+    # The log odds of staying are minus those of leaving.
+    sd = np.sqrt(cov[:, 0, 0])
+    np.testing.assert_allclose(dwell["se"][::2], (1 / up - 1) * sd, rtol=1e-6)
+    half = norm.ppf(0.975) * sd
     np.testing.assert_allclose(dwell["upper"][::2], 1 + (1 / up - 1) * np.exp(half), rtol=1e-6)
     # d log(share / (1 - share)) = (1 - up) d logit(up) - (1 - down) d logit(down)
-    share = up / (up + down)
-    spread = 0.1 * np.hypot(1 - up, 1 - down) * share * (1 - share)
+    share, slope = up / (up + down), np.stack([1 - up, down - 1], axis=1)
+    spread = np.sqrt(np.einsum("nd,nde,ne->n", slope, cov, slope)) * share * (1 - share)
     np.testing.assert_allclose(fit.stationary(by="subject")["se"][1::2], spread, rtol=1e-6)
 
 

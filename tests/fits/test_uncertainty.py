@@ -206,6 +206,9 @@ def test_the_gap_is_drawn(anchored):
     gap = found.subjects["anchoring_gap"] + found.subjects["gaussian_gap"]
     assert longest == pytest.approx(gap.max(), rel=0.01)
     assert lost.patches[0].get_width() == pytest.approx(found.effects["lost"].iloc[0])
+    own = Figure().subplots(1, 2)
+    assert anchored.plot.gap(ax=own) is own[0].figure
+    assert len(own[0].patches) == len(bars.patches)
 
 
 # --- without data -------------------------------------------------------------------------------

@@ -149,10 +149,10 @@ def test_splitting_into_many_chunks_changes_nothing(frame, monkeypatch):
 def test_the_same_shape_is_compiled_once(frame):
     model = avem.MixedHMM(FORMULA, 3)
     model.fit(frame, time="t", n_starts=1, refine=None)
-    before = anchored_pass._cache_size()
+    before = anchored_pass.n_compiled()
     other = panel(seed=9)
     model.fit(other, time="t", n_starts=2, seed=4, refine=None)
-    assert anchored_pass._cache_size() == before
+    assert anchored_pass.n_compiled() == before
 
 
 @pytest.mark.parametrize("flag", [False, True])

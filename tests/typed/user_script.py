@@ -28,6 +28,7 @@ def hidden_states(diary: pd.DataFrame, folder: Path) -> pd.Series:
     assert_type(found.best, avem.HMMFit)
     errors: pd.DataFrame = avem.bootstrap(found.best, 100).table()
     print(errors, avem.cross_validate(model, diary, folds=3).per_value)
+    assert_type(avem.steps_and_turns(diary, "person", "valence", "arousal"), pd.DataFrame)
     chances = fit.state_probabilities(diary)
     assert_type(chances, pd.DataFrame)
     return fit.decode(diary)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -161,6 +162,24 @@ def _check_design(design: Any, panel: Any) -> None:
 
 def _column(design: Any, A: np.ndarray, name: str) -> np.ndarray | None:
     return A[:, design.columns.index(name)] if name in design.columns else None
+
+
+# --- movement ------------------------------------------------------------------------------------
+
+
+def walk(frame: Any, time: Any, sequence: Any, **options: Any) -> None:
+    """Steps and turns of positions in x and y."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", avem.AvemWarning)  # times that are not equally far apart
+        made = avem.steps_and_turns(frame, "id", time=time, sequence=sequence, **options)
+    found = nw.from_native(made, eager_only=True, pass_through=False)
+    if len(found) != _n_rows(frame):
+        raise Wrong("number of rows")
+    for name, least, most in (("step", 0.0, np.inf), ("angle", -np.pi, np.pi)):
+        values = found[name].to_numpy().astype(float)
+        values = values[~np.isnan(values)]
+        if np.isinf(values).any() or ((values < least) | (values > most)).any():
+            raise NotFinite(name, values)
 
 
 # --- fitting -------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import datetime
 from decimal import Decimal
 from fractions import Fraction
 import avem, narwhals as nw, numpy as np, pandas as pd, polars as pl, pyarrow as pa
-from tools.fuzz.frame_questions import ask, fit, make_panel, put, read, sound
+from tools.fuzz.frame_questions import ask, fit, make_panel, put, read, sound, walk
 """
 _COLUMNS = ["id", "id", "time", "time", "day", "y", "y", "y", "x", "x", "g", "z", "n", "b"]
 _DTYPES = (
@@ -38,6 +38,10 @@ def _question(rng: Random) -> str:
     if rng.random() < 0.04:
         time, sequence = odd.value(rng), odd.value(rng)
     which = rng.random()
+    if which < 0.06:
+        how = rng.choice(["kind='projected'"] * 3 + ["kind='lonlat'", "kind='lonlat', unit='m'"])
+        gap = rng.choice(["None", "None", "2", "'2h'", odd.number(rng), odd.value(rng)])
+        return f"walk(frame, {time}, {sequence}, max_gap={gap}, {how})"
     if which < 0.55:
         subject = rng.choice(["'id'"] * 8 + ["'g'", "'b'", "'n'", odd.value(rng)])
         return f"read(frame, {subject}, {time}, {sequence})"

@@ -9,15 +9,16 @@ import numpy as np
 from avem.fits.plots.figures import OKABE_ITO, Size, panels, whole_ticks
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-def bound_figure(fit: Any, ax: Axes | None, figsize: Size | None) -> Figure:
-    """Of any kind of fit; with `ax`, without the distance."""
+def bound_figure(fit: Any, ax: Any, figsize: Size | None) -> Figure:
+    """Of any kind of fit; in a single `ax`, without the distance."""
     history = np.asarray(fit.bound_history, float)
     iteration = np.arange(1, len(history) + 1)
-    figure, axes = panels(1 if ax is not None else 2, ax, figsize, (4.6, 3.4), 2)
+    figure, axes = panels(
+        1 if hasattr(ax, "get_xaxis_transform") else 2, ax, figsize, (4.6, 3.4), 2
+    )
     mark = "o-" if len(history) <= 40 else "-"
     axes[0].plot(iteration, history, mark, color=OKABE_ITO[0], ms=3.5)
     name = fit.bound_name

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from avem.fits.plots.figures import DARK, OKABE_ITO, Size, panels, plain
+from avem.fits.plots.figures import DARK, OKABE_ITO, Size, panels, plain, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,14 +18,16 @@ _OUT = 0.05
 """A two-sided p below this is marked."""
 
 
-def check_figure(check: Check, figsize: Size | None) -> Figure:
+def check_figure(check: Check, ax: Any, figsize: Size | None) -> Figure:
     """A panel per statistic."""
     table = check.table
-    figure, axes = panels(len(table), None, figsize, (2.9 if len(table) > 2 else 4.4, 2.3), 4)
-    for ax, row, drawn in zip(axes, table.to_dict("records"), check.simulated.T, strict=True):
-        _draw(ax, row, drawn[~np.isnan(drawn)])
+    figure, axes = panels(len(table), ax, figsize, (2.9 if len(table) > 2 else 4.4, 2.3), 4)
+    for one, row, drawn in zip(axes, table.to_dict("records"), check.simulated.T, strict=True):
+        _draw(one, row, drawn[~np.isnan(drawn)])
     done = len(check.simulated)
-    figure.suptitle(
+    title(
+        figure,
+        ax,
         f"Statistics of {done:,} simulated data sets, effects {check.effects} (line: the data)",
         fontsize="medium" if len(table) > 1 else "x-small",
     )

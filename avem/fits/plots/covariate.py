@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from avem.fits.plots.figures import Size, panels, plain, state_colors, state_legend
+from avem.fits.plots.figures import (
+    Size,
+    legend,
+    panels,
+    plain,
+    state_colors,
+    state_dots,
+    title,
+)
 from avem.fits.plots.occupancy import draw_by_state
 from avem.fits.predict.at import describe_means, places
-from avem.fits.questions.covariate import choose_target, covariates_of
+from avem.fits.questions.covariate import choose_target, covariate_table, covariates_of
+from avem.fits.words import errors_word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,11 +31,16 @@ _STICKY = 0.9
 
 
 def covariate_figure(
-    fit: HMMFit, name: str, on: str | None, figsize: Size | None, options: dict[str, Any]
+    fit: HMMFit,
+    name: str,
+    on: str | None,
+    ax: Any,
+    figsize: Size | None,
+    options: dict[str, Any],
 ) -> Figure:
     """A panel per state that is left, or per outcome, or one for the long run."""
     on = choose_target(fit, name, on)
-    table: Any = fit._covariate(name, on, **options)
+    table: Any = _table(fit, name, on, **options)
     colors = state_colors(fit.model.n_states)
     if any(part.levels_of(name) is not None for part in fit.model.designs.parts):
         table[name] = table[name].astype(str)  # levels that are numbers are not on a scale
@@ -37,33 +51,49 @@ def covariate_figure(
         if rare:  # beside chances to stay, of nearly 1, nothing could be seen of those to leave
             table = table[~stays]
             top = _top(table)
-        groups = [(f"from state {k}", own) for k, own in table.groupby("state")]
+        groups = [(f"from {fit.state_labels[k]}", own) for k, own in table.groupby("state")]
         lines, label = "to_state", "probability to go to"
-        title = f"Transition probabilities{' (staying left out)' if rare else ''}"
+        words = f"Transition probabilities{' (staying left out)' if rare else ''}"
     elif on == "stationary":
         groups, lines = [("", table)], "state"
-        label, title = "share of time in the long run", "Shares in the long run"
+        label, words = "share of time in the long run", "Shares in the long run"
     else:
         groups = [(str(key), own) for key, own in table.groupby("outcome", sort=False)]
-        lines, label, title = "state", "", "Means"
+        lines, label, words = "state", "", "Means"
     each = (6.4, 3.8) if len(groups) == 1 else (3.8, 3.2)
-    figure, axes = panels(len(groups), None, figsize, each, 3)
-    for ax, (words, own) in zip(axes, groups, strict=True):
-        draw_by_state(ax, own, name, "estimate", colors, lines)
+    figure, axes = panels(len(groups), ax, figsize, each, 3)
+    for one, (of, own) in zip(axes, groups, strict=True):
+        draw_by_state(one, own, name, "estimate", colors, lines)
         if on == "transitions":
-            k = int(words.removeprefix("from state "))
-            ax.set_title(words, fontsize="medium", color=colors[k], fontweight="bold")
-        elif words:
-            ax.set_title(plain(words, 40), fontsize="medium")
+            color = colors[int(own["state"].iloc[0])]
+            one.set_title(plain(of, 40), fontsize="medium", color=color, fontweight="bold")
+        elif of:
+            one.set_title(plain(of, 40), fontsize="medium")
         if on in ("transitions", "stationary"):
-            ax.set_ylim(0, top)
+            one.set_ylim(0, top)
     axes[0].set_ylabel(label)
     level = options.get("level", 0.95)
     where = " at effect 0" if fit.model.n_effects else ""
     bands = "" if level is None else f", {level:.0%} intervals"
-    figure.suptitle(f"{title} along {plain(name, 40)}{where}{bands}", fontsize="medium")
-    state_legend(figure, colors)
+    title(figure, ax, f"{words} along {plain(name, 40)}{where}{bands}", fontsize="medium")
+    legend(figure, ax, state_dots(fit), 7)
     return figure
+
+
+def _table(
+    fit: HMMFit,
+    name: str,
+    on: str | None,
+    *,
+    grid: Any = None,
+    at: Any = None,
+    points: int = 25,
+    level: float | None = 0.95,
+    errors: str = "observed",
+    kind: str | None = None,
+) -> pd.DataFrame:
+    """That of `fit.covariate`, with states as numbers."""
+    return covariate_table(fit, name, on, grid, at, points, level, errors_word(errors, kind))
 
 
 def _top(table: Any) -> float:
@@ -91,7 +121,7 @@ class Curve(NamedTuple):
     table: pd.DataFrame
 
 
-def find_curves(fit: HMMFit, outcomes: list[int]) -> list[Curve]:
+def find_curves(fit: HMMFit, outcomes: list[int], level: float | None) -> list[Curve]:
     """Of covariates to which the states respond differently; the most different, if many."""
     if fit.panel is None or fit.model.n_states < 2:
         return []
@@ -104,7 +134,7 @@ def find_curves(fit: HMMFit, outcomes: list[int]) -> list[Curve]:
         levels, name = place.piece.family.levels, place.name
         what = "mean of " if levels is None else "probability of "
         for covariate in read[name]:
-            table: Any = fit._covariate(covariate, name, points=_POINTS, level=None)
+            table: Any = _table(fit, covariate, name, points=_POINTS, level=level)
             if any(part.levels_of(covariate) is not None for part in fit.model.designs.parts):
                 table[covariate] = table[covariate].astype(str)
             for label in own:

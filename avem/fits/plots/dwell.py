@@ -13,6 +13,7 @@ from avem.fits.plots.figures import (
     legend,
     line,
     panels,
+    plain,
     state_colors,
     whole_ticks,
 )
@@ -31,23 +32,23 @@ _ENOUGH = 5
 """Or until fewer stays than this are left to judge by."""
 
 
-def dwell_figure(fit: HMMFit, level: float | None, figsize: Size | None) -> Figure:
+def dwell_figure(fit: HMMFit, level: float | None, ax: Any, figsize: Size | None) -> Figure:
     """A panel per state: how many stays last longer than so long, decoded and implied."""
     table, lengths = dwell_table(fit, None, level), dwell_table(fit, "length")
     n = fit.model.n_states
-    figure, axes = panels(n, None, figsize, (3.6, 3.0), 4)
-    for k, (ax, color) in enumerate(zip(axes, state_colors(n), strict=True)):
+    figure, axes = panels(n, ax, figsize, (3.6, 3.0), 4)
+    for k, (one, color) in enumerate(zip(axes, state_colors(n), strict=True)):
         row = table[table["state"] == k].iloc[0]
-        _draw_lengths(ax, lengths[lengths["state"] == k], color)
-        words = f"state {k}: {_number(row['expected'])} rows expected"
+        _draw_lengths(one, lengths[lengths["state"] == k], color)
+        words = f"{plain(fit.state_labels[k])}: {_number(row['expected'])} rows expected"
         if level is not None and not np.isnan(row["lower"]):
             words += f"\n{level:.0%} interval {_number(row['lower'])} to {_number(row['upper'])}"
-        ax.set_title(words, fontsize="medium", color=color)
-        ax.set_xlabel("rows in the state")
+        one.set_title(words, fontsize="medium", color=color)
+        one.set_xlabel("rows in the state")
     axes[0].set_ylabel("share of stays that are longer")
     decoded = line("decoded (ends of sequences allowed for)", GREY)
     implied = line("implied by the transitions", DARK, None, marker="o", markersize=3.5)
-    legend(figure, [decoded, implied], 2, fontsize="small")
+    legend(figure, ax, [decoded, implied], 2, fontsize="small")
     return figure
 
 
@@ -74,9 +75,7 @@ def _draw_lengths(ax: Axes, table: Any, color: str) -> None:
     whole_ticks(ax)
 
 
-def stationary_figure(
-    fit: HMMFit, level: float | None, ax: Axes | None, figsize: Size | None
-) -> Figure:
+def stationary_figure(fit: HMMFit, level: float | None, ax: Any, figsize: Size | None) -> Figure:
     """Every state's share: the group's with its interval, and the subjects' where they differ."""
     n, table = fit.model.n_states, stationary_table(fit, None, level)
     figure, (panel,) = panels(1, ax, figsize, (max(4.2, 1.8 + 0.9 * n), 3.4), 1)
@@ -96,7 +95,7 @@ def stationary_figure(
             low, high = (table[name].to_numpy()[k] for name in ("lower", "upper"))
             panel.plot([k, k], [low, high], color=DARK, lw=2, zorder=4)
         panel.plot(k, share[k], "D", color=color, mec=DARK, ms=8, zorder=5, gid=f"state {k}")
-    panel.set_xticks(range(n), [f"state {k}" for k in range(n)])
+    panel.set_xticks(range(n), [plain(label, 16) for label in fit.state_labels])
     for tick, color in zip(panel.get_xticklabels(), state_colors(n), strict=True):
         tick.set(color=color, fontweight="bold")
     panel.set(xlim=(-0.6, n - 0.4), ylim=(0, 1), ylabel="share of time")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -54,20 +54,63 @@ def png(figure: Figure, dpi: float = 100) -> bytes:
 
 
 def panels(
-    n: int, ax: Axes | None, figsize: Size | None, each: Size, columns: int
+    n: int,
+    ax: Any,
+    figsize: Size | None,
+    each: Size,
+    columns: int,
+    polar: Collection[int] = (),
 ) -> tuple[Any, list[Any]]:
-    """A figure of n panels, `each` of that size in inches; or the caller's own axes."""
-    if ax is not None:
-        if n != 1:
-            raise ModelError(f"There are {n} panels to draw and one ax; name one of them.")
-        return ax.figure, [ax]
+    """A figure of n panels, `each` of that size in inches; or the caller's own axes or figure.
+
+    Those in `polar` are circles, unless the caller's axes are not.
+    """
+    given = _given(ax, n)
+    if given is not None:
+        return given[0].figure, given
     columns = min(n, columns)
     rows = -(-n // columns)
-    figure = new_figure(figsize or (each[0] * columns, each[1] * rows))
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    for unused in axes[n:]:
-        unused.remove()
-    return figure, list(axes[:n])
+    figure = ax if ax is not None else new_figure(figsize or (each[0] * columns, each[1] * rows))
+    shapes = ["polar" if i in polar else None for i in range(n)]
+    made = [figure.add_subplot(rows, columns, i + 1, projection=s) for i, s in enumerate(shapes)]
+    return figure, made
+
+
+def grid(rows: int, columns: int, ax: Any, size: Size, **shared: Any) -> tuple[Any, np.ndarray]:
+    """A figure of (rows, columns) panels; or the caller's own axes, row by row, or figure."""
+    given = _given(ax, rows * columns)
+    if given is not None:
+        every = np.empty(len(given), object)
+        every[:] = given
+        return given[0].figure, every.reshape(rows, columns)
+    figure = new_figure(size) if ax is None else ax
+    return figure, figure.subplots(rows, columns, squeeze=False, **shared)
+
+
+def whole(ax: Any) -> bool:
+    """Whether a figure is the picture's alone: its own, or one that the caller gave to fill."""
+    return ax is None or hasattr(ax, "subplots")
+
+
+def _given(ax: Any, n: int) -> list[Any] | None:
+    """The caller's own axes, if they are axes."""
+    if whole(ax):
+        return None
+    several = isinstance(ax, Iterable)
+    given = list(np.ravel(np.asarray(ax, object))) if several else [ax]
+    wrong = [one for one in given if not hasattr(one, "get_xaxis_transform")]
+    if wrong:
+        raise ModelError(
+            f"ax is {_kind(wrong[0])}; axes of matplotlib are wanted, a list of them, or a figure."
+        )
+    if len(given) != n:
+        many = f"{len(given)} axes" if several else "one ax; name one of them"
+        raise ModelError(f"There are {n} panels to draw and {many}, or give a figure as ax.")
+    return given
+
+
+def _kind(thing: object) -> str:
+    return f"a {type(thing).__name__}"
 
 
 def plain(label: object, longest: int = 24) -> str:
@@ -95,21 +138,27 @@ def dot(label: str, color: str = DARK, marker: str = "o", size: float | None = 5
     return line(label, color, None, marker=marker, linestyle="", markersize=size)
 
 
-def state_dots(colors: list[str]) -> list[Any]:
+def state_dots(fit: Any, marker: str = "o") -> list[Any]:
     """Handles of a legend: the states."""
-    return [dot(f"state {k}", color, size=None) for k, color in enumerate(colors)]
+    labels = [plain(label) for label in fit.state_labels]
+    pairs = zip(labels, state_colors(len(labels)), strict=True)
+    return [dot(label, color, marker, size=None) for label, color in pairs]
 
 
-def legend(figure: Figure, handles: list[Any], most: int, **options: Any) -> None:
-    """Beneath all panels, at most so many beside each other."""
-    columns = min(len(handles), most)
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, **options)
+def title(figure: Any, ax: Any, words: str, **options: Any) -> None:
+    """Above all panels of a figure that is the picture's alone."""
+    if whole(ax):
+        figure.suptitle(words, **options)
 
 
-def state_legend(figure: Figure, colors: list[str], with_mean: bool = False) -> None:
-    """The states, and the line of their means."""
-    mean = [line("state's mean for the subject", DARK, lw=1.4)] if with_mean else []
-    legend(figure, [*state_dots(colors), *mean], 7)
+def legend(figure: Any, ax: Any, handles: list[Any], most: int, **options: Any) -> None:
+    """Beneath all panels, at most so many beside each other; in the last of the caller's axes."""
+    if whole(ax):
+        columns = min(len(handles), most)
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns, **options)
+    else:
+        last = list(np.ravel(np.asarray(ax, object)))[-1]
+        last.legend(handles=handles, **({"fontsize": "small"} | options))
 
 
 def name_places(ax: Axes, place: np.ndarray, names: Iterable[str], many: str) -> None:
@@ -135,6 +184,14 @@ def write_dates(ax: Axes) -> None:
     locator = AutoDateLocator(maxticks=7)
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
+def angle_ticks(axis: Any, low: float, high: float | None = None) -> None:
+    """Quarters of a turn on an axis of angles, by default of a full turn from `low` on."""
+    names = {-4: "-2π", -2: "-π", -1: "-π/2", 0: "0", 1: "π/2", 2: "π", 3: "3π/2", 4: "2π"}
+    first, last = (2 * end / np.pi for end in (low, low + 2 * np.pi if high is None else high))
+    shown = [quarter for quarter in names if first - 0.01 <= quarter <= last + 0.01]
+    axis.set_ticks([quarter * np.pi / 2 for quarter in shown], [names[q] for q in shown])
 
 
 def first_outcomes(shown: int, there_are: int) -> str:

@@ -19,7 +19,6 @@ from avem.fits.plots.residuals import residuals_figure
 from avem.fits.plots.subjects import contrast_figure, effects_figure, gap_figure
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_OUTCOMES = 4
@@ -41,12 +40,13 @@ class FitPlots(ABC):
         lags: int = 10,
         *,
         effects: Literal["drawn", "fitted"] = "drawn",
+        ax: Any = None,
         figsize: Size | None = None,
     ) -> Figure:
         """One-step residuals: quantiles against normal ones, and autocorrelations."""
 
     def effects(
-        self, effect: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None
+        self, effect: str | None = None, *, ax: Any = None, figsize: Size | None = None
     ) -> Figure:
         """Every subject's effect with its 95% interval, sorted; one panel per effect.
 
@@ -54,8 +54,9 @@ class FitPlots(ABC):
         ----------
         effect : str, optional
             By default all.
-        ax : matplotlib.axes.Axes, optional
-            Where to draw one effect; by default in a figure of its own.
+        ax : Axes, list of Axes, Figure or SubFigure, optional
+            Where to draw: as many axes as there are panels, or a figure to fill; by default a
+            figure of its own.
         figsize : (float, float), optional
             Inches.
 
@@ -70,13 +71,14 @@ class FitPlots(ABC):
         """
         return effects_figure(self._fit, effect, ax, figsize)
 
-    def bound(self, *, ax: Axes | None = None, figsize: Size | None = None) -> Figure:
+    def bound(self, *, ax: Any = None, figsize: Size | None = None) -> Figure:
         """The bound at each iteration; beside it, on a log scale, what was still to gain.
 
         Parameters
         ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw the first of the two alone.
+        ax : Axes, list of Axes, Figure or SubFigure, optional
+            Where to draw: two axes, or one for the first of the two alone, or a figure to fill; by
+            default a figure of its own.
         figsize : (float, float), optional
             Inches.
 
@@ -91,11 +93,14 @@ class FitPlots(ABC):
         """
         return bound_figure(self._fit, ax, figsize)
 
-    def gap(self, *, figsize: Size | None = None) -> Figure:
+    def gap(self, *, ax: Any = None, figsize: Size | None = None) -> Figure:
         """Does anchoring hold? Every subject's gap, and the information lost on each effect.
 
         Parameters
         ----------
+        ax : Axes, list of Axes, Figure or SubFigure, optional
+            Where to draw: as many axes as there are panels, or a figure to fill; by default a
+            figure of its own.
         figsize : (float, float), optional
             Inches.
 
@@ -110,10 +115,10 @@ class FitPlots(ABC):
         """
         if not self._fit.model.effect_names:
             raise ModelError("No gap to draw: without effects nothing is anchored.")
-        return gap_figure(self._fit.diagnose(), figsize)
+        return gap_figure(self._fit.diagnose(), ax, figsize)
 
     def contrast(
-        self, groups: Any = None, *, figsize: Size | None = None, **options: Any
+        self, groups: Any = None, *, ax: Any = None, figsize: Size | None = None, **options: Any
     ) -> Figure:
         """Differences with their intervals.
 
@@ -121,6 +126,9 @@ class FitPlots(ABC):
         ----------
         groups : str or dict, optional
             As for `fit.contrast`.
+        ax : Axes, list of Axes, Figure or SubFigure, optional
+            Where to draw: as many axes as there are panels, or a figure to fill; by default a
+            figure of its own.
         figsize : (float, float), optional
             Inches.
         **options
@@ -136,10 +144,16 @@ class FitPlots(ABC):
         1
         """
         table, _ = to_pandas(self._fit.contrast(groups, **options))
-        return contrast_figure(table, options.get("level", 0.95), figsize)
+        return contrast_figure(self._fit, table, options.get("level", 0.95), ax, figsize)
 
     def check(
-        self, statistic: Any = None, n: int = 200, *, figsize: Size | None = None, **options: Any
+        self,
+        statistic: Any = None,
+        n: int = 200,
+        *,
+        ax: Any = None,
+        figsize: Size | None = None,
+        **options: Any,
     ) -> Figure:
         """Statistics of the data among those of simulated data.
 
@@ -149,6 +163,9 @@ class FitPlots(ABC):
             As for `fit.check`.
         n : int
             As for `fit.check`.
+        ax : Axes, list of Axes, Figure or SubFigure, optional
+            Where to draw: as many axes as there are panels, or a figure to fill; by default a
+            figure of its own.
         figsize : (float, float), optional
             Inches.
         **options
@@ -163,7 +180,7 @@ class FitPlots(ABC):
         >>> len(fit.plot.check("mean", n=20).axes)
         1
         """
-        return self._fit.check(statistic, n, **options).plot(figsize=figsize)
+        return self._fit.check(statistic, n, **options).plot(ax=ax, figsize=figsize)
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -180,11 +197,14 @@ class FitPlots(ABC):
         outcome: str | None,
         title: str,
         lags: int,
+        ax: Any,
         figsize: Size | None,
         state: np.ndarray | None = None,
+        dots: list[Any] | None = None,
     ) -> Figure:
         every = self._fit.model.outcomes
         names = [every[j] for j in self._outcomes(outcome, 2 * MOST_OUTCOMES)]
         values = {name: np.asarray(found[name], float) for name in names}
         title += first_outcomes(len(names), len(every))
-        return residuals_figure(self._fit._panel(None), values, title, lags, figsize, state)
+        panel = self._fit._panel(None)
+        return residuals_figure(panel, values, title, lags, ax, figsize, state, dots)

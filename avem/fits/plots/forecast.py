@@ -6,20 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from avem.families.base import Family
 from avem.fits.plots.figures import (
     DARK,
     GREY,
     Size,
+    angle_ticks,
     first_outcomes,
+    grid,
     legend,
     line,
-    new_figure,
     plain,
     state_colors,
     state_dots,
+    title,
     whole_ticks,
 )
-from avem.fits.plots.states import label_levels
+from avem.fits.plots.scales import is_heavy
+from avem.fits.plots.states import decoded, label_levels
 from avem.fits.plots.timeline import choose_subjects, last_rows
 from avem.fits.predict import hmm as later
 from avem.fits.predict.at import Place, places
@@ -44,6 +48,7 @@ def ahead_figure(
     future: Any,
     effects: str,
     max_rows: int | None,
+    ax: Any,
     figsize: Size | None,
 ) -> Figure:
     """Outcomes of the past by decoded state, then fans of intervals; beneath, the states."""
@@ -56,41 +61,49 @@ def ahead_figure(
     of_lane = np.repeat(np.sort(lanes), horizon)
     every = places(model)
     y = encoded.in_user_units(model.scaling)[0][:, model.outcome_columns]
-    state = fit._decoded()
+    state = decoded(fit)
     past = fit._state_probabilities(encoded)
     n, colors = len(ends), state_colors(model.n_states)
-    figure = new_figure(figsize or (max(6.4, 3.9 * n), 1.5 + 2.0 * len(outcomes) + 1.2))
+    size = figsize or (max(6.4, 3.9 * n), 1.5 + 2.0 * len(outcomes) + 1.2)
     heights = [*[2.0] * len(outcomes), 1.2]
-    grid = figure.subplots(
-        len(heights), n, squeeze=False, sharex="all", sharey="row", height_ratios=heights
-    )
+    shared: dict[str, Any] = {"sharex": "all", "sharey": "row", "height_ratios": heights}
+    figure, axes = grid(len(heights), n, ax, size, **shared)
     mixtures = {place.name: (mixture, known) for _, place, mixture, known in found.each()}
-    for column, end in zip(grid.T, ends, strict=True):
+    for column, end in zip(axes.T, ends, strict=True):
         column[0].set_title(plain(end.label), fontsize="medium", fontweight="bold")
         column[-1].set_xlabel("steps from the last row")
         ahead = np.flatnonzero(of_lane == end.lane)
-        for ax, j in zip(column, outcomes, strict=False):
+        for one, j in zip(column, outcomes, strict=False):
             family = every[j].piece.family
-            numbers = family.levels is None and not family.angular
-            if numbers:
-                ax.plot(end.before, y[end.rows, j], color=GREY, lw=0.6, zorder=2)
-            _draw_past(ax, end.before, y[end.rows, j], state[end.rows], colors)
-            _draw_fan(ax, every[j], *mixtures[every[j].name], ahead)
-            label_levels(ax, family.levels)
+            if family.angular:
+                angle_ticks(one.yaxis, -np.pi)
+            elif family.levels is None:
+                one.plot(end.before, y[end.rows, j], color=GREY, lw=0.6, zorder=2)
+            _draw_past(one, end.before, _as_drawn(family, y[end.rows, j]), state[end.rows], colors)
+            _draw_fan(one, every[j], *mixtures[every[j].name], ahead)
+            label_levels(one, family.levels)
+            if is_heavy(family, y[:, j]):
+                one.set_yscale("log")
         _draw_chances(column[-1], end.before, past[end.rows], colors)
         _draw_chances(column[-1], np.arange(1, horizon + 1), found.chance[ahead], colors)
-        for ax in column:
-            ax.axvline(0.5, color=DARK, lw=0.9, zorder=5)
-            ax.margins(x=0.01)
-            whole_ticks(ax)
-    for row, name in zip(grid, [*(every[j].name for j in outcomes), "p(state)"], strict=True):
+        for one in column:
+            one.axvline(0.5, color=DARK, lw=0.9, zorder=5)
+            one.margins(x=0.01)
+            whole_ticks(one)
+    for row, name in zip(axes, [*(every[j].name for j in outcomes), "p(state)"], strict=True):
         row[0].set_ylabel(plain(name))
-    grid[-1, 0].set(ylim=(0, 1), yticks=[0, 0.5, 1])
-    title = f"Predictions for {n:,} of {panel.n_subjects:,} subject{'s'[: panel.n_subjects != 1]}"
-    title += first_outcomes(len(outcomes), len(every))
-    figure.suptitle(title)
-    _legend(figure, colors, 4 if n == 1 else 8)
+    for one in axes[-1]:
+        one.set(ylim=(0, 1), yticks=[0, 0.5, 1])
+    words = f"Predictions for {n:,} of {panel.n_subjects:,} subject{'s'[: panel.n_subjects != 1]}"
+    words += first_outcomes(len(outcomes), len(every))
+    title(figure, ax, words)
+    legend(figure, ax, [*state_dots(fit), *_shades()], 4 if n == 1 else 8)
     return figure
+
+
+def _as_drawn(family: Family, y: np.ndarray) -> np.ndarray:
+    """Angles between -pi and pi, as those to come are; all else as it is."""
+    return np.angle(np.exp(1j * y)) if family.angular else y
 
 
 def _draw_past(ax: Axes, x: np.ndarray, y: np.ndarray, state: np.ndarray, colors: list[str]):
@@ -135,7 +148,8 @@ def _draw_chances(ax: Axes, x: np.ndarray, chance: np.ndarray, colors: list[str]
         base = base + chance[:, k]
 
 
-def _legend(figure: Figure, colors: list[str], columns: int) -> None:
+def _shades() -> list[Any]:
+    """Handles of a legend: what is to come."""
     from matplotlib.patches import Patch
 
     shades = (0.22 * 3, 0.22 * 2, 0.22)
@@ -143,4 +157,4 @@ def _legend(figure: Figure, colors: list[str], columns: int) -> None:
         Patch(color=_FAN, alpha=shade, lw=0, label=f"{level:.0%}")
         for level, shade in zip(LEVELS, shades, strict=True)
     ]
-    legend(figure, [*state_dots(colors), line("expected", DARK, lw=1.4), *patches], columns)
+    return [line("expected", DARK, lw=1.4), *patches]

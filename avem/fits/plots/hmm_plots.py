@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
-from avem.fits.plots.covariate import covariate_figure, draw_curve, find_curves
+from avem.fits.plots.covariate import covariate_figure
 from avem.fits.plots.dwell import dwell_figure, stationary_figure
-from avem.fits.plots.emissions import Emissions
-from avem.fits.plots.figures import (
-    DARK,
-    Size,
-    first_outcomes,
-    new_figure,
-    panels,
-    plain,
-    state_colors,
-    state_legend,
-    write_dates,
-)
+from avem.fits.plots.emissions import emissions_figure
+from avem.fits.plots.figures import Size, state_dots
 from avem.fits.plots.fit_plots import MOST_OUTCOMES, FitPlots
 from avem.fits.plots.forecast import ahead_figure
+from avem.fits.plots.map import map_figure
 from avem.fits.plots.occupancy import occupancy_figure
-from avem.fits.plots.states import draw_track, label_levels, make_tracks
-from avem.fits.plots.timeline import choose_subjects, share_time
-from avem.fits.predict.at import at_words, average_moves, places
+from avem.fits.plots.states import decoded, states_figure
+from avem.fits.plots.transitions import KINDS, transitions_figure
+from avem.fits.words import check_word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,9 +46,13 @@ class Plots(FitPlots):
         max_subjects: int = 6,
         *,
         max_rows: int = 300,
+        ax: Any = None,
         figsize: Size | None = None,
     ) -> Figure:
         """Outcomes over time, coloured by decoded state, with each state's mean for the subject.
+
+        The strip above shows the probabilities of the states. Outcomes of two levels are ticks,
+        positive ones that span very different sizes have a logarithmic axis.
 
         Parameters
         ----------
@@ -71,6 +64,9 @@ class Plots(FitPlots):
             How many subjects to draw where none are named.
         max_rows : int
             Only so many rows are drawn of each subject, from its first.
+        ax : Axes, list of Axes, Figure or SubFigure, optional
+            Where to draw: as many axes as there are panels, or a figure to fill; by default a
+            figure of its own.
         figsize : (float, float), optional
             Inches.
 
@@ -83,40 +79,52 @@ class Plots(FitPlots):
         >>> len(fit.plot.states(["p01", "p02"]).axes)
         2
         """
-        fit, panel = self._fit, self._fit._panel(None)
-        every = places(fit.model)
         outcomes = self._outcomes(outcome, MOST_OUTCOMES)
-        shown = choose_subjects(panel, subjects, max_subjects)
-        tracks, time_label, are_dates = make_tracks(fit, panel, shown, max_rows)
-        together = share_time([track.along for track in tracks])
-        width = 10.0 if len(outcomes) < 3 else 4.0 * len(outcomes)
-        figure = new_figure(figsize or (width, 1.2 + 1.55 * len(shown)))
-        grid = figure.subplots(
-            len(shown), len(outcomes), squeeze=False, sharey="col", sharex=together
-        )
-        colors = state_colors(fit.model.n_states)
-        for row, track in zip(grid, tracks, strict=True):
-            name = {"rotation": 0, "ha": "right", "va": "center", "fontweight": "bold"}
-            row[0].set_ylabel(plain(track.along.label), **name)
-            for ax, j in zip(row, outcomes, strict=True):
-                draw_track(ax, track, j, colors)
-                label_levels(ax, every[j].piece.family.levels)
-                if are_dates:
-                    write_dates(ax)
-        for j, top, bottom in zip(outcomes, grid[0], grid[-1], strict=True):
-            levels, name = every[j].piece.family.levels, plain(every[j].name, 60)
-            if levels is not None and len(levels) == 2:
-                name += f" (line: probability of {plain(levels[1])})"
-            top.set_title(name, fontsize="medium")
-            bottom.set_xlabel(plain(time_label, 60))
-        title = f"States of {len(tracks):,} of {panel.n_subjects:,} subjects"
-        title += first_outcomes(len(outcomes), len(every))
-        if any(track.along.n_rows > max_rows for track in tracks):
-            title += f", first {max_rows:,} rows of each"
-        figure.suptitle(title)
-        with_mean = any(not np.isnan(track.mean[:, outcomes]).all() for track in tracks)
-        state_legend(figure, colors, with_mean)
-        return figure
+        chosen = (subjects, outcomes, max_subjects, max_rows)
+        return states_figure(self._fit, *chosen, ax, figsize)
+
+    def map(
+        self,
+        subjects: Any = None,
+        x: str = "x",
+        y: str = "y",
+        *,
+        kind: Literal["projected", "lonlat"] = "projected",
+        max_subjects: int = 4,
+        ax: Any = None,
+        figsize: Size | None = None,
+    ) -> Figure:
+        """Tracks on a map: the way from each position to the next in the colour of its state.
+
+        The less certain the state of a row, the fainter its colour.
+
+        Parameters
+        ----------
+        subjects : label or list of labels, optional
+            As in `states`.
+        x, y : str
+            Columns of the fitted data with the positions, as for `avem.steps_and_turns`.
+        kind : {"projected", "lonlat"}
+            Positions on a plane, drawn to scale; or longitude and latitude in degrees, drawn so
+            that a km is as long in both directions.
+        max_subjects : int
+            As in `states`.
+        ax : Axes, list of Axes, Figure or SubFigure, optional
+            Where to draw: as many axes as there are panels, or a figure to fill; by default a
+            figure of its own.
+        figsize : (float, float), optional
+            Inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> len(fit.plot.map(["p01", "p02"], x="valence", y="arousal").axes)
+        2
+        """
+        return map_figure(self._fit, subjects, (x, y), kind, max_subjects, ax, figsize)
 
     def forecast(
         self,
@@ -128,6 +136,7 @@ class Plots(FitPlots):
         future: Any = None,
         effects: Literal["integrated", "fitted"] = "integrated",
         max_rows: int | None = None,
+        ax: Any = None,
         figsize: Size | None = None,
     ) -> Figure:
         """The end of each subject's last sequence by decoded state, and what is to come.
@@ -151,6 +160,9 @@ class Plots(FitPlots):
             As for `fit.predict`.
         max_rows : int, optional
             How much of the past is drawn; by default three times the horizon.
+        ax : Axes, list of Axes, Figure or SubFigure, optional
+            Where to draw: as many axes as there are panels, or a figure to fill; by default a
+            figure of its own.
         figsize : (float, float), optional
             Inches.
 
@@ -164,7 +176,7 @@ class Plots(FitPlots):
         """
         outcomes = self._outcomes(outcome, MOST_OUTCOMES)
         chosen = (subjects, horizon, outcomes, max_subjects)
-        return ahead_figure(self._fit, *chosen, future, effects, max_rows, figsize)
+        return ahead_figure(self._fit, *chosen, future, effects, max_rows, ax, figsize)
 
     def residuals(
         self,
@@ -174,6 +186,7 @@ class Plots(FitPlots):
         kind: Literal["forecast", "ordinary"] = "forecast",
         effects: Literal["drawn", "fitted"] = "drawn",
         seed: int = 0,
+        ax: Any = None,
         figsize: Size | None = None,
     ) -> Figure:
         """Pseudo-residuals: quantiles against normal ones, autocorrelations, and a histogram.
@@ -194,6 +207,9 @@ class Plots(FitPlots):
             As for `fit.residuals`.
         seed : int
             As for `fit.residuals`.
+        ax : Axes, list of Axes, Figure or SubFigure, optional
+            Where to draw: as many axes as there are panels, or a figure to fill; by default a
+            figure of its own.
         figsize : (float, float), optional
             Inches.
 
@@ -207,28 +223,40 @@ class Plots(FitPlots):
         3
         """
         found = self._fit.residuals(kind=kind, effects=effects, seed=seed)
-        title, state = f"{kind.capitalize()} pseudo-residuals", self._fit._decoded()
-        return self._residuals(found, outcome, title, lags, figsize, state)
+        words, dots = f"{kind.capitalize()} pseudo-residuals", state_dots(self._fit, "s")
+        state = decoded(self._fit)
+        return self._residuals(found, outcome, words, lags, ax, figsize, state, dots)
 
     def emissions(
-        self, outcome: str | None = None, *, ax: Axes | None = None, figsize: Size | None = None
+        self,
+        outcome: str | None = None,
+        *,
+        level: float | None = None,
+        ax: Any = None,
+        figsize: Size | None = None,
     ) -> Figure:
         """What each state emits: densities or probabilities weighted by the states' occupancy.
 
         The bars are the data. For Gaussian outcomes the spread is that of the noise plus that of
         the effects, and with covariates both are at average covariates: each value less what its
         own add to the mean. For other families the bars are the data as they are, and the states
-        are drawn at effect 0 and average covariates, as the labels say.
+        are drawn at effect 0 and average covariates, as the labels say. Angles are drawn round a
+        circle, 0 at the top and positive ones to the left (in an `ax` of your own, only if it is
+        polar). Axes end where few values lie beyond, which the label counts; positive outcomes that
+        span very different sizes have a logarithmic axis.
 
         Where states respond differently to covariates, panels with these responses follow, at
-        effect 0: up to six, and none in an `ax` of your own (`fit.plot.covariate` has bands).
+        effect 0: up to six, and none in axes of your own.
 
         Parameters
         ----------
         outcome : str, optional
             By default all.
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; by default in a figure of its own.
+        level : float, optional
+            Of bands around the responses, which need standard errors; by default none.
+        ax : Axes, list of Axes, Figure or SubFigure, optional
+            Where to draw: as many axes as there are panels, or a figure to fill; by default a
+            figure of its own.
         figsize : (float, float), optional
             Inches.
 
@@ -241,32 +269,23 @@ class Plots(FitPlots):
         >>> len(fit.plot.emissions().axes)
         1
         """
-        outcomes = self._outcomes(outcome)
-        curves = find_curves(self._fit, outcomes) if ax is None else []
-        n = len(outcomes) + len(curves)
-        figure, axes = panels(n, ax, figsize, (6.4 if n == 1 else 4.8, 3.6), 2 if n == 4 else 3)
-        every, emissions = places(self._fit.model), Emissions(self._fit)
-        for panel, curve in zip(axes[len(outcomes) :], curves, strict=True):
-            draw_curve(panel, curve, self._fit)
-        found: dict[str, Any] = {}
-        for panel, j in zip(axes, outcomes, strict=False):
-            emissions.draw(panel, every[j])
-            handles, labels = panel.get_legend_handles_labels()
-            found |= dict(zip(labels, handles, strict=True))
-        order = {"data": 0, "state": 1, "all": 2}
-        handles = [found[name] for name in sorted(found, key=lambda name: order[name.split()[0]])]
-        if handles and ax is not None:
-            ax.legend(handles=handles, fontsize="small")
-        elif handles:
-            columns = min(len(handles), 3 * min(len(axes), 2))
-            figure.legend(handles=handles, loc="outside lower center", ncols=columns)
-        return figure
+        return emissions_figure(self._fit, self._outcomes(outcome), level, ax, figsize)
 
-    def transitions(self, *, ax: Axes | None = None, figsize: Size | None = None) -> Figure:
-        """The transition matrix, from row to column; at effect 0 and average covariates.
+    def transitions(
+        self,
+        kind: Literal["matrix", "graph"] = "matrix",
+        *,
+        ax: Axes | None = None,
+        figsize: Size | None = None,
+    ) -> Figure:
+        """The transition probabilities, at effect 0 and average covariates.
 
         Parameters
         ----------
+        kind : {"matrix", "graph"}
+            ``"matrix"``: from row to column. ``"graph"``: the states as discs, as large as their
+            share of the rows, with the probability to stay; moves as arrows in the colour of the
+            state that is left, as thick as they are probable.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a figure of its own.
         figsize : (float, float), optional
@@ -278,26 +297,11 @@ class Plots(FitPlots):
 
         Examples
         --------
-        >>> len(fit.plot.transitions().axes)
+        >>> len(fit.plot.transitions("graph").axes)
         1
         """
-        matrix = average_moves(self._fit)
-        n = len(matrix)
-        figure, (panel,) = panels(1, ax, figsize, (2.2 + 0.7 * n, 1.6 + 0.6 * n), 1)
-        panel.imshow(matrix, cmap="Blues", vmin=0, vmax=1.15)
-        for k, m in np.ndindex(matrix.shape):
-            ink = "white" if matrix[k, m] > 0.6 else DARK
-            panel.text(m, k, _probability(float(matrix[k, m])), ha="center", va="center", color=ink)
-        panel.set_xticks(range(n), [str(k) for k in range(n)])
-        panel.set_yticks(range(n), [f"state {k}" for k in range(n)])
-        where = at_words(self._fit.model.transition.lines)
-        title = "Transition probabilities" + (f"\n{where.strip()}" if where else "")
-        panel.set(xlabel="to state", ylabel="from")
-        panel.set_title(title, fontsize="medium" if where else None)
-        for ticks in (panel.get_xticklabels(), panel.get_yticklabels()):
-            for tick, color in zip(ticks, state_colors(n), strict=True):
-                tick.set(color=color, fontweight="bold")
-        return figure
+        check_word("kind", kind, KINDS)
+        return transitions_figure(self._fit, kind, ax, figsize)
 
     # --- questions: each is the picture of the method of the fit with its name ------------------
 
@@ -358,13 +362,18 @@ class Plots(FitPlots):
         """
         return stationary_figure(self._fit, level, ax, figsize)
 
-    def dwell(self, level: float | None = 0.95, *, figsize: Size | None = None) -> Figure:
+    def dwell(
+        self, level: float | None = 0.95, *, ax: Any = None, figsize: Size | None = None
+    ) -> Figure:
         """How many stays in each state last longer than so long: decoded, and implied.
 
         Parameters
         ----------
         level : float, optional
             Of the intervals of expected stays; None leaves them out.
+        ax : Axes, list of Axes, Figure or SubFigure, optional
+            Where to draw: as many axes as there are panels, or a figure to fill; by default a
+            figure of its own.
         figsize : (float, float), optional
             Inches.
 
@@ -377,10 +386,16 @@ class Plots(FitPlots):
         >>> len(fit.plot.dwell(level=None).axes)
         2
         """
-        return dwell_figure(self._fit, level, figsize)
+        return dwell_figure(self._fit, level, ax, figsize)
 
     def covariate(
-        self, name: str, on: str | None = None, *, figsize: Size | None = None, **options: Any
+        self,
+        name: str,
+        on: str | None = None,
+        *,
+        ax: Any = None,
+        figsize: Size | None = None,
+        **options: Any,
     ) -> Figure:
         """What a covariate does, with bands.
 
@@ -390,6 +405,9 @@ class Plots(FitPlots):
             As for `fit.covariate`.
         on : str, optional
             As for `fit.covariate`.
+        ax : Axes, list of Axes, Figure or SubFigure, optional
+            Where to draw: as many axes as there are panels, or a figure to fill; by default a
+            figure of its own.
         figsize : (float, float), optional
             Inches.
         **options
@@ -404,10 +422,4 @@ class Plots(FitPlots):
         >>> len(stressed.plot.covariate("stress", level=None).axes)
         1
         """
-        return covariate_figure(self._fit, name, on, figsize, options)
-
-
-def _probability(p: float) -> str:
-    if 0 < p < 0.0005:
-        return "<0.001"
-    return ">0.999" if 0.9995 <= p < 1 else f"{p:.3f}"
+        return covariate_figure(self._fit, name, on, ax, figsize, options)

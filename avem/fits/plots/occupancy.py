@@ -11,13 +11,14 @@ from avem.data.frames import numbers
 from avem.fits.plots.figures import (
     LABELLED,
     Size,
+    legend,
     panels,
     plain,
     state_colors,
-    state_legend,
+    state_dots,
     write_dates,
 )
-from avem.fits.questions.occupancy import means_subjects, occupancy_table
+from avem.fits.questions.occupancy import means_subjects, occupancy_table, with_one_key
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,25 +27,22 @@ if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
 
 
-def occupancy_figure(
-    fit: HMMFit, by: Any, level: float, ax: Axes | None, figsize: Size | None
-) -> Figure:
+def occupancy_figure(fit: HMMFit, by: Any, level: float, ax: Any, figsize: Size | None) -> Figure:
     """Stacked bars of subjects; over anything else, a line or points per state."""
     n = fit.model.n_states
     if by is None or means_subjects(fit._panel(None), by):
         figure = _subjects_figure(fit, ax, figsize)
     else:
-        table = occupancy_table(fit, by, level)
+        table = with_one_key(occupancy_table(fit, by, level))
         figure, (panel,) = panels(1, ax, figsize, (7.0, 3.8), 1)
         draw_by_state(panel, table, table.columns[0], "share", state_colors(n))
         panel.set(ylim=(0, 1), ylabel="share of rows")
         panel.set_title(f"Share of each state, {level:.0%} intervals", fontsize="medium")
-    if ax is None:
-        state_legend(figure, state_colors(n))
+    legend(figure, ax, state_dots(fit), 7)
     return figure
 
 
-def _subjects_figure(fit: HMMFit, ax: Axes | None, figsize: Size | None) -> Figure:
+def _subjects_figure(fit: HMMFit, ax: Any, figsize: Size | None) -> Figure:
     table = occupancy_table(fit, fit._panel(None).row_subject)  # quick: its errors are not drawn
     n, states = len(fit.subjects), fit.model.n_states
     share = table["share"].to_numpy().reshape(n, states)

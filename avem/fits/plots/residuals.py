@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import norm
@@ -11,7 +11,7 @@ from scipy.stats import norm
 from avem.data import Panel
 from avem.errors import DataError
 from avem.fits.plots import drawing
-from avem.fits.plots.figures import DARK, Size, dot, legend, line, new_figure, state_colors
+from avem.fits.plots.figures import DARK, Size, grid, legend, line, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,36 +23,38 @@ _REACH = 4.0
 def residuals_figure(
     panel: Panel,
     residuals: Mapping[str, np.ndarray],
-    title: str,
+    words: str,
     lags: int = 10,
+    ax: Any = None,
     figsize: Size | None = None,
     states: np.ndarray | None = None,
+    dots: list[Any] | None = None,
 ) -> Figure:
     """A column per outcome: quantiles against normal ones, autocorrelations, and a histogram.
 
-    The histogram only with `states`, the decoded state of every row.
+    The histogram only with `states`, the decoded state of every row, and `dots`, their legend.
     """
     lags = min(lags, int(panel.lane_length.max()) - 1)
     if lags < 1:
         raise DataError("No sequence has two rows, so there are no autocorrelations to draw.")
     labels = ["residual", "autocorrelation", "density"][: 2 if states is None else 3]
     width = max(4.0 if states is None else 5.2, 3.0 * len(residuals))
-    figure = new_figure(figsize or (width, 2.75 * len(labels)))
-    grid = figure.subplots(len(labels), len(residuals), squeeze=False, sharey="row")
-    colors = [] if states is None else state_colors(int(states.max(initial=0)) + 1)
+    size = figsize or (width, 2.75 * len(labels))
+    figure, axes = grid(len(labels), len(residuals), ax, size, sharey="row")
+    colors = [str(each.get_color()) for each in dots or []]
     height = 0.0
-    for column, (name, values) in zip(grid.T, residuals.items(), strict=True):
+    for column, (name, values) in zip(axes.T, residuals.items(), strict=True):
         drawing.draw_quantiles(column[0], values, name)
         height = max(height, drawing.draw_autocorrelation(column[1], panel, values, lags))
         if states is not None:
             _draw_by_state(column[2], values, states, colors)
-    grid[1, 0].set_ylim(-height, height)
-    for row, label in zip(grid, labels, strict=True):
+    for one in axes[1]:
+        one.set_ylim(-height, height)
+    for row, label in zip(axes, labels, strict=True):
         row[0].set_ylabel(label)
-    figure.suptitle(title)
-    if colors:
-        dots = [dot(f"state {k}", color, "s") for k, color in enumerate(colors)]
-        legend(figure, [*dots, line("standard normal", DARK)], 5)
+    title(figure, ax, words)
+    if dots:
+        legend(figure, ax, [*dots, line("standard normal", DARK)], 5)
     return figure
 
 

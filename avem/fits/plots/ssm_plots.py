@@ -13,11 +13,12 @@ from avem.fits.plots.figures import (
     Size,
     dot,
     first_outcomes,
+    grid,
     legend,
     line,
-    new_figure,
     plain,
     state_colors,
+    title,
     write_dates,
 )
 from avem.fits.plots.fit_plots import MOST_OUTCOMES, FitPlots
@@ -56,6 +57,7 @@ class SSMPlots(FitPlots):
         max_subjects: int = 3,
         *,
         max_rows: int = 300,
+        ax: Any = None,
         figsize: Size | None = None,
     ) -> Figure:
         """Smoothed states over time with 95% bands; below, the outcomes and their expected values.
@@ -70,6 +72,9 @@ class SSMPlots(FitPlots):
             How many subjects to draw where none are named.
         max_rows : int
             Only so many rows are drawn of each subject, from its first.
+        ax : Axes, list of Axes, Figure or SubFigure, optional
+            Where to draw: as many axes as there are panels, or a figure to fill; by default a
+            figure of its own.
         figsize : (float, float), optional
             Inches.
 
@@ -88,34 +93,35 @@ class SSMPlots(FitPlots):
         shown = choose_subjects(panel, subjects, max_subjects)
         stretches, time_label, are_dates = make_stretches(panel, shown, max_rows)
         n, n_rows = len(shown), 1 + len(outcomes)
-        figure = new_figure(figsize or (max(6.4, 4.2 * n), 1.2 + 1.9 * n_rows))
+        size = figsize or (max(6.4, 4.2 * n), 1.2 + 1.9 * n_rows)
         together = "all" if share_time(stretches) else "col"
         share = self._share_height(y[:, outcomes], [along.rows for along in stretches])
-        grid = figure.subplots(n_rows, n, squeeze=False, sharey=share, sharex=together)
+        figure, axes = grid(n_rows, n, ax, size, sharey=share, sharex=together)
         z, colors = ndtri(0.975), state_colors(model.n_latent)
-        for column, along in zip(grid.T, stretches, strict=True):
+        for column, along in zip(axes.T, stretches, strict=True):
             rows = along.rows
             column[0].set_title(plain(along.label), fontsize="medium", fontweight="bold")
             for k, color in enumerate(colors):
                 half = z * np.sqrt(np.maximum(found.state_cov[rows, k, k], 0.0))
                 drawing.draw_band(column[0], along, found.state[rows, k], half, color)
-            for ax, j in zip(column[1:], outcomes, strict=True):
+            for one, j in zip(column[1:], outcomes, strict=True):
                 half = z * np.sqrt(np.maximum(found.level_cov[rows, j, j], 0.0))
-                drawing.draw_band(ax, along, found.level[rows, j], half, drawing.EXPECTED)
-                drawing.draw_points(ax, along.x, y[rows, j])
-            for ax in column:
-                drawing.draw_borders(ax, along)
+                drawing.draw_band(one, along, found.level[rows, j], half, drawing.EXPECTED)
+                drawing.draw_points(one, along.x, y[rows, j])
+            for one in column:
+                drawing.draw_borders(one, along)
                 if are_dates:
-                    write_dates(ax)
+                    write_dates(one)
             column[-1].set_xlabel(plain(time_label, 60))
-        self._label_rows(grid, ["states", *(model.outcomes[j] for j in outcomes)])
-        title = f"Smoothed states of {n:,} of {panel.n_subjects:,} subjects, 95% bands"
+        self._label_rows(axes, ["states", *(model.outcomes[j] for j in outcomes)])
+        words = f"Smoothed states of {n:,} of {panel.n_subjects:,} subjects, 95% bands"
         if any(along.n_rows > max_rows for along in stretches):
-            title += f", first {max_rows:,} rows of each"
-        figure.suptitle(title + self._of_outcomes(outcomes))
-        states = [line(f"state {k}", color) for k, color in enumerate(colors)]
+            words += f", first {max_rows:,} rows of each"
+        title(figure, ax, words + self._of_outcomes(outcomes))
+        named = zip(self._fit.state_labels, colors, strict=True)
+        states = [line(plain(label), color) for label, color in named]
         expected = line("expected outcome", drawing.EXPECTED)
-        legend(figure, [*states, expected, dot("outcome")], 6)
+        legend(figure, ax, [*states, expected, dot("outcome")], 6)
         return figure
 
     def forecast(
@@ -128,6 +134,7 @@ class SSMPlots(FitPlots):
         future: Any = None,
         effects: Literal["integrated", "fitted"] = "integrated",
         max_rows: int | None = None,
+        ax: Any = None,
         figsize: Size | None = None,
     ) -> Figure:
         """The end of each subject's last sequence, and what is to come with 95% intervals.
@@ -148,6 +155,9 @@ class SSMPlots(FitPlots):
             As for `fit.predict`.
         max_rows : int, optional
             How much of the past is drawn; by default three times the horizon.
+        ax : Axes, list of Axes, Figure or SubFigure, optional
+            Where to draw: as many axes as there are panels, or a figure to fill; by default a
+            figure of its own.
         figsize : (float, float), optional
             Inches.
 
@@ -169,32 +179,36 @@ class SSMPlots(FitPlots):
         shown = choose_subjects(panel, subjects, max_subjects)
         ends = last_rows(panel, shown, horizon, max_rows)
         width = max(6.4, 4.2 * len(shown))
-        figure = new_figure(figsize or (width, 1.3 + 2.1 * len(outcomes)))
+        size = figsize or (width, 1.3 + 2.1 * len(outcomes))
         share = self._share_height(y[:, outcomes], [end.of_subject for end in ends])
-        grid = figure.subplots(len(outcomes), len(shown), squeeze=False, sharey=share, sharex="all")
+        shape = (len(outcomes), len(shown))
+        figure, axes = grid(*shape, ax, size, sharey=share, sharex="all")
         steps = np.arange(1, horizon + 1)
-        for column, (label, lane, rows, before, _) in zip(grid.T, ends, strict=True):
+        for column, (label, lane, rows, before, _) in zip(axes.T, ends, strict=True):
             column[0].set_title(plain(label), fontsize="medium", fontweight="bold")
             column[-1].set_xlabel("steps from the last row")
-            for ax, j in zip(column, outcomes, strict=True):
+            for one, j in zip(column, outcomes, strict=True):
                 half = np.sqrt(np.maximum(found.level_cov[rows, j, j], 0.0))
                 past = (before, y[rows, j], found.level[rows, j], half)
-                drawing.draw_ahead(ax, past, (steps, mean[lane, :, j], sd[lane, :, j]))
-        self._label_rows(grid, [model.outcomes[j] for j in outcomes])
-        title = f"Forecasts for {len(shown):,} of {panel.n_subjects:,} subjects, 95% bands"
-        figure.suptitle(title + self._of_outcomes(outcomes))
+                drawing.draw_ahead(one, past, (steps, mean[lane, :, j], sd[lane, :, j]))
+        self._label_rows(axes, [model.outcomes[j] for j in outcomes])
+        words = f"Forecasts for {len(shown):,} of {panel.n_subjects:,} subjects, 95% bands"
+        title(figure, ax, words + self._of_outcomes(outcomes))
         expected = line("expected outcome", drawing.EXPECTED)
         ahead = line("forecast of a new outcome", drawing.AHEAD)
-        legend(figure, [expected, ahead, dot("outcome")], 3)
+        legend(figure, ax, [expected, ahead, dot("outcome")], 3)
         return figure
 
-    def loadings(self, *, figsize: Size | None = None) -> Figure:
+    def loadings(self, *, ax: Any = None, figsize: Size | None = None) -> Figure:
         """What each outcome reads off each state: of the population, and of every subject.
 
         In standard deviations of the outcomes where their units differ much.
 
         Parameters
         ----------
+        ax : Axes, list of Axes, Figure or SubFigure, optional
+            Where to draw: as many axes as there are panels, or a figure to fill; by default a
+            figure of its own.
         figsize : (float, float), optional
             Inches.
 
@@ -216,19 +230,19 @@ class SSMPlots(FitPlots):
         scale = model.scaling.scale
         apart = scale.max() > 5 * scale.min()
         unit = scale[:, None] if apart else np.ones((p, 1))
-        figure = new_figure(figsize or (2.0 + 3.2 * q, 1.6 + 0.5 * p))
-        axes = figure.subplots(1, q, squeeze=False, sharey=True)[0]
+        size = figsize or (2.0 + 3.2 * q, 1.6 + 0.5 * p)
+        figure, (axes,) = grid(1, q, ax, size, sharey=True)
         rng = np.random.default_rng(0)  # only for where dots are put
         mean = fit.params["loading_mean"] / unit
-        for k, ax in enumerate(axes):
-            drawing.draw_loadings(ax, mean[:, k], (sd / unit)[:, k], (own / unit)[:, :, k], k, rng)
-            ax.set_title(f"state {k}", fontsize="medium")
-            ax.set_xlabel("loading, in sd of the outcome" if apart else "loading")
+        for k, one in enumerate(axes):
+            drawing.draw_loadings(one, mean[:, k], (sd / unit)[:, k], (own / unit)[:, :, k], k, rng)
+            one.set_title(plain(fit.state_labels[k]), fontsize="medium")
+            one.set_xlabel("loading, in sd of the outcome" if apart else "loading")
         axes[0].set_yticks(range(p), [plain(name) for name in model.outcomes])
         handles = [dot("population", DARK, "D")]
         if sd.any():
             handles += [line("95% of subjects", DARK), dot("a subject", drawing.SIGNAL)]
-        legend(figure, handles, 3)
+        legend(figure, ax, handles, 3)
         return figure
 
     def residuals(
@@ -237,6 +251,7 @@ class SSMPlots(FitPlots):
         lags: int = 10,
         *,
         effects: Literal["drawn", "fitted"] = "drawn",
+        ax: Any = None,
         figsize: Size | None = None,
     ) -> Figure:
         """One-step residuals: quantiles against normal ones, and autocorrelations.
@@ -251,6 +266,9 @@ class SSMPlots(FitPlots):
             Of the autocorrelations.
         effects : {"drawn", "fitted"}
             As for `fit.residuals`.
+        ax : Axes, list of Axes, Figure or SubFigure, optional
+            Where to draw: as many axes as there are panels, or a figure to fill; by default a
+            figure of its own.
         figsize : (float, float), optional
             Inches.
 
@@ -263,8 +281,8 @@ class SSMPlots(FitPlots):
         >>> len(ssm_fit.plot.residuals(effects="fitted").axes)
         4
         """
-        title = "Standardised one-step residuals"
-        return self._residuals(self._fit.residuals(effects=effects), outcome, title, lags, figsize)
+        words, found = "Standardised one-step residuals", self._fit.residuals(effects=effects)
+        return self._residuals(found, outcome, words, lags, ax, figsize)
 
     # --- inside ---------------------------------------------------------------------------------
 

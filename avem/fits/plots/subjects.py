@@ -14,11 +14,12 @@ from avem.fits.plots.figures import (
     LABELLED,
     OKABE_ITO,
     Size,
+    grid,
     name_places,
-    new_figure,
     one_of,
     panels,
     plain,
+    title,
 )
 from avem.inference.after.diagnose import fails_above
 
@@ -32,7 +33,7 @@ _SEPARATE = 2000
 """Up to how many subjects have an interval of their own."""
 
 
-def effects_figure(fit: Any, effect: str | None, ax: Axes | None, figsize: Size | None) -> Figure:
+def effects_figure(fit: Any, effect: str | None, ax: Any, figsize: Size | None) -> Figure:
     """One panel per effect, of any kind of fit."""
     names = list(fit.model.effect_labels)
     if not names:
@@ -45,8 +46,7 @@ def effects_figure(fit: Any, effect: str | None, ax: Axes | None, figsize: Size 
     for panel, name in zip(axes, chosen, strict=True):
         own = table.loc[table["effect"] == inside[name]]
         draw_effect(panel, own.sort_values(by="mean"), name)
-    if ax is None:
-        figure.suptitle(f"Effects of {n:,} subject{'s'[: n != 1]}, 95% intervals")
+    title(figure, ax, f"Effects of {n:,} subject{'s'[: n != 1]}, 95% intervals")
     return figure
 
 
@@ -71,15 +71,14 @@ def draw_effect(ax: Axes, table: pd.DataFrame, name: str) -> None:
 # --- what one anchor per subject loses ------------------------------------------------------------
 
 
-def gap_figure(found: Diagnosis, figsize: Size | None = None) -> Figure:
+def gap_figure(found: Diagnosis, ax: Any = None, figsize: Size | None = None) -> Figure:
     """Every subject's gap, and the information lost on each effect."""
     n, d = len(found.subjects), len(found.effects)
     height = max(2.6, 1.2 + 0.19 * n, 1.2 + 0.3 * d) if n <= LABELLED else max(5.0, 1.2 + 0.3 * d)
-    figure = new_figure(figsize or (10.0, height))
-    left, right = figure.subplots(1, 2)
-    draw_gaps(left, found)
-    draw_lost(right, found)
-    figure.suptitle(found.advice if len(found.advice) < 90 else found.advice.split(":")[0])
+    figure, axes = grid(1, 2, ax, figsize or (10.0, height))
+    draw_gaps(axes[0, 0], found)
+    draw_lost(axes[0, 1], found)
+    title(figure, ax, found.advice if len(found.advice) < 90 else found.advice.split(":")[0])
     return figure
 
 
@@ -123,7 +122,9 @@ def draw_lost(ax: Axes, diagnosis: Diagnosis) -> None:
 _LESS = "\u2212"
 
 
-def contrast_figure(table: pd.DataFrame, level: float, figsize: Size | None) -> Figure:
+def contrast_figure(
+    fit: Any, table: pd.DataFrame, level: float, ax: Any, figsize: Size | None
+) -> Figure:
     """A panel per effect or parameter, a line per pair."""
     if "effect" in table:
         what = table["effect"]
@@ -135,20 +136,19 @@ def contrast_figure(table: pd.DataFrame, level: float, figsize: Size | None) -> 
         names = [name for name in ("parameter", "outcome", "term", "other") if name in table]
         parts = table[names].astype(object)
         what = parts.apply(lambda row: ", ".join(str(v) for v in row if v is not None), axis=1)
-        pairs = [
-            f"{a if isinstance(a, str) else f'state {a}'} {_LESS} {b}"
-            for a, b in zip(table["state"], table["minus"], strict=True)
-        ]
+        named = {k: plain(label, 16) for k, label in enumerate(fit.state_labels)}
+        states = zip(table["state"], table["minus"], strict=True)
+        pairs = [f"{named.get(a, a)} {_LESS} {named.get(b, b)}" for a, b in states]
     keys = list(dict.fromkeys(what))
     n = max(int((what == key).sum()) for key in keys)
     tall = max(1.7, 1.1 + 0.26 * n) if n <= LABELLED else 5.4
-    figure, axes = panels(len(keys), None, figsize, (4.2, tall), 3)
-    for ax, key in zip(axes, keys, strict=True):
+    figure, axes = panels(len(keys), ax, figsize, (4.2, tall), 3)
+    for one, key in zip(axes, keys, strict=True):
         own = (what == key).to_numpy()
-        _draw(ax, table[own], [pair for pair, here in zip(pairs, own, strict=True) if here])
-        ax.set_title(plain(key, 40), fontsize="medium")
+        _draw(one, table[own], [pair for pair, here in zip(pairs, own, strict=True) if here])
+        one.set_title(plain(key, 40), fontsize="medium")
     bare = " (a dot alone: see its note)" if np.isnan(table["lower"].to_numpy(float)).any() else ""
-    figure.suptitle(f"Differences, {level:.0%} intervals{bare}", fontsize="medium")
+    title(figure, ax, f"Differences, {level:.0%} intervals{bare}", fontsize="medium")
     return figure
 
 

@@ -64,11 +64,14 @@ class Check:
         words = f"{done} simulated data sets" + (f" of {self.n}: interrupted" * (done < self.n))
         return f"{words}, effects {self.effects}"
 
-    def plot(self, *, figsize: Size | None = None) -> Figure:
+    def plot(self, *, ax: Any = None, figsize: Size | None = None) -> Figure:
         """A panel per statistic: the simulated values, and the observed one as a line.
 
         Parameters
         ----------
+        ax : Axes, list of Axes, Figure or SubFigure, optional
+            Where to draw: as many axes as there are panels, or a figure to fill; by default a
+            figure of its own.
         figsize : tuple of float, optional
             Width and height in inches.
 
@@ -83,7 +86,7 @@ class Check:
         """
         from avem.fits.plots.check import check_figure
 
-        return check_figure(self, figsize)
+        return check_figure(self, ax, figsize)
 
 
 def run_check(

@@ -1,14 +1,6 @@
 """Every subject's own coefficients: the population's plus its deviation, and how certain they are.
 
-The subject's posterior says how certain its effects are if the parameters are right. These are
-estimated too, and the effects follow them: where an intercept is estimated too high, all deviations
-from it come out too low. So the variance of a subject's coefficient has two parts,
-
-    R V_i R' + (J + R F_i) C (J + R F_i)',
-
-with V_i the posterior covariance of its effects, C the covariance of the estimates, J and F_i the
-derivatives of the population's coefficients and of the posterior mean in the parameters, and R that
-of the coefficients in the effects.
+`subject_intervals` says where their standard errors come from.
 """
 
 from __future__ import annotations
@@ -20,12 +12,10 @@ import pandas as pd
 
 from avem.components.param_info import Params, check_level
 from avem.fits.common import effects_table
-from avem.fits.uncertainty import (
-    covariance_of_estimates,
-    quantile_of_subjects,
-    slope_of,
-)
-from avem.fits.words import PARAMETERS, check_word
+from avem.fits.questions.keys import check_keys
+from avem.fits.questions.subject_intervals import with_subject_intervals
+from avem.fits.uncertainty import covariance_of_estimates, quantile_of_subjects
+from avem.fits.words import PARAMETERS, SCALES, check_word
 
 if TYPE_CHECKING:
     from avem.fits.fit import Fit
@@ -33,29 +23,41 @@ if TYPE_CHECKING:
 _PLACES = ("state", "to_state", "outcome", "term", "other")
 
 
-def coefficients_table(fit: Fit, level: float, parameters: str) -> pd.DataFrame:
+def coefficients_table(
+    fit: Fit, level: float, parameters: str, scale: str = "link"
+) -> pd.DataFrame:
     """Per subject and coefficient that differs between subjects: estimate, se, interval."""
     check_level(level)
     check_word("parameters", parameters, PARAMETERS)
-    mean, cov = fit._marginal.mean, fit._marginal.cov
-    rows, added = fit.values_of(fit.params), _added(fit)
+    check_word("scale", scale, SCALES)
+    added, n = _added(fit), len(fit.subjects)
     who = np.flatnonzero(np.abs(added).max(1, initial=0.0) > 0)
-    added = added[who]
-    estimate = rows[who][None] + (added @ mean).T
-    variance = np.einsum("ra,abn,rb->nr", added, cov, added)
-    shared = np.zeros_like(variance)
-    if parameters == "estimated":
-        slope, following = slope_of(fit)[who], fit._curvature.following
-        own = slope[None] + np.einsum("ra,pan->nrp", added, following)
-        shared = _along(own, covariance_of_estimates(fit))
-    table = fit._table()[["parameter", *_PLACES]].iloc[who]
-    table = table.loc[:, [c for c in table if c == "parameter" or table[c].notna().any()]]
-    n = len(fit.subjects)
-    long = table.iloc[np.tile(np.arange(len(who)), n)].reset_index(drop=True)
-    long.insert(0, str(fit.columns["subject"]), np.repeat(np.asarray(fit.subjects), len(who)))
-    estimate, se = estimate.ravel(), np.sqrt((variance + shared).ravel())
-    half = quantile_of_subjects(fit, level, shared.ravel(), se**2) * se
-    return long.assign(estimate=estimate, se=se, lower=estimate - half, upper=estimate + half)
+    own = added[who] @ np.linalg.inv(fit.model.effect_units)  # of effects in the user's units
+    every = fit._table()[["parameter", *_PLACES]].iloc[who]
+    response = fit._response(every) if scale == "response" else None
+
+    def numbers(params: Params, effects: np.ndarray) -> np.ndarray:
+        linked = fit.values_of(params)[who][None] + effects @ own.T
+        return linked if response is None else response.values(params, effects, linked)
+
+    shown = [c for c in every if c == "parameter" or every[c].notna().any()]
+    table = every[shown].iloc[np.tile(np.arange(len(who)), n)].reset_index(drop=True)
+    check_keys([str(fit.columns["subject"])], (*table, "estimate", "se", "lower", "upper", "note"))
+    table.insert(0, str(fit.columns["subject"]), np.repeat(np.asarray(fit.subjects), len(who)))
+    scales = "" if response is None else np.tile(response.scales, n)
+    table = with_subject_intervals(
+        fit,
+        table,
+        numbers,
+        fit._posterior("adaptive")[0],
+        scales,
+        level,
+        parameters=parameters if len(who) else "fixed",
+    )
+    if response is None:
+        return table
+    said = pd.Series(np.tile(response.note, n), index=table.index)
+    return table.assign(note=said.where(said != "", table["note"]))
 
 
 def uncertain_effects(fit: Fit, level: float) -> pd.DataFrame:
@@ -68,11 +70,6 @@ def uncertain_effects(fit: Fit, level: float) -> pd.DataFrame:
     mean, sd = (table[name].to_numpy(float) for name in ("mean", "sd"))
     half = sd * quantile_of_subjects(fit, level, of_parameters, sd**2)
     return table.assign(lower=mean - half, upper=mean + half)
-
-
-def _along(slopes: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """(n, r) variances along slopes (n, r, free)."""
-    return np.maximum(np.einsum("nrp,pq,nrq->nr", slopes, covariance, slopes), 0.0)
 
 
 def _added(fit: Fit) -> np.ndarray:

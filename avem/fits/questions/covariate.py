@@ -188,11 +188,16 @@ def _checked(fit: HMMFit, at: Mapping[str, Any] | None, varied: str) -> dict[str
 
 def columns_at(fit: HMMFit, values: Mapping[str, Any]) -> np.ndarray:
     """(design columns,) averages over the rows with an outcome, some covariates being as given."""
-    panel, designs = fit._panel(None), fit.model.designs
     seen = ~np.isnan(fit._own_data.y).all(axis=1)
+    return design_at(fit, values, seen).mean(0)
+
+
+def design_at(fit: HMMFit, values: Mapping[str, Any], rows: np.ndarray) -> np.ndarray:
+    """(chosen rows, design columns) of the data, some covariates being as given."""
+    panel, designs = fit._panel(None), fit.model.designs
     moved = replace(panel, table=panel.table.assign(**values))
     for part in designs.parts:
-        if (part.unknown(moved) & ~part.unknown(panel) & seen).any():
+        if (part.unknown(moved) & ~part.unknown(panel) & rows).any():
             given = ", ".join(f"{name} = {value!r}" for name, value in values.items())
             raise ModelError(f"{part.formula.text!r} has no value at {given}; choose others.")
-    return designs.columns(moved)[seen].mean(0)
+    return designs.columns(moved)[rows]

@@ -26,17 +26,14 @@ _ALIKE = 0.01
 def degenerate_states(fit: HMMFit) -> tuple[str, ...]:
     """What is wrong with the states of a fit, in a few words each; of none of them, nothing."""
     model, data = fit.model, fit._own_data
-    found, labels = [], fit.state_labels
+    found, label = [], fit.state_labels
     collapsed = np.argwhere(model.collapsed(fit.theta, data.spread, NOISE_FLOOR))
-    found += [
-        f"{labels[k]}: a variance at its floor" for k in sorted({int(k) for k, _ in collapsed})
-    ]
+    thin = sorted({int(k) for k, _ in collapsed})
+    found += [f"{label[k]}: a variance at its floor" for k in thin]
     rows = fit._state_probabilities(data).sum(0)
-    found += [f"{labels[k]}: hardly a row" for k in np.flatnonzero(rows < _EMPTY)]
+    found += [f"{label[k]}: hardly a row" for k in np.flatnonzero(rows < _EMPTY)]
     found += [
-        f"{labels[k]} and {labels[other]}: alike"
-        if model.state_names
-        else f"states {k} and {other}: alike"
+        f"{label[k]} and {label[other]}: alike"
         for k, other in combinations(range(model.n_states), 2)
         if _alike(fit, k, other)
     ]

@@ -12,68 +12,110 @@ from scipy.special import betaincinv, ndtri, stdtrit
 from avem.components.param_info import check_level
 from avem.data import Panel
 from avem.data.frames import column
-from avem.errors import DataError
+from avem.errors import DataError, ModelError
+from avem.fits.questions.keys import check_keys
+from avem.fits.questions.subject_intervals import effect_slope
+from avem.fits.questions.uncertain_states import STATE_DRAWS, weighted_draws
+from avem.fits.words import PARAMETERS, check_word
 from avem.inference.after.hmm_states import rows_in_states
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
 
 _TILT = 1e-3
-_STEP = 1e-4
-"""Of an effect, in its own unit, per standard deviation of what is not known of it."""
-
+_COLUMNS = ("state", "share", "se", "lower", "upper", "subjects", "rows", "note")
 _ALONE = "one subject: no sample to judge by"
 
 
-def occupancy_table(fit: HMMFit, by: Any = None, level: float = 0.95) -> pd.DataFrame:
+def occupancy_table(
+    fit: HMMFit, by: Any = None, level: float = 0.95, parameters: str = "fixed"
+) -> pd.DataFrame:
     """The table of `fit.occupancy`."""
     check_level(level)
+    check_word("parameters", parameters, PARAMETERS)
     panel = fit._panel(None)
     if means_subjects(panel, by):
-        return _of_subjects(fit, panel, level)
-    name, values = _values(panel, by)
-    return _of_groups(
-        fit._state_probabilities(fit._own_data), panel.row_subject, name, values, level
-    )
+        return _of_subjects(fit, panel, level, parameters)
+    if parameters == "estimated":
+        raise ModelError(
+            "parameters='estimated' is for single subjects, by='subject': intervals of groups are "
+            "those of a sample of subjects."
+        )
+    keys = _values(panel, by)
+    return _of_groups(fit._state_probabilities(fit._own_data), panel.row_subject, keys, level)
+
+
+def with_one_key(table: pd.DataFrame) -> pd.DataFrame:
+    """The table of several columns' groups with one column for all of them, as a picture has it."""
+    keys = list(table.columns[: table.columns.get_loc("state")])
+    if len(keys) < 2:
+        return table
+    labels = [", ".join(map(str, row)) for row in table[keys].itertuples(index=False)]
+    rest = table.drop(columns=keys)
+    rest.insert(0, ", ".join(keys), labels)
+    return rest
 
 
 def means_subjects(panel: Panel, by: Any) -> bool:
     """Whether `by` asks for every subject: its column, or that word where no column has it."""
+    if isinstance(by, list | tuple) and len(by) == 1:
+        return means_subjects(panel, by[0])
     if not isinstance(by, str):
         return False
     return by == panel.subject or (by == "subject" and by not in panel.table.columns)
 
 
-def _values(panel: Panel, by: Any) -> tuple[str | None, pd.Series | None]:
-    """What the rows are grouped by, and what it is called."""
+def _values(panel: Panel, by: Any) -> dict[str, pd.Series]:
+    """What the rows are grouped by, under the names it has."""
     if by is None:
-        return None, None
+        return {}
     if isinstance(by, Hashable) and not isinstance(by, tuple):
-        return str(by), column(panel.table, by, "what to group by")  # type: ignore[arg-type]
+        return {str(by): column(panel.table, by, "what to group by")}  # type: ignore[arg-type]
+    if _names_columns(panel, by):
+        names = [panel.subject if means_subjects(panel, name) else name for name in by]
+        return {name: column(panel.table, name, "what to group by") for name in names}
     values = np.asarray(by)
     if values.shape != (panel.n_rows,):
         raise DataError(
-            f"by has shape {values.shape}; the name of a column is wanted, or one value for each "
-            f"of the {panel.n_rows:,} rows."
+            f"by has shape {values.shape}; the name of a column is wanted, or a list of such "
+            f"names, or one value for each of the {panel.n_rows:,} rows."
         )
-    return str(getattr(by, "name", None) or "by"), pd.Series(values)
+    return {str(getattr(by, "name", None) or "by"): pd.Series(values)}
+
+
+def _names_columns(panel: Panel, by: Any) -> bool:
+    """Whether a list is one of columns: text that is no value for each row, or names them all."""
+    if not isinstance(by, list | tuple) or not all(isinstance(name, str) for name in by):
+        return False
+    return len(by) > 0 and (len(by) != panel.n_rows or set(by) <= set(panel.table.columns))
+
+
+def _factorized(values: pd.Series) -> tuple[np.ndarray, np.ndarray]:
+    """Codes (rows,), -1 where missing, and what they stand for, in order."""
+    try:
+        codes, labels = pd.factorize(values, sort=True)
+    except TypeError:  # numbers and text together have no order
+        codes, labels = pd.factorize(values)
+    return np.asarray(codes), np.asarray(labels)
 
 
 def _of_groups(
-    chances: np.ndarray, subject: np.ndarray, name: str | None, values: Any, level: float
+    chances: np.ndarray, subject: np.ndarray, keys: dict[str, pd.Series], level: float
 ) -> pd.DataFrame:
     """Shares of the rows of each group, with errors as of a sample of subjects."""
-    codes, labels = np.zeros(len(chances), int), np.zeros(1)
-    if values is not None:
-        try:
-            codes, labels = pd.factorize(values, sort=True)
-        except TypeError:  # numbers and text together have no order
-            codes, labels = pd.factorize(values)
-    known = codes >= 0
+    check_keys(keys, _COLUMNS)
+    parts = {name: _factorized(values) for name, values in keys.items()}
+    known = np.all([np.ones(len(chances), bool), *(c >= 0 for c, _ in parts.values())], axis=0)
     if not known.any():
-        raise DataError(f"The column {name!r} has no values to group by.")
-    chances, codes, subject = chances[known], codes[known], subject[known]
-    n_groups, n_states = len(labels), chances.shape[1]
+        what = " and ".join(map(repr, parts))
+        raise DataError(f"The column {what} has no values to group by.")
+    together = np.stack([np.zeros(len(chances), int), *(c for c, _ in parts.values())], axis=1)
+    # Only combinations that occur are groups, in the order of the first column, then the next.
+    groups, codes = np.unique(together[known], axis=0, return_inverse=True)
+    codes = codes.ravel()
+    labels = {name: of[groups[:, i]] for i, (name, (_, of)) in enumerate(parts.items(), 1)}
+    chances, subject = chances[known], subject[known]
+    n_groups, n_states = len(groups), chances.shape[1]
     # Sums per group and subject, of which only those that occur are kept.
     cell, kept = pd.factorize(codes * (subject.max() + 1) + subject)
     group = np.asarray(kept) // (subject.max() + 1)
@@ -91,8 +133,8 @@ def _of_groups(
         se[n < 2] = np.nan
         # The subjects are few, and so is what is known of their spread.
         wider = stdtrit(np.maximum(n - 1, 1), 0.5 + level / 2) / ndtri(0.5 + level / 2)
-    keys = {} if name is None else {name: np.repeat(np.asarray(labels), n_states)}
-    table = pd.DataFrame({**keys, "state": np.tile(np.arange(n_states), n_groups)})
+    repeated = {name: np.repeat(label, n_states) for name, label in labels.items()}
+    table = pd.DataFrame({**repeated, "state": np.tile(np.arange(n_states), n_groups)})
     lower, upper = _within(share, wider[:, None] * se, level)
     table = table.assign(share=share.ravel(), se=se.ravel(), lower=lower, upper=upper)
     return table.assign(
@@ -102,11 +144,12 @@ def _of_groups(
     )
 
 
-def _of_subjects(fit: HMMFit, panel: Panel, level: float) -> pd.DataFrame:
+def _of_subjects(fit: HMMFit, panel: Panel, level: float, parameters: str) -> pd.DataFrame:
     """Shares of each subject's rows, with what is not known of its states and its effects."""
     n, n_states = panel.n_subjects, fit.model.n_states
+    check_keys([panel.subject], _COLUMNS)
     rows = np.bincount(panel.row_subject, minlength=n)
-    mean, var = time_in_states(fit)
+    mean, var = time_in_states(fit) if parameters == "fixed" else drawn_time_in_states(fit)
     share, sd = mean / rows[:, None], np.sqrt(var) / rows[:, None]
     lower, upper = _within(share, sd, level)
     return pd.DataFrame(
@@ -128,28 +171,35 @@ def time_in_states(fit: HMMFit) -> tuple[np.ndarray, np.ndarray]:
     The parameters are taken as known. The variance is that of the path at the subject's effect,
     and what the effect's own uncertainty adds to it.
     """
-    data, n_states = fit._own_data, fit.model.n_states
+    at, cov = fit.effects_mean, fit.effects_cov
+    slope = effect_slope(lambda f: _counts(fit, f), at, cov)
+    return _counts(fit, at), _path_variance(fit) + np.einsum("nkd,nde,nke->nk", slope, cov, slope)
 
-    def counts(effects: np.ndarray, tilt: np.ndarray) -> np.ndarray:
-        inside = fit.model.effects_in(effects)
-        return rows_in_states(fit.model, data, fit.theta, inside, tilt).T
 
-    none, at = np.zeros(n_states), fit.effects_mean
-    var = np.zeros((len(at), n_states))
-    for k, unit in enumerate(np.eye(n_states)):
-        up, down = (counts(at, sign * _TILT * unit)[:, k] for sign in (1, -1))
-        var[:, k] = np.maximum((up - down) / (2 * _TILT), 0.0)
-    sd = np.sqrt(np.diagonal(fit.effects_cov, axis1=1, axis2=2))
-    slopes = []
-    for j in range(at.shape[1]):
-        step = _STEP * np.maximum(sd[:, j], np.finfo(float).tiny)
-        move = step[:, None] * (np.arange(at.shape[1]) == j)
-        change = counts(at + move, none) - counts(at - move, none)
-        slopes.append(change / (2 * step[:, None]))
-    if slopes:
-        slope = np.stack(slopes)
-        var += np.einsum("dik,ide,eik->ik", slope, fit.effects_cov, slope)
-    return counts(at, none), var
+def drawn_time_in_states(fit: HMMFit) -> tuple[np.ndarray, np.ndarray]:
+    """The same over draws of parameters and effects together."""
+    none, weights, first, second = np.zeros(fit.model.n_states), 0.0, 0.0, 0.0
+    for weight, theta, effects in weighted_draws(fit, STATE_DRAWS, fit.info.seed):
+        found = rows_in_states(fit.model, fit._own_data, theta, effects, none).T
+        weights, first = weights + weight, first + weight * found
+        second = second + weight * found**2
+    mean = np.asarray(first) / weights
+    return mean, _path_variance(fit) + np.maximum(np.asarray(second) / weights - mean**2, 0.0)
+
+
+def _counts(fit: HMMFit, effects: np.ndarray, tilt: np.ndarray | float = 0.0) -> np.ndarray:
+    """(subjects, states) expected rows in each state, at effects (subjects, d)."""
+    inside, tilts = fit.model.effects_in(effects), np.zeros(fit.model.n_states) + tilt
+    return rows_in_states(fit.model, fit._own_data, fit.theta, inside, tilts).T
+
+
+def _path_variance(fit: HMMFit) -> np.ndarray:
+    """(subjects, states) variance of the numbers of rows over all paths, at the effects' means."""
+    at, found = fit.effects_mean, []
+    for k, unit in enumerate(np.eye(fit.model.n_states)):
+        up, down = (_counts(fit, at, sign * _TILT * unit)[:, k] for sign in (1, -1))
+        found.append(np.maximum((up - down) / (2 * _TILT), 0.0))
+    return np.stack(found, axis=1)
 
 
 def _within(share: np.ndarray, sd: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:

@@ -11,6 +11,7 @@ from avem.components.param_info import check_seed
 from avem.effects.draws import draw_effects
 from avem.fits.common import posterior_for
 from avem.fits.predict.at import user_theta
+from avem.fits.predict.circle import passed_round
 from avem.fits.predict.mixture import mixtures, need_distributions
 from avem.fits.predict.posterior import in_user_units, node_moments, nodes_for
 from avem.fits.words import check_word
@@ -50,7 +51,8 @@ def hmm_residuals(
         Where single values have a probability (counts, choices, labels, exact zeros), a value is a
         stretch of its distribution, not a point. ``"randomised"``: a random point of it, by `seed`,
         which makes the residuals normal if the model holds. ``"mid"``: its middle, which does not
-        depend on chance, but is not normal. Labels count in the order of their levels.
+        depend on chance, but is not normal. Labels count in the order of their levels. The circle
+        of an angle is cut where its density is lowest, and an angle at the cut is randomised, too.
     effects
         ``"fitted"``: every subject at the mean of its effects, which were fitted to these very
         rows, so the residuals are a little too small and too well-behaved. ``"drawn"``: at one
@@ -82,9 +84,13 @@ def hmm_residuals(
         y = Y[rows, place.column]
         there = ~np.isnan(y)
         y = np.where(there, y, mixture.family.harmless)
-        low, high = mixture.below(y), mixture.cdf(y)
-        share = uniform[rows, j] if discrete == "randomised" else 0.5
-        passed = np.clip(low + share * (high - low), _SMALLEST, 1.0 - np.finfo(float).epsneg)
+        share = uniform[rows, j] if discrete == "randomised" else None
+        if mixture.family.angular:
+            passed = passed_round(mixture, y, share)
+        else:
+            low, high = mixture.below(y), mixture.cdf(y)
+            passed = low + (0.5 if share is None else share) * (high - low)
+            passed = np.clip(passed, _SMALLEST, 1.0 - np.finfo(float).epsneg)
         out[rows, j] = np.where(there, ndtri(passed), np.nan)
     return out
 

@@ -8,10 +8,12 @@ certain as the data make them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from avem.components.param_info import Params
 from avem.fits.uncertainty import covariance_of_estimates
 from avem.inference.after.hmm_states import state_probabilities
 from avem.inference.after.parameter_draws import parameter_draws
@@ -19,6 +21,8 @@ from avem.inference.after.parameter_draws import parameter_draws
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
 
+STATE_DRAWS = 200
+"""Of parameters and effects together."""
 _HEAVIEST = 3.0
 """Of a draw, log weight beside the estimates' own: one alone shall not decide."""
 _NOTHING = 1e-3
@@ -39,13 +43,20 @@ def integrated_states(fit: HMMFit) -> np.ndarray:
 
 def drawn_states(fit: HMMFit, n_draws: int, seed: int) -> np.ndarray:
     """(rows, states) averaged over draws of parameters and effects."""
-    data, rng = fit._own_data, np.random.default_rng(seed)
-    root, total, weights = _root(covariance_of_estimates(fit)), 0.0, 0.0
-    for draw in parameter_draws(fit._marginal, fit._curvature.free, root, n_draws, rng):
-        weight = np.exp(min(draw.log_weight, _HEAVIEST))
-        total = total + weight * state_probabilities(fit.model, data, draw.theta, draw.effects)
+    data, total, weights = fit._own_data, 0.0, 0.0
+    for weight, theta, effects in weighted_draws(fit, n_draws, seed):
+        total = total + weight * state_probabilities(fit.model, data, theta, effects)
         weights += weight
     return np.asarray(total) / weights
+
+
+def weighted_draws(
+    fit: HMMFit, n_draws: int, seed: int
+) -> Iterator[tuple[float, Params, np.ndarray]]:
+    """How much a draw counts, its parameters, and the effects (d, subjects) that go with them."""
+    rng, root = np.random.default_rng(seed), _root(covariance_of_estimates(fit))
+    for draw in parameter_draws(fit._marginal, fit._curvature.free, root, n_draws, rng):
+        yield float(np.exp(min(draw.log_weight, _HEAVIEST))), draw.theta, draw.effects
 
 
 def _root(covariance: np.ndarray) -> np.ndarray:

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 import numpy as np
 
 from avem.data import Panel
 from avem.fits.fit import Fit
-from avem.fits.notes import step_words
-from avem.fits.plots.subjects import gap_figure
+from avem.fits.notes import REFINED, step_words
+from avem.fits.plots.figures import new_figure
 from avem.fits.questions.diagnosis import Diagnosis
-from avem.fits.report.html import code, count, figure_html, number, side_by_side, table
+from avem.fits.report.html import code, count, listed, side_by_side, table
+from avem.fits.report.numbers import fixed, number, percent
+from avem.fits.report.svg import figure_html
 from avem.inference.stop import Stop
+from avem.inference.tuning import BIAS
 
 _MAX_LEVELS = 6
 """Named in the table of outcomes."""
+_PANEL = (5.0, 3.2)
+
+
+def lead(fit: Fit) -> str:
+    """One sentence: what was found, where; and what must be known before anything else."""
+    model, info = fit.model, fit.info
+    outcomes = listed([code(name) for name in model.outcomes[:_MAX_LEVELS]])
+    more = len(model.outcomes) - _MAX_LEVELS
+    outcomes += f" and {more} more" if more > 0 else ""
+    states, rows = count(model.size, model.state_words), count(info.n_rows, "row")
+    subjects = count(len(fit.subjects), "subject")
+    return f"<p>{states} behind {outcomes}, in {rows} of {subjects}.</p>" + notes(fit)
 
 
 def glance(fit: Fit) -> str:
-    """The few numbers that most people want, and what a reader must be told."""
+    """The few numbers that say how the fit went."""
     info = fit.info
     ended = "yes" if fit.stop is Stop.CONVERGED else "no"
     facts = [
@@ -27,22 +44,23 @@ def glance(fit: Fit) -> str:
         (f"{info.n_rows:,}", "rows"),
         (f"{fit.model.size}", f"{fit.model.state_words}s"),
         (f"{fit.n_params:,}", "parameters"),
-        (f"{fit.bound:,.1f}", fit.bound_name),
+        (fixed(fit.bound, 1), fit.bound_name),
         (ended, "converged"),
         *fit._parts().facts(),
     ]
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for value, name in facts)
-    return f'<dl class="facts">{cells}</dl>' + _notes(fit)
+    return f'<dl class="facts">{cells}</dl>'
 
 
-def _notes(fit: Fit) -> str:
-    notes = list(fit.notes)
-    if fit.stop is not Stop.CONVERGED and fit.stop.value not in notes:
-        notes.insert(0, fit.stop.value)
-    if not notes:
-        return "<p>The fit has no notes: nothing about it needs a warning.</p>"
-    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
-    return f'<div class="note"><h3>Notes</h3><ul>{items}</ul></div>'
+def notes(fit: Fit) -> str:
+    """What a reader must be told; nothing where nothing needs a warning."""
+    found = [note for note in fit.notes if not note.endswith(REFINED)]
+    if fit.stop is not Stop.CONVERGED and fit.stop.value not in found:
+        found.insert(0, fit.stop.value)
+    if not found:
+        return ""
+    items = "".join(f"<li>{escape(note)}</li>" for note in found)
+    return f'<div class="note"><h3>Please note</h3><ul>{items}</ul></div>'
 
 
 # --- data ---------------------------------------------------------------------------------------
@@ -68,7 +86,7 @@ def data(fit: Fit) -> str:
     if n_gaps:
         text += (
             f"<p>{count(n_gaps, 'step')} of {code(fit.panel.time)} {'is' if n_gaps == 1 else 'are'}"
-            f" longer than the usual {step_words(step)}; the model takes rows as steps.</p>"
+            f" longer than the usual {step_words(step)}; the model treats rows as equal steps.</p>"
         )
     return text + side_by_side([_outcomes(fit, fit.panel), _lengths(fit.panel)])
 
@@ -77,7 +95,7 @@ def _outcomes(fit: Fit, panel: Panel) -> str:
     rows = []
     for name, family, values, levels in fit._parts().outcomes(fit.model.read(panel).Y):
         seen = values[~np.isnan(values)]
-        lacking = f"{len(values) - len(seen):,} ({1 - len(seen) / len(values):.1%})"
+        lacking = f"{len(values) - len(seen):,} ({percent(1 - len(seen) / len(values))})"
         rows.append([name, family, f"{len(seen):,}", lacking, _values(seen, levels)])
     header = ["", "family", "observed", "missing", "values"]
     return table("Outcomes", header, rows, wrap=True)
@@ -104,7 +122,7 @@ def _lengths(panel: Panel) -> str:
         [name, *(number(float(f(n))) for f in (np.min, np.median, np.mean, np.max))]
         for name, n in kinds.items()
     ]
-    return table("Lengths", ["", "least", "median", "mean", "most"], rows)
+    return table("Lengths", ["", "fewest", "median", "mean", "most"], rows)
 
 
 # --- how it ended -------------------------------------------------------------------------------
@@ -113,47 +131,75 @@ def _lengths(panel: Panel) -> str:
 def ending(fit: Fit) -> str:
     """How the iteration ended, its starts, and the bound over it."""
     info = fit.info
-    method = escape(info.method) + (", refined to maximum likelihood" if info.refined else "")
+    method = f"method {escape(info.method)}" + (
+        ", refined to maximum likelihood" if info.refined else ""
+    )
     text = (
-        f"<p><strong>{escape(fit.stop.value)}</strong> The {fit.bound_name} is {fit.bound:,.3f} "
-        f"after {count(fit.n_iter, 'iteration')} ({method}, {info.seconds:.2f} s)."
+        f"<p><strong>{escape(fit.stop.value)}</strong> The {fit.bound_name} is "
+        f"{fixed(fit.bound, 3)} after {count(fit.n_iter, 'iteration')} ({method}, "
+        f"{info.seconds:.2f} s)."
     )
     if len(info.start_gaps) > 1:
         text += " " + fit._parts().starts()
     text += "</p>"
-    caption = (
-        f"Left: the {fit.bound_name} at each iteration. Right: how far it was from the best, on a "
-        "log scale."
-    )
-    alt = f"Line chart of the {fit.bound_name}, which ends at {fit.bound:,.3f}."
-    return text + figure_html(fit.plot.bound(), alt, caption)
+    figure = new_figure(_PANEL)
+    fit.plot.bound(ax=figure.subplots())
+    alt = f"Line chart of the {fit.bound_name}, which ends at {fixed(fit.bound, 3)}."
+    return text + figure_html(figure, alt, f"The {fit.bound_name} at each iteration.")
 
 
-def anchoring(found: Diagnosis) -> str:
-    """Whether one anchor per subject was enough."""
-    total = found.subjects[["loglik", "bound", "anchoring_gap", "gaussian_gap"]].sum()
-    names = {
+def approximation(fit: Fit) -> str:
+    """What one anchor per subject would have changed, and what was done about it."""
+    info = fit.info
+    said = [
+        "A fit begins fast, with every subject's states computed at one value of its effects, the "
+        "anchor. Then it compares this with integrating over the effects. If that would move any "
+        f"combination of the parameters by {BIAS:g} standard errors or more, the fit is refined "
+        "to maximum likelihood."
+    ]
+    if info.bias is not None:
+        said.append(f"Here it would move one by {_far(info.bias)}.")
+    if info.refined:
+        said.append("<strong>This fit is refined: its estimates do not depend on anchors.</strong>")
+    elif info.at_maximum_likelihood:
+        said = ["This method integrates over the effects: its estimates do not depend on anchors."]
+    elif info.bias is not None and not info.bias < BIAS:
+        said.append(
+            "<strong>This fit was not refined:</strong> subjects probably differ more than it "
+            "says, and their effects are less certain. <code>refine='adaptive'</code> refines it."
+        )
+    elif info.bias is not None:
+        said.append("<strong>So anchors are good enough here.</strong>")
+    return f"<p>{' '.join(said)}</p>" + fit._parts().certainty()
+
+
+def _far(bias: float) -> str:
+    return f"{number(bias)} standard errors" if bias < 10 else "more than 10 standard errors"
+
+
+def lost(names: Sequence[str], shares: Sequence[float]) -> str:
+    """Information on the effects that is lost by not seeing the states."""
+    rows = [
+        [name, percent(min(max(float(share), 0.0), 1.0))]
+        for name, share in zip(names, shares, strict=True)
+    ]
+    caption = "Information on each effect that is lost because the states are not seen"
+    return table(caption, ["", "lost"], rows)
+
+
+def anchoring(found: Diagnosis, names: Sequence[str]) -> str:
+    """What the bound with one anchor per subject lacks; `names` are the effects in words."""
+    total: Any = found.subjects[["loglik", "bound", "anchoring_gap", "gaussian_gap"]].sum()
+    parts = {
         "loglik": "log likelihood",
-        "bound": "anchored bound",
+        "bound": "bound with one anchor per subject",
         "anchoring_gap": "lost by anchoring",
         "gaussian_gap": "lost by taking effects as Gaussian",
     }
-    rows = [[words, f"{total[name]:,.3f}"] for name, words in names.items()]
-    lost = [
-        [effect, f"{max(share, 0.0):.1%}", number(sd)]
-        for effect, share, sd in found.effects[["effect", "lost", "sd"]].itertuples(index=False)
-    ]
-    alt = "Bars: what the bound loses for each subject, and the information lost on each effect."
-    caption = "Left: every subject's gap. Right: information on each effect that is not there."
-    return "\n".join(
+    rows = [[words, fixed(float(total[name]), 3)] for name, words in parts.items()]
+    return side_by_side(
         [
-            f"<p>{escape(found.advice)}</p>",
-            side_by_side(
-                [
-                    table("Log likelihood and bound, over all subjects", ["", "sum"], rows),
-                    table("Effects", ["", "information lost", "sd between subjects"], lost),
-                ]
-            ),
-            figure_html(gap_figure(found), alt, caption),
+            table("Log likelihood and bound, over all subjects", ["", "sum"], rows),
+            lost(names, found.effects["lost"].tolist()),
         ]
     )

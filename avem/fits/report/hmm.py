@@ -10,26 +10,29 @@ import numpy as np
 
 from avem.data import Panel
 from avem.fits.hmm_fit import HMMFit
-from avem.fits.predict.at import (
-    at_words,
-    average_moves,
-    average_start,
-    occupancy,
-    places,
-    row_means,
-)
-from avem.fits.report.estimates import head, section_table
+from avem.fits.plots.covariate import draw_curve, find_curves
+from avem.fits.plots.figures import new_figure
+from avem.fits.predict.at import places, row_means
+from avem.fits.report.estimates import section_table
 from avem.fits.report.frame import PageSection
+from avem.fits.report.hmm_findings import effect_words, hmm_findings
 from avem.fits.report.hmm_words import model_code, model_words, reading
-from avem.fits.report.html import figure_html, number, side_by_side, table
+from avem.fits.report.html import legend, side_by_side
+from avem.fits.report.numbers import chance, number
 from avem.fits.report.parts import OutcomeFacts, Parts
-from avem.fits.sections import (
-    effects_frame,
-    emission_frames,
-    move_frames,
-    start_frames,
-)
+from avem.fits.report.svg import figure_html, pictures
+from avem.fits.sections import effects_frame, emission_frames, move_frames, start_frames
 from avem.models.hmm import by_spec
+
+_PANEL = (4.4, 3.3)
+"""Inches of one picture: its letters can still be read on a phone."""
+_DRAWN = 12
+"""Outcomes whose densities are drawn."""
+_STILL = 3
+"""Subjects that are drawn over time where the page cannot do it itself."""
+_TELLS = 0.7
+"""Mean probability of the decoded state, below which states count as hard to tell apart; usual for
+latent classes (Nagin 2005)."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,12 @@ class HMMParts(Parts):
 
     def model_words(self, subject: str) -> list[str]:
         return model_words(self.fit.model, subject)
+
+    def findings(self, level: float | None) -> str:
+        return hmm_findings(self.fit, level)
+
+    def effect_words(self) -> list[str]:
+        return [effect_words(effect, self.fit) for effect in self.fit.model.structure.effects]
 
     def reading(self) -> str:
         return reading(self.fit)
@@ -68,17 +77,36 @@ class HMMParts(Parts):
 
     def starts(self) -> str:
         info = self.fit.info
-        return (
-            f"{len(info.start_gaps)} starting points were tried: {info.starts_agreeing} found the "
-            f"best solution, and their bounds spread over {number(max(info.start_gaps))}."
-        )
+        tried = f"{len(info.start_gaps)} starting points were tried: {info.starts_agreeing} found "
+        apart = max(info.start_gaps)
+        if apart < 1e-3:
+            return tried + "the best solution, and all ended equally well."
+        return tried + f"the best solution, and they ended up to {number(apart)} below it."
 
     def estimates(self) -> Iterator[PageSection]:
-        yield PageSection("states", "States", _states(self.fit))
-        yield PageSection("emissions", "Emissions", _emissions(self.fit))
+        yield PageSection("states", "Moving between states", _moves(self.fit))
+        yield PageSection("emissions", "What each state looks like", _emissions(self.fit))
 
-    def spread(self) -> str:
-        return section_table(effects_frame(self.fit))
+    def row_states(self) -> np.ndarray:
+        return self.fit._decoded()
+
+    def certainty(self) -> str:
+        if self.fit.panel is None or self.fit.model.n_states < 2:
+            return ""
+        likely = self.fit._state_probabilities(self.fit._own_data).max(axis=1).mean()
+        said = f"On average, the most probable state of a row has a probability of {chance(likely)}"
+        if likely < _TELLS:
+            return f"<p>{said}: the states are hard to tell apart.</p>"
+        return f"<p>{said}.</p>"
+
+    def correlations(self) -> str:
+        section, names = effects_frame(self.fit), self.effect_words()
+        frame = section.frame.drop(columns="sd")
+        if not frame.shape[1]:
+            return ""
+        frame = frame.set_axis(names, axis="index").set_axis(names[:-1], axis="columns")
+        told = section._replace(title="Correlations between the effects", frame=frame.iloc[1:])
+        return section_table(told, self.fit.state_labels)
 
     def static_states(self) -> str:
         caption = (
@@ -86,7 +114,7 @@ class HMMParts(Parts):
             "the subject. Gaps are missing values, dashed lines separate sequences."
         )
         alt = "Outcomes of some subjects over time, coloured by decoded state."
-        return figure_html(self.fit.plot.states(), alt, caption)
+        return figure_html(self.fit.plot.states(max_subjects=_STILL), alt, caption)
 
     def columns(self, panel: Panel) -> dict[str, Any]:
         fit = self.fit
@@ -105,47 +133,51 @@ class HMMParts(Parts):
         return {"state": state, "chance": list(chance.T), "outcomes": outcomes}
 
 
-def _states(fit: HMMFit) -> str:
-    """Shares, dwell times and moves."""
-    matrix = average_moves(fit)
-    if fit.panel is None:
-        share, what = occupancy(fit), "Share of time in the long run"
-    else:
-        decoded = np.bincount(fit._decoded(), minlength=len(matrix))
-        share, what = decoded / decoded.sum(), "Share of rows (decoded)"
-    stay = np.diagonal(matrix)
-    dwell = [f"{1 / (1 - p):.4g}" if p < 1 else "for ever" for p in stay]
-    moves, first = fit.model.transition.lines, fit.model.initial.lines
-    rows = [
-        [what, *(f"{s:.1%}" for s in share)],
-        [f"Mean dwell time (rows){at_words(moves)}", *dwell],
-        [f"Initial probability{at_words(first)}", *map(number, average_start(fit))],
+def _moves(fit: HMMFit) -> str:
+    """Transitions and the first state."""
+    sections = [
+        one._replace(frame=one.frame.rename(index={"": "at the start"}))
+        for one in (*move_frames(fit), *start_frames(fit))
     ]
-    heads = [head(f"state {k}") for k in range(len(matrix))]
-    parts = [table("Each state", ["", *heads], rows)]
-    parts += [section_table(section) for section in move_frames(fit)]
-    if "initial_coef" in fit.params:  # without a formula, the table above has all there is
-        parts += [section_table(section) for section in start_frames(fit)]
-    stays = ", ".join(f"state {k} stays with probability {p:.3f}" for k, p in enumerate(stay))
-    alt = f"Heat map of the transition matrix: {stays}."
-    return side_by_side(parts) + figure_html(fit.plot.transitions(), alt, "")
+    words = (
+        "<p>From one row to the next a subject stays in its state or moves to another. The "
+        "more colour a cell has, the more probable the move.</p>"
+    )
+    return words + side_by_side([section_table(one, fit.state_labels) for one in sections])
 
 
 def _emissions(fit: HMMFit) -> str:
     """What each state emits."""
     parts = [
-        section_table(section)
+        section_table(section, fit.state_labels)
         for pieces in by_spec(fit.model)
         for section in emission_frames(fit, pieces)
     ]
     families = [piece.family for piece in fit.model.emissions]
-    caption = "What each state emits, weighted by how often the state occurs."
+    caption = "What is seen in each state, weighted by how often the state occurs."
     if any(family.linear_gaussian for family in families):
         caption += " Gaussian densities are those over all subjects, effects and noise together."
     if any(not f.linear_gaussian and f.alone(0) is not None for f in families):
         caption += " The labels say where other densities and probabilities are drawn."
-    figure = fit.plot.emissions()
-    if len(figure.axes) > len(fit.model.outcomes):
+    drawn = []
+    shown, n = fit.model.outcomes[:_DRAWN], len(fit.model.outcomes)
+    for name in shown:
+        figure = new_figure(_PANEL)
+        ax = figure.subplots()
+        fit.plot.emissions(name, ax=ax)
+        if (own := ax.get_legend()) is not None:
+            own.remove()  # one for all pictures is enough
+        drawn.append(figure_html(figure, f"Fitted density of {name} in each state."))
+    if n > _DRAWN:
+        caption += f" The first {_DRAWN} of {n} outcomes."
+    curves = find_curves(fit, list(range(len(shown))))
+    for curve in curves:
+        figure = new_figure(_PANEL)
+        draw_curve(figure.subplots(), curve, fit)
+        alt = f"The {curve.what} in each state, along {curve.covariate}."
+        drawn.append(figure_html(figure, alt))
+    if curves:
         caption += " Then, how each state responds to covariates, the others at their averages."
-    alt = f"Fitted density of each state for {', '.join(fit.model.outcomes)}."
-    return side_by_side(parts) + figure_html(figure, alt, caption)
+    data = [("bars", "data")] if fit.panel is not None else []
+    signs = legend(fit.state_labels, *data, ("dashed", "all states together"))
+    return side_by_side(parts) + signs + pictures(drawn, caption)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
 
 _STRUCTURES = {
-    "full": "with their own variances and, within a group term, correlations",
+    "full": "with their own variances and, within one group of random effects, correlations",
     "block": "with their own variances and, within a formula, correlations",
     "diagonal": "each with its own variance, not correlated",
     "isotropic": "all with the same variance, not correlated",
@@ -98,7 +98,7 @@ def _effects(model: HMMModel, subject: str) -> str:
     alike = ", the same in all states" if all(e.state is None for e in effects) else ""
     return (
         f"Each subject (column {code(subject)}) has {count(model.n_effects, 'effect')} of its "
-        f"own{alike}: {words(model.effect_names)}. Over subjects the effects are Gaussian around "
+        f"own{alike}: {words(model.effect_labels)}. Over subjects the effects are Gaussian around "
         f"0, {_STRUCTURES[model.effect_covariance]}."
     )
 
@@ -112,8 +112,8 @@ def reading(fit: HMMFit) -> str:
     elif "transition_coef" in fit.params:
         move = "with the same probabilities at the same covariates"
     state = (
-        "<p><strong>A state</strong> is a condition that a subject is in at one time and that is "
-        "not seen itself, only through the outcomes. All subjects have the same states and move "
+        "<p><strong>A state</strong> is a condition that a subject is in at one time. It is not "
+        "observed itself, only through the outcomes. All subjects have the same states and move "
         f"between them {move}. The numbers of the states are only names.</p>"
     )
     alike = ", in every state alike" if all(effect.state is None for effect in effects) else ""

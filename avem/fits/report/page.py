@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from avem.data.writing import need_file, write_text
-from avem.errors import AvemError
+from avem.errors import AvemError, ModelError
 from avem.fits.fit import Fit
 from avem.fits.plots.figures import state_colors
 from avem.fits.report import about as _about
 from avem.fits.report import subjects as _subjects
 from avem.fits.report.estimates import error_table
+from avem.fits.report.findings import explained
 from avem.fits.report.frame import PageSection, fill_page
-from avem.fits.report.html import code, count
+from avem.fits.report.html import count
 from avem.fits.report.reproduce import cite, reproduce
 from avem.fits.report.residuals import residual_checks
 from avem.fits.report.steps import ReportProgress
@@ -40,6 +41,7 @@ def write_report(
     fit: Fit,
     path: str | PathLike[str],
     *,
+    title: str | None = None,
     timelines: Any = None,
     thorough: bool | None = None,
     progress: bool | None = None,
@@ -47,7 +49,7 @@ def write_report(
     """Write the report of a fit to an HTML file, and return its path."""
     need_file(path)
     with ReportProgress(progress) as steps:
-        page = report_html(fit, timelines=timelines, thorough=thorough, say=steps)
+        page = report_html(fit, title=title, timelines=timelines, thorough=thorough, say=steps)
     write_text(path, page)
     return Path(path)
 
@@ -55,6 +57,7 @@ def write_report(
 def report_html(
     fit: Fit,
     *,
+    title: str | None = None,
     timelines: Any = None,
     thorough: bool | None = None,
     say: Callable[[str], None] = lambda words: None,
@@ -63,6 +66,8 @@ def report_html(
 
     Parameters
     ----------
+    title
+        What the page is called; None: what kind of model it is about.
     timelines
         Whose rows can be looked at one by one. None: all subjects, or as many as keep the page at
         some megabytes. A number: so many, from the shortest to the longest. A list of labels.
@@ -73,13 +78,16 @@ def report_html(
         Told what is going on.
     """
     asked = Asked(thorough, say)
+    parts, colors = fit._parts(), state_colors(fit.model.size)
+    kind = parts.title if fit.model.n_effects else parts.plain_title
+    title = kind if title is None else _checked_title(title)
     drawn = None
     if fit.panel is not None:
         say("states of every row")
         drawn = make_timelines(fit, timelines)
     data = {
         "kind": fit.kind,
-        "states": [f"state {k}" for k in range(fit.model.size)],
+        "states": list(fit.state_labels),
         "subject": str(fit.columns["subject"]),
         "subjects": _subjects.labels(fit),
         "timelines": None if drawn is None else drawn.data,
@@ -87,37 +95,59 @@ def report_html(
     }
     sections = list(_sections(fit, drawn, asked))
     say("writing")
-    parts, colors = fit._parts(), state_colors(fit.model.size)
-    title = parts.title if fit.model.n_effects else parts.plain_title
-    return fill_page(title, fit.model.spec.text, sections, data, colors)
+    about = kind if title != kind else ""
+    return fill_page(title, about, fit.model.spec.text, sections, data, colors)
+
+
+def _checked_title(title: Any) -> str:
+    if not isinstance(title, str) or not title.strip():
+        raise ModelError(f"title is {title!r}; some text is wanted, or None for the kind of model.")
+    return " ".join(title.split())
 
 
 def _sections(fit: Fit, drawn: Timelines | None, asked: Asked) -> Iterator[PageSection]:
     say, parts = asked.say, fit._parts()
-    yield PageSection("glance", "At a glance", _about.glance(fit))
-    words = "\n".join(f"<p>{p}</p>" for p in parts.model_words(str(fit.columns["subject"])))
-    yield PageSection("model", "The model", words)
-    yield PageSection("data", "The data", _about.data(fit))
+    level = _level(fit, asked)
+    say("findings")
+    found = _attempt(lambda: explained(parts.findings(level)))
+    yield PageSection("findings", "Findings", _about.lead(fit) + found)
     if drawn is not None:
         say("pictures of states")
         yield PageSection("timelines", "States over time", _timelines(fit, drawn))
     say("estimates")
     yield from parts.estimates()
-    yield PageSection("errors", "Standard errors", _errors(fit, asked))
     say("effects of subjects")
     yield PageSection("subjects", "Subjects", _of_subjects(fit))
+    words = "\n".join(f"<p>{p}</p>" for p in parts.model_words(str(fit.columns["subject"])))
+    yield PageSection("model", "The model", words)
+    yield PageSection("data", "The data", _about.data(fit))
+    yield PageSection("errors", "All estimates", _errors(fit, asked))
     if fit.panel is not None:
         say("residuals")
         known = "_nodes" in vars(fit)
         drawn_effects = parts.draws_are_cheap or _wanted(fit, asked, _DRAWN_UP_TO, known)
         html = _attempt(lambda: residual_checks(fit, drawn_effects))
-        yield PageSection("residuals", "Residuals", html)
-    yield PageSection("ending", "How the fit ended", _about.ending(fit))
+        yield PageSection("residuals", "Does the model fit the data?", html)
+    how = _about.glance(fit) + _about.ending(fit)
+    yield PageSection("ending", "How the fit went", how)
     if fit.model.n_effects:
-        yield PageSection("anchoring", "Does anchoring hold?", _anchoring(fit, asked))
-    yield PageSection("reading", "How to read this", parts.reading())
+        html = _about.approximation(fit) + _anchoring(fit, asked)
+        yield PageSection("anchoring", "Is the approximation good enough?", html)
+    yield PageSection("reading", "How to read this page", parts.reading())
     yield PageSection("cite", "How to cite", cite())
     yield PageSection("reproduce", "Reproduce this analysis", reproduce(fit))
+
+
+def _level(fit: Fit, asked: Asked) -> float | None:
+    """Of the intervals; None where standard errors are not to be had, or would take too long."""
+    if fit.panel is None or not _errors_wanted(fit, asked):
+        return None
+    asked.say("standard errors")
+    try:
+        _ = fit._curvature
+    except AvemError:  # the section about them says why
+        return None
+    return 0.95
 
 
 def _timelines(fit: Fit, drawn: Timelines) -> str:
@@ -127,15 +157,15 @@ def _timelines(fit: Fit, drawn: Timelines) -> str:
         said.append(
             f"To keep this file small, it holds the rows of {n:,} of {count(total, 'subject')}, "
             "from the shortest to the longest. "
-            '<code>fit.report(path, timelines=["label", ...])</code> takes others.'
+            '<code>fit.report(path, timelines=["label", ...])</code> shows others.'
         )
     if drawn.n_cut:
-        said.append(f"Of {count(drawn.n_cut, 'subject')}, only the first rows are here.")
+        said.append(f"For {count(drawn.n_cut, 'subject')}, only the first rows are here.")
     words = f"<p>{' '.join(said)}</p>" if said else ""
     still = fit._parts().static_states()
     without = (
-        '<noscript><p class="note">Without JavaScript the page shows some subjects only; with it, '
-        "every subject can be picked, zoomed and read off.</p></noscript>"
+        '<noscript><p class="note">Without JavaScript, this page shows only some subjects; with '
+        "it, every subject can be chosen, zoomed and read off.</p></noscript>"
     )
     return f'{words}{without}<div id="timeline" class="live"></div><div class="still">{still}</div>'
 
@@ -143,19 +173,21 @@ def _timelines(fit: Fit, drawn: Timelines) -> str:
 def _errors(fit: Fit, asked: Asked) -> str:
     if fit.panel is None:
         return "<p>Standard errors need the data, which are not here.</p>"
-    wanted = errors_are_cheap(fit) if asked.thorough is None else asked.thorough
-    if not wanted:
+    if not _errors_wanted(fit, asked):
         return (
-            "<p>Left out, since they take longer than all the rest here: "
-            "<code>fit.report(path, thorough=True)</code> computes them, as does "
+            "<p>Standard errors are left out, since they would take longer than the rest of this "
+            "page: <code>fit.report(path, thorough=True)</code> computes them, as does "
             "<code>fit.standard_errors()</code>.</p>"
         )
-    asked.say("standard errors")
     about = (
-        "<p>From the curvature of the marginal log likelihood; intervals of probabilities and "
-        "variances are made on the scale of log odds and logarithms.</p>"
+        "<p>Standard errors come from the curvature of the marginal log likelihood; intervals of "
+        "probabilities and variances are made on the scale of log odds and logarithms.</p>"
     )
-    return _attempt(lambda: about + error_table(fit._standard_errors()))
+    return _attempt(lambda: about + error_table(fit._standard_errors(), fit.state_labels))
+
+
+def _errors_wanted(fit: Fit, asked: Asked) -> bool:
+    return errors_are_cheap(fit) if asked.thorough is None else asked.thorough
 
 
 def _wanted(fit: Fit, asked: Asked, up_to: int, known: bool = False) -> bool:
@@ -167,31 +199,24 @@ def _wanted(fit: Fit, asked: Asked, up_to: int, known: bool = False) -> bool:
 
 def _of_subjects(fit: Fit) -> str:
     if not fit.model.n_effects:
-        return "<p>The model has no effects, so there is nothing to say about single subjects.</p>"
+        return "<p>The model has no effects: all subjects are alike in it.</p>"
     still = _subjects.static_effects(fit)
-    spread = fit._parts().spread()
-    return f'{spread}<div id="effects" class="live"></div><div class="still">{still}</div>'
+    correlations = fit._parts().correlations()
+    about = (
+        "<p>An effect is how far a subject lies from the average subject, with its 95% interval. "
+        "Effects of subjects with few rows are pulled towards 0.</p>"
+    )
+    live = '<div id="effects" class="live"></div>'
+    return f'{about}{correlations}{live}<div class="still">{still}</div>'
 
 
 def _anchoring(fit: Fit, asked: Asked) -> str:
-    if fit.panel is None or not _wanted(fit, asked, _DIAGNOSIS_UP_TO):
-        return _known(fit)
-    asked.say("anchoring")
-    return _attempt(lambda: _about.anchoring(fit.diagnose()))
-
-
-def _known(fit: Fit) -> str:
-    """What the fit itself knows of it, without further computing."""
-    names, lost = fit.model.effect_names, fit.info.lost
-    if len(lost) != len(names):
-        said = "The fit kept nothing on it."
-    else:
-        pairs = zip(names, lost, strict=True)
-        parts = ", ".join(f"{code(name)} {max(share, 0.0):.0%}" for name, share in pairs)
-        said = f"Information on each effect that is lost by not seeing the states: {parts}."
-        if fit.info.refined:
-            said += " The fit was refined to maximum likelihood, so its estimates do not suffer."
-    return f"<p>{said} <code>fit.diagnose()</code> says more.</p>"
+    names, lost = fit._parts().effect_words(), fit.info.lost
+    if fit.panel is not None and _wanted(fit, asked, _DIAGNOSIS_UP_TO):
+        asked.say("approximation")
+        return _attempt(lambda: _about.anchoring(fit.diagnose(), names))
+    said = _about.lost(names, lost) if len(lost) == len(names) else ""
+    return f"{said}<p><code>fit.diagnose()</code> says more.</p>"
 
 
 def _attempt(make: Callable[[], str]) -> str:

@@ -42,6 +42,14 @@ class Parts(ABC):
         """Paragraphs of HTML about the model; `subject` is the column of the subjects."""
 
     @abstractmethod
+    def findings(self, level: float | None) -> str:
+        """What was found, with intervals of a level or without: cards and tables."""
+
+    @abstractmethod
+    def effect_words(self) -> list[str]:
+        """What each effect is, for people."""
+
+    @abstractmethod
     def reading(self) -> str:
         """What states, effects and the bound are, for those who meet them first."""
 
@@ -69,8 +77,16 @@ class Parts(ABC):
     def estimates(self) -> Iterator[PageSection]:
         """Sections about the estimates."""
 
-    def spread(self) -> str:
-        """How much subjects differ, where no other section says it."""
+    def row_states(self) -> np.ndarray | None:
+        """(rows,) the decoded state, where states are of a kind that rows decode to."""
+        return None
+
+    def correlations(self) -> str:
+        """Of the effects, where no other section has them."""
+        return ""
+
+    def certainty(self) -> str:
+        """How well the states can be told apart, as HTML; nothing where that is no question."""
         return ""
 
     @abstractmethod

@@ -5,17 +5,23 @@ from __future__ import annotations
 import pandas as pd
 
 from avem.fits.fit import Fit
-from avem.fits.questions.whiteness import whiteness
-from avem.fits.report.html import figure_html, number, table
+from avem.fits.plots.residuals import residuals_figure
+from avem.fits.questions.whiteness import whiteness_table
+from avem.fits.report.html import legend, listed, table
+from avem.fits.report.numbers import number, p_value
+from avem.fits.report.svg import figure_html, pictures
 
-_LAGS = 5
+_LAGS, _DRAWN_LAGS = 5, 10
+_PANEL = (4.0, 7.2)
+_MOST = 8
+"""Outcomes whose residuals are drawn."""
 _COLUMNS = {
     "mean": "mean",
     "sd": "sd",
     "lag_1": "autocorrelation at lag 1",
-    "p_white": "p (white)",
+    "p_white": "p (nothing carries over)",
     "p_normal": "p (normal)",
-    "p_apart": "p (apart)",
+    "p_apart": "p (not correlated)",
 }
 
 
@@ -28,12 +34,21 @@ def residual_checks(fit: Fit, drawn: bool) -> str:
     if longest < 1:
         return "<p>No sequence has two rows, so nothing can be said about what follows what.</p>"
     effects, lags = "drawn" if drawn else "fitted", min(_LAGS, longest)
-    tests = whiteness(fit, fit._encode(None), lags, effects)
-    picture = fit.plot.residuals(effects=effects)
-    alt = "Quantiles of the residuals against normal ones, and their autocorrelations."
+    encoded, names = fit._encode(None), list(fit.model.outcomes)
+    found = fit._residual_values(encoded, effects, 0)
+    tests = whiteness_table(encoded.panel, names, found[0], lags, *found[1:])
+    states, made = fit._parts().row_states(), []
+    for name, values in list(zip(names, found[0].T, strict=True))[:_MOST]:
+        picture = residuals_figure(encoded.panel, {name: values}, "", _DRAWN_LAGS, _PANEL, states)
+        picture.legends.clear()  # one for all pictures is enough
+        alt = f"Residuals of {name}: quantiles against normal ones, and autocorrelations."
+        made.append(figure_html(picture, alt))
     caption = "Shaded: where 95% lie if the model holds."
+    if len(names) > _MOST:
+        caption += f" The first {_MOST} of {len(names)} outcomes."
     about = _about(drawn, lags, "p_apart" in tests)
-    return "\n".join([about, _table(tests), figure_html(picture, alt, caption)])
+    signs = "" if states is None else legend(fit.state_labels, ("mean", "standard normal"))
+    return "\n".join([about, _table(tests), signs + pictures(made, caption)])
 
 
 def _about(drawn: bool, lags: int, apart: bool) -> str:
@@ -44,15 +59,15 @@ def _about(drawn: bool, lags: int, apart: bool) -> str:
         else "They are taken at the subjects' fitted effects, which makes them a little too "
         "well-behaved."
     )
-    tests = [f"white means no autocorrelation at lags 1 to {lags}"]
-    tests.append("normal no skewness or excess kurtosis")
+    tests = [f"that nothing carries over to later rows (lags 1 to {lags})"]
+    tests.append("that the residuals are normal (no skewness or excess kurtosis)")
     if apart:
-        tests.append("apart no correlation with the other outcomes of the same row")
+        tests.append("that they are not correlated with those of other outcomes of the same row")
     return (
-        "<p>What is left of each value once the rows before it in its sequence have predicted it, "
-        f"on the scale of a standard normal. {effects} Small p-values speak against the model: "
-        f"{', '.join(tests)}. In a large panel the smallest misfit is significant, so look at its "
-        "size.</p>"
+        "<p>A residual is what is left of a value once the rows before it in its sequence have "
+        f"predicted it, on the scale of a standard normal distribution. {effects} The tests check "
+        f"{listed(tests)}; small p-values speak against the model. In a large panel even a tiny "
+        "misfit is significant, so look at its size.</p>"
     )
 
 
@@ -69,5 +84,5 @@ def _cell(name: str, value: float) -> str:
     if pd.isna(value):
         return ""
     if name.startswith("p_"):
-        return "<0.001" if value < 0.001 else f"{value:.3f}"
+        return p_value(value)
     return number(value)

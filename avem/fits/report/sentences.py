@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from avem.fits.fit import Fit
 
 _LIKELIHOOD = """<p><strong>The log likelihood</strong> measures how well the parameters
-explain the data, whatever the states and effects were; it is comparable only between fits to the
-same values.</p>"""
+explain the data, whatever the states and effects may have been; it is comparable only between fits
+to the same values.</p>"""
 _BOUND = """<p><strong>The bound</strong> measures how well the parameters explain the data;
 each iteration is meant to raise it. It stands in for the log likelihood, and is comparable only
 between fits to the same values.</p>"""
@@ -30,11 +30,15 @@ def explained(fit: Fit, state: str, distance: str) -> str:
     """
     effect = (
         f"<p><strong>An effect</strong> is how far {distance}. It is estimated from the subject's "
-        "own rows and drawn towards 0, the more so the fewer they are. The interval says where it "
+        "own rows and pulled towards 0, more so where these are few. Its interval says where it "
         "lies with a probability of 95%, given the parameters.</p>"
     )
+    interval = (
+        "<p><strong>A 95% interval</strong> of an estimate covers the true value in about 95 of "
+        "100 studies like this one, if the model holds.</p>"
+    )
     level = _BOUND if fit.bound_name == "bound" else _LIKELIHOOD
-    return "\n".join([state, *([effect] if fit.model.n_effects else []), level])
+    return "\n".join([state, *([effect] if fit.model.n_effects else []), interval, level])
 
 
 def call_code(name: str, arguments: Iterable[str]) -> str:

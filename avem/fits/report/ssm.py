@@ -12,9 +12,12 @@ from avem.data import Panel
 from avem.fits.predict.ssm import smoothed
 from avem.fits.report.estimates import section_table
 from avem.fits.report.frame import PageSection
-from avem.fits.report.html import figure_html, number, side_by_side, table
+from avem.fits.report.html import side_by_side, table
+from avem.fits.report.numbers import number
 from avem.fits.report.parts import OutcomeFacts, Parts
+from avem.fits.report.ssm_findings import effect_words, ssm_findings
 from avem.fits.report.ssm_words import ssm_model_code, ssm_model_words, ssm_reading
+from avem.fits.report.svg import figure_html
 from avem.fits.ssm_fit import SSMFit
 from avem.fits.ssm_tables import ssm_sections
 from avem.models.ssm_subjects import spectral_radius
@@ -32,6 +35,12 @@ class SSMParts(Parts):
 
     def model_words(self, subject: str) -> list[str]:
         return ssm_model_words(self.fit.model, subject)
+
+    def findings(self, level: float | None) -> str:
+        return ssm_findings(self.fit, level)
+
+    def effect_words(self) -> list[str]:
+        return [effect_words(self.fit, e) for e in range(self.fit.model.n_effects)]
 
     def reading(self) -> str:
         return ssm_reading(self.fit)
@@ -89,10 +98,12 @@ class SSMParts(Parts):
 
 def _matrices(fit: SSMFit) -> str:
     """The population's matrices, and subjects' loadings."""
-    parts = [section_table(section) for section in ssm_sections(fit)]
+    # How much subjects differ is among the findings.
+    sections = [one for one in ssm_sections(fit) if ", sd between " not in one.title]
+    parts = [section_table(section, fit.state_labels) for section in sections]
     parts.append(_radius(fit))
     alt = f"Loadings of {', '.join(fit.model.outcomes)} on each state."
-    caption = "What each outcome reads off each state."
+    caption = "How strongly each outcome shows each state, for the population and for each subject."
     return side_by_side(parts) + figure_html(fit.plot.loadings(), alt, caption)
 
 
@@ -103,7 +114,7 @@ def _radius(fit: SSMFit) -> str:
     rows = [["population", number(population)]]
     if fit.model.n_effects:
         low, middle, high = np.quantile(own, [0.0, 0.5, 1.0])
-        rows += [["least of a subject", number(low)], ["median", number(middle)]]
-        rows += [["most of a subject", number(high)]]
-    caption = "Spectral radius of the transitions: 0 forgets at once, 1 never"
+        rows += [["lowest of all subjects", number(low)], ["median subject", number(middle)]]
+        rows += [["highest of all subjects", number(high)]]
+    caption = "Spectral radius of the transitions: at 0 the past is forgotten at once, at 1 never"
     return table(caption, ["", "radius"], rows)

@@ -23,9 +23,9 @@ def ssm_model_words(model: SSMModel, subject: str) -> list[str]:
     q = model.n_latent
     outcomes = [
         f"The formula of the outcomes is {code(model.spec.text)}. At each time "
-        f"{words(model.outcomes)} {'is' if len(model.outcomes) == 1 else 'are'} what "
-        f"{count(q, 'latent state')} {'shows' if q == 1 else 'show'} through the loadings, plus "
-        "Gaussian noise of each outcome's own."
+        f"{words(model.outcomes)} {'reflects' if len(model.outcomes) == 1 else 'reflect'} "
+        f"{count(q, 'latent state')} through the loadings, plus Gaussian noise of each outcome's "
+        "own."
     ]
     covariates = [term for term in model.terms if term != "Intercept"]
     if covariates:
@@ -63,10 +63,10 @@ def _effects(model: SSMModel, subject: str) -> str:
 def ssm_reading(fit: SSMFit) -> str:
     """What states, effects and the bound are, for those who meet them first."""
     state = (
-        "<p><strong>A latent state</strong> is a quantity that changes from row to row and is not "
-        "seen itself, only through the outcomes. Its unit is that of its own noise: per step it is "
-        "pushed by a random amount with standard deviation 1. Bands hold it with a probability of "
-        "95%, given the parameters and the subject's effects.</p>"
+        "<p><strong>A latent state</strong> is a quantity that changes from row to row. It is not "
+        "observed itself, only through the outcomes. Its unit is that of its own noise: per step "
+        "it is pushed by a random amount with sd 1. Bands hold it with a probability "
+        "of 95%, given the parameters and the subject's effects.</p>"
     )
     return explained(fit, state, "one entry of a subject's matrices lies from the population's")
 

@@ -14,7 +14,7 @@ from avem.components.lanes import Theta
 from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
 from avem.effects.posterior import GaussianQ, update_by_newton, update_from_quadratic
-from avem.inference.passes import Pass, Totals, first_terms
+from avem.inference.passes import Glance, Pass, Totals, first_terms
 from avem.models.kernel import Kernel, Local
 from avem.numerics.jit import jit
 
@@ -64,6 +64,22 @@ def anchored_pass(
         kept=kept,
         terms=first_terms(kernel, theta, kept, chunk),
     )
+
+
+@jit("kernel", "form", "q_update")
+def anchored_glance(
+    kernel: Kernel,
+    theta: Theta,
+    anchor: Array,
+    chunk: Chunk,
+    form: str,
+    q_update: str,
+    newton_steps: int,
+) -> Glance:
+    """The q_i of an anchored E-step, without the sums and the bound."""
+    local = kernel.local(theta, anchor, chunk, form)
+    q, _ = update_q(kernel, theta, anchor, None, local, chunk, q_update, newton_steps)
+    return Glance(q.mean, q.covariance, local.loglik)
 
 
 def update_q(

@@ -13,12 +13,15 @@ from avem.errors import ModelError
 from avem.inference.e_steps import State
 from avem.inference.em import ANCHORS, EM, Q_UPDATES
 from avem.inference.loop import Rules, Run, Watcher
-from avem.inference.methods.anchored import TO_THE_END, anchored_pass
+from avem.inference.methods.anchored import TO_THE_END, anchored_glance, anchored_pass
 from avem.inference.methods.base import EStep, Method
 from avem.inference.minibatch import iterate_batches, lanes_per_batch
 from avem.inference.mode_search import Search, search_modes
-from avem.inference.passes import Pass
+from avem.inference.passes import Glance, Pass
 from avem.inference.tuning import BATCH_TOL
+
+_SMALL = 20_000
+"""Cells whose sums take no longer than compiling the code without them."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,13 @@ class Anchored(EStep):
         return anchored_pass(
             kernel, theta, anchor, None, chunk, form, self.q_update, self.newton_steps
         )
+
+    def glance(self, kernel, theta, anchor, chunk, form) -> Glance | None:
+        """Where sums take long: quadratures at every cell of a chunk that is not small."""
+        if kernel.closed_form or chunk.valid.size < _SMALL:
+            return None
+        steps = (self.q_update, self.newton_steps)
+        return anchored_glance(kernel, theta, anchor, chunk, form, *steps)
 
     def search(self, em: EM, state: State, rng: np.random.Generator) -> Search:
         """Subjects in wrong modes are moved to better ones."""

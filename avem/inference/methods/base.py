@@ -30,7 +30,7 @@ from avem.inference.e_steps import State
 from avem.inference.em import EM
 from avem.inference.loop import Rules, Run, Watcher, iterate
 from avem.inference.mode_search import Search
-from avem.inference.passes import Pass
+from avem.inference.passes import Glance, Pass
 from avem.models.kernel import Kernel
 
 
@@ -47,6 +47,12 @@ class EStep(ABC):
     creeps: ClassVar[bool] = True
     """From effect variances near 0 it would hardly move: they are made larger before it begins,
     where the slopes of the likelihood speak for that."""
+
+    def glance(
+        self, kernel: Kernel, theta: Any, anchor: Any, chunk: Chunk, form: str
+    ) -> Glance | None:
+        """What climbing needs of an E-step, where that is much cheaper than all of it."""
+        return None
 
     @property
     def nodes_stay(self) -> bool:

@@ -154,3 +154,16 @@ function announcer(element) {
     timer = setTimeout(() => { element.textContent = text; }, 120);
   };
 }
+
+/** Say so below a table that is wider than the page, and shade its first column once it is moved. */
+function watchWidth(box) {
+  const words = make("p", { class: "sideways", "aria-hidden": "true", hidden: true }, "Slide the table sideways to see all of it \u2192");
+  box.after(words);
+  const look = () => {
+    words.hidden = box.scrollWidth <= box.clientWidth + 1;
+    box.classList.toggle("moved", box.scrollLeft > 1);
+  };
+  box.addEventListener("scroll", look, { passive: true });
+  new ResizeObserver(look).observe(box);
+  if (box.firstElementChild) new ResizeObserver(look).observe(box.firstElementChild);
+}

@@ -241,7 +241,7 @@ Object.assign(Timeline.prototype, {
     c.textAlign = "right";
     c.textBaseline = "middle";
     c.fillStyle = look.ink;
-    c.fillText(fitted(c, layout.narrow ? `${SHAPES[k % SHAPES.length]} ${k}` : PAGE.states[k], layout.left - 10), layout.left - 6, panel.top + panel.height / 2);
+    c.fillText(fitted(c, layout.narrow ? `${SHAPES[k % SHAPES.length]} ${PAGE.states[k].replace(/^state /, "")}` : PAGE.states[k], layout.left - 10), layout.left - 6, panel.top + panel.height / 2);
     if (k === 0) {
       c.font = look.bold;
       c.textAlign = "left";

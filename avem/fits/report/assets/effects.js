@@ -154,7 +154,7 @@ class Effects {
       this.tip.hidden = true;
     } else {
       const v = this.values(this.order[rank]);
-      const text = `${say(v.mean)} (${say(v.lower)} to ${say(v.upper)})`;
+      const text = `${sayAligned(v.mean)} (${sayAligned(v.lower)} to ${sayAligned(v.upper)})`;
       this.announce(`${PAGE.subject} ${v.subject}: ${text}, number ${rank + 1} of ${this.order.length}.`);
       this.tip.replaceChildren(make("strong", {}, v.subject), make("div", {}, text));
       this.tip.hidden = false;

@@ -1,7 +1,7 @@
 
 // --- numbers, ticks, dates ------------------------------------------------------------------
 
-/** A number to four significant digits. */
+/** A number to four significant digits, as read off the data. */
 function say(value) {
   if (!Number.isFinite(value)) return "missing";
   if (value === 0) return "0";
@@ -11,18 +11,18 @@ function say(value) {
   return String(Number(text)).replace("-", "\u2212");
 }
 
-/** The same with its zeros, for columns. */
+/** An estimate to three significant digits with their zeros, as in the tables of the page. */
 function sayAligned(value) {
   const size = Math.abs(value);
-  return size >= 1e-4 && size < 1e4 ? value.toPrecision(4).replace("-", "\u2212") : say(value);
+  return size >= 1e-4 && size < 999.5 ? value.toPrecision(3).replace("-", "\u2212") : say(value);
 }
 
 /** A probability to three decimals; the page knows four, so that none is quite 0 or 1. */
 function sayChance(p) {
   if (!Number.isFinite(p)) return "unknown";
   if (PAGE.states.length === 1) return "1";
-  if (p < 0.0005) return "<0.001";
-  return p > 0.9995 ? ">0.999" : p.toFixed(3);
+  if (p < 0.0005) return "< 0.001";
+  return p > 0.9995 ? "> 0.999" : p.toFixed(3);
 }
 
 /** A moment (milliseconds) as text, without what is zero in all of them. */

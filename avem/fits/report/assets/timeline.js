@@ -308,7 +308,7 @@ class Timeline {
       return [o.name, `${seen} (${o.fitName} ${say(o.fit[row])}${band})`];
     });
     if (track.state) {
-      lines.push(["decoded state", String(track.state[row]), track.state[row]]);
+      lines.push(["decoded", PAGE.states[track.state[row]], track.state[row]]);
       const many = track.chance.length > MOST_STATES;
       track.chance.forEach((p, k) => {
         if (!many || p[row] >= 0.0005) lines.push([`p(${PAGE.states[k]})`, sayChance(p[row]), k]);

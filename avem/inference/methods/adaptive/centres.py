@@ -19,7 +19,7 @@ from avem.inference.methods.adaptive.parts import Group, apart, enough_of, of_me
 from avem.inference.methods.avem import Anchored
 from avem.inference.mode_search import Elsewhere, elsewhere, modes_of
 from avem.inference.on_shard import Setting, Subjects
-from avem.inference.passes import Pass, effect_terms
+from avem.inference.passes import Glance, effect_terms
 from avem.models.kernel import Kernel
 from avem.numerics.jit import jit
 
@@ -103,7 +103,9 @@ def _with_centres(
     centres = Centres(log_share, at, np.broadcast_to(width, (len(at), *width.shape)), sigma)
     centres = _confirmed(chunk, centres, replace(climbing, form=setting.form))
     n_nodes = [len(rule.points) for rule in method.ladder]
-    around = apart(chunk, centres, by_count(centres, np.asarray(chunk.real)), n_nodes)
+    around = apart(
+        chunk, centres, by_count(centres, np.asarray(chunk.real)), n_nodes, setting.code_price
+    )
     subjects = Subjects(subjects.anchor, around)
     for _ in range(_ADAPT):
         subjects = subjects._replace(around=setting.look(chunk, subjects).around)
@@ -128,7 +130,8 @@ def _confirmed(chunk: Chunk, centres: Centres, setting: Setting) -> Centres:
     members = np.flatnonzero(np.isfinite(centres.log_share[1:]).any(0))
     if not len(members):
         return centres
-    own = enough_of(chunk, members, 2 * len(centres.mean) * (_NEWTON_STEPS + len(centres.mean[0])))
+    n_passes = 2 * len(centres.mean) * (_NEWTON_STEPS + len(centres.mean[0]))
+    own = enough_of(chunk, members, n_passes, setting.code_price)
     whole = own is chunk
     here = centres if whole else of_members(centres, members, len(own.real))
     wide = np.stack([_width(own, mean, setting) for mean in here.mean])
@@ -228,7 +231,7 @@ def _candidates(
     found, top = [], np.full(real.shape, -np.inf)
     for number, at in enumerate([*modes, *places.places(modes[0], drawn)]):
         for look in range(n_passes):
-            p = setting.look(chunk, Subjects(at))
+            p, _ = setting.glance(chunk, at)
             height = log_joint(p.loglik, sigma, at)
             hopeless = number >= len(modes) and not (height > top - _HOPE[look])[real].any()
             if hopeless or look == n_passes - 1:
@@ -244,12 +247,12 @@ def _looked(chunk: Chunk, at: np.ndarray, setting: Setting) -> _Candidates:
     sigma = setting.theta["effect_covariance"]
     found = []
     for place in at:
-        p = setting.look(chunk, Subjects(place))
+        p, _ = setting.glance(chunk, place)
         found.append((place, log_joint(p.loglik, sigma, place), _pull(place, p)))
     return _Candidates(*map(np.stack, zip(*found, strict=True)))
 
 
-def _pull(at: np.ndarray, p: Pass) -> np.ndarray:
+def _pull(at: np.ndarray, p: Glance) -> np.ndarray:
     """(d, subject) the slope of log p(D_i, f), of which the next anchor is the complete-data step.
 
     Also where there is no closed form: by Fisher's identity it has the same slope.

@@ -27,7 +27,7 @@ from avem.inference.methods.adaptive.proposal import Proposal
 from avem.inference.methods.adaptive.rules import Rule, again
 from avem.inference.on_shard import Setting, Subjects
 from avem.inference.passes import over_nodes
-from avem.inference.tuning import ENOUGH
+from avem.inference.tuning import ENOUGH, GROWTH
 from avem.models.kernel import Kernel
 from avem.numerics.jit import jit
 
@@ -37,6 +37,8 @@ _BLOCK = 9
 """Nodes at a time."""
 _FAR_LESS = 0.1
 """What a rule of the next degree is off by, as a share of how far the one before is."""
+_SHRINKS = 0.2
+"""Largest ratio of two differences in a row from which the next one is foreseen."""
 _OF_DRAWS = 0.02
 """What the draws, too, are off by, of a subject: nodes that differ less are as good as they are."""
 
@@ -71,13 +73,14 @@ def grade(
         return Grades(state, loglik, np.zeros_like(loglik), better=False, drawn=False)
     if search:
         state = find_centres(e, state, rng)
-    allowance = ENOUGH / e.data.n_subjects
+    enough = ENOUGH * max(1.0, (e.data.n_subjects / 100) ** GROWTH)
+    allowance = enough / e.data.n_subjects
     subjects, parts = e.data.run(_graded, (state.subjects,), e.setting(state), allowance)
     loglik, error = e.data.join([part[:2] for part in parts])
     drawn = sum(part[2] for part in parts)
     # The nodes stay where they were found.
     state = replace(state, subjects=subjects, placed=state.theta)
-    return Grades(state, loglik, error, not abs(loglik.sum() - before) < _CHANGED, bool(drawn))
+    return Grades(state, loglik, error, not abs(loglik.sum() - before) < 10 * enough, bool(drawn))
 
 
 # --- on a shard ---------------------------------------------------------------------------------
@@ -93,6 +96,7 @@ def _graded(
     method: Any = setting.method
     ladder, groups = method.ladder, []
     loglik, error = np.array(found.loglik), np.zeros(len(real))
+    before = np.full(len(real), np.inf)
     spare = allowance * real.sum()
     for group in _by_level(by_count(centres, real), parts.levels()):
         near = centres
@@ -110,16 +114,20 @@ def _graded(
             new, nearer = _logliks(chunk, near, finer, setting)
             off = np.abs(new - loglik[left])
             off = np.where(np.isfinite(off), off, np.inf)
-            order, fine = np.argsort(off, kind="stable"), np.zeros(len(left), bool)
-            # Half of what may yet be wrong, so that finer rules, too, have something to spare.
-            fine[order] = np.cumsum(off[order]) <= 0.5 * spare
+            fine = _afford(off, spare)
             spare -= off[fine].sum()
             if ladder[level].by_draws:
                 fine |= off < _OF_DRAWS
-            loglik[left], error[left] = new, _extrapolated(error[left], off)
             groups.append(group._replace(members=left[fine]))
+            # The finer rule itself is good where differences shrink so fast that it must be.
+            ahead = np.where(fine, np.inf, _ahead(before[left], off))
+            good = _afford(ahead, spare)
+            spare -= ahead[good].sum()
+            groups.append(finer._replace(members=left[good]))
+            loglik[left], error[left] = new, _extrapolated(error[left], off)
+            before[left] = off
             centres, near = _of(centres, near, left), nearer
-            group = finer._replace(members=left[~fine])
+            group = finer._replace(members=left[~(fine | good)])
             if not len(group.members):
                 break
         groups.append(group)
@@ -128,7 +136,8 @@ def _graded(
             here = group.members
             loglik[here], error[here] = _of_two_sets(chunk, centres, group, setting, loglik[here])
     drawn = sum(len(group.members) for group in groups if ladder[group.level].by_draws)
-    around = apart(chunk, centres, groups, [len(rule.points) for rule in ladder])
+    n_nodes = [len(rule.points) for rule in ladder]
+    around = apart(chunk, centres, groups, n_nodes, setting.code_price)
     return Subjects(subjects.anchor, around), (loglik, error, drawn)
 
 
@@ -138,6 +147,25 @@ def _by_level(groups: Sequence[Group], levels: np.ndarray) -> Iterator[Group]:
         for level in np.unique(levels[group.members]):
             members = group.members[levels[group.members] == level]
             yield Group(group.n_centres, int(level), members)
+
+
+def _afford(off: np.ndarray, spare: float) -> np.ndarray:
+    """(subject,) who may stay as far off, the nearest first.
+
+    Half of what may yet be wrong, so that finer rules, too, have something to spare.
+    """
+    order, fine = np.argsort(off, kind="stable"), np.zeros(len(off), bool)
+    fine[order] = np.cumsum(off[order]) <= 0.5 * spare
+    return fine
+
+
+def _ahead(before: np.ndarray, now: np.ndarray) -> np.ndarray:
+    """How far off a rule is at most, from the last difference and the one before it.
+
+    Infinite where the differences do not shrink as those of a smooth function do.
+    """
+    ratio = now / before
+    return np.where(np.isfinite(before) & (ratio < _SHRINKS), now * np.maximum(ratio, 0.1), np.inf)
 
 
 def _extrapolated(before: np.ndarray, now: np.ndarray) -> np.ndarray:
@@ -160,7 +188,7 @@ def _logliks(
     method: Any = setting.method
     members, rule = group.members, method.ladder[group.level]
     few = centres.first(group.n_centres)
-    own = enough_of(chunk, members, group.n_centres * len(rule.points))
+    own = enough_of(chunk, members, group.n_centres * len(rule.points), setting.code_price)
     whole = own is chunk
     here = few if whole else of_members(few, members, len(own.real))
     if rule.by_draws:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from avem.components.param_info import check_count
+from avem.components.param_info import Params, check_count
 from avem.data.layout import Chunk
 from avem.errors import ModelError
 from avem.execution.dataset import Dataset
@@ -40,6 +40,7 @@ from avem.inference.methods.base import EStep, Method
 from avem.inference.mode_search import Search
 from avem.inference.passes import Pass
 from avem.inference.stop import Stop
+from avem.inference.theta import pack_theta
 from avem.inference.tuning import (
     FEW_CELLS,
     FINE,
@@ -51,6 +52,9 @@ from avem.inference.tuning import (
 
 MOST_BY_QUADRATURE = max(LADDER)
 _MOST_GRADES = 3
+_FEW_TOL = 1e-5
+_SAME_RULES = 0.01
+"""A change of the parameters, on the scale of the fit, that changes no subject's rule."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,8 @@ class Adaptive(Method):
         method: Any = em.method
         if not method.graded:
             return iterate(em, state, rules, rng, watch)
-        run = iterate(em, state, rules.near(), rng, watch)
+        # With few nodes an iteration is cheap, and what it learns of the way serves the others.
+        run = iterate(em, state, replace(rules, tol=max(_FEW_TOL, rules.tol)), rng, watch)
         for again in range(_MOST_GRADES):
             if run.stop is Stop.INTERRUPTED:
                 break
@@ -112,7 +117,10 @@ class Adaptive(Method):
             if left <= 0:  # near it, but not there
                 return replace(run, stop=Stop.OUT_OF_STEPS)
             finer = replace(with_draws(rules) if found.drawn else rules, max_iter=left)
-            run = joined(run, iterate(em, found.state, finer, rng, watch))
+            learned = None if found.drawn else run.changes
+            run = joined(run, iterate(em, found.state, finer, rng, watch, changes=learned))
+            if not found.drawn and _stayed(found.state.theta, run.state.theta):
+                break
         return run
 
 
@@ -160,7 +168,7 @@ class AdaptiveNodes(EStep):
     def for_few(self, data: Dataset) -> AdaptiveNodes:
         """Without the first rules, where more nodes for everyone cost less than compiling twice."""
         rules, n_cells = self.ladder, sum(shard.n_cells for shard in data.shards)
-        while len(rules) > 1 and n_cells * len(rules[1].points) <= FEW_CELLS:
+        while len(rules) > 1 and n_cells * len(rules[1].points) <= FEW_CELLS * data.speed:
             if rules[min(2, len(rules) - 1)].by_draws:  # which two rules of nodes may spare us
                 break
             rules = rules[1:]
@@ -201,6 +209,11 @@ class AdaptiveNodes(EStep):
             return importance_pass(kernel, theta, centres, *at, own, form)
         centres = centres.under(np.asarray(theta["effect_covariance"]))
         return node_pass(kernel, theta, centres, rule, own, form)
+
+
+def _stayed(graded: Params, theta: Params) -> bool:
+    """Rules that were found for the first parameters are the right ones for the second."""
+    return bool(np.abs(pack_theta(theta) - pack_theta(graded)).max(initial=0.0) < _SAME_RULES)
 
 
 def with_draws(rules: Rules) -> Rules:

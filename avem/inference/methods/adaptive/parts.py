@@ -104,13 +104,13 @@ class Group(NamedTuple):
 
 
 def apart(
-    chunk: Chunk, centres: Centres, groups: Sequence[Group], n_nodes: Sequence[int]
+    chunk: Chunk, centres: Centres, groups: Sequence[Group], n_nodes: Sequence[int], price: float
 ) -> Portions:
     """Subjects in parts; small groups go with others where that is cheaper than more code.
 
-    Padding comes into none of them. `n_nodes` are those of each level.
+    Padding comes into none of them. `n_nodes` are those of each level, `price` is that of code.
     """
-    groups = _merged(groups, chunk, n_nodes)
+    groups = _merged(groups, chunk, n_nodes, _CHEAP * price)
     if len(groups) == 1:
         return everyone(centres.first(groups[0].n_centres), groups[0].level)
     made = []
@@ -121,7 +121,9 @@ def apart(
     return Portions(tuple(made), np.shape(centres.log_share)[1])
 
 
-def _merged(groups: Sequence[Group], chunk: Chunk, n_nodes: Sequence[int]) -> list[Group]:
+def _merged(
+    groups: Sequence[Group], chunk: Chunk, n_nodes: Sequence[int], cheap: float
+) -> list[Group]:
     """Fewer groups, where what they cost more is less than compiling would take."""
     each = chunk.valid.size / max(1, int(np.asarray(chunk.real).sum()))
 
@@ -139,16 +141,16 @@ def _merged(groups: Sequence[Group], chunk: Chunk, n_nodes: Sequence[int]) -> li
             ((cost(together(a, b)) - cost(a) - cost(b), a, b) for a, b in pairs),
             key=lambda found: found[0],
         )
-        if extra > _CHEAP:
+        if extra > cheap:
             break
         left = [group for group in left if group is not a and group is not b] + [together(a, b)]
     return left
 
 
-def enough_of(chunk: Chunk, members: np.ndarray, n_passes: int) -> Chunk:
+def enough_of(chunk: Chunk, members: np.ndarray, n_passes: int, price: float) -> Chunk:
     """The data of some for a few passes; everyone's, where that is faster than more code."""
     whole = 2 * len(members) > np.asarray(chunk.real).sum()
-    if whole or chunk.valid.size * n_passes < _CHEAP_ONCE:
+    if whole or chunk.valid.size * n_passes < _CHEAP_ONCE * price:
         return chunk
     return some_of(chunk, members)
 

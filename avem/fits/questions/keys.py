@@ -1,0 +1,17 @@
+"""Columns of the data that name the rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from avem.errors import DataError
+
+
+def check_keys(names: Iterable[str], taken: Collection[str]) -> None:
+    """Raise where a column of the data is called like a column that the table has anyway."""
+    for name in names:
+        if name in taken:
+            raise DataError(
+                f"The column {name!r} has the name of another column of this table "
+                f"({', '.join(taken)}). Rename it in the data."
+            )

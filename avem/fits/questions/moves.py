@@ -1,0 +1,135 @@
+"""Numbers that follow from the transition probabilities: of the group, or of every subject."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from avem.components.param_info import Params
+from avem.errors import ModelError
+from avem.fits.predict.at import moves_at
+from avem.fits.questions.covariate import columns_at, covariates_of, design_at
+from avem.fits.questions.keys import check_keys
+from avem.fits.questions.subject_intervals import with_subject_intervals
+from avem.fits.uncertainty import check_band, with_intervals
+
+if TYPE_CHECKING:
+    from avem.fits.hmm_fit import HMMFit
+
+_COLUMNS = ("probability", "share", "expected", "se", "lower", "upper", "note")
+_ALIKE = "the same for every subject: no effects on the transitions"
+_BY_COVARIATES = "no effects on the transitions: subjects differ by their covariates alone"
+
+
+def transitions_table(
+    fit: HMMFit,
+    by: str | None,
+    at: Mapping[str, Any] | None,
+    level: float | None,
+    errors: str,
+) -> pd.DataFrame:
+    """The table of `fit.transitions`."""
+    k = fit.model.n_states
+    keys = {"state": np.repeat(np.arange(k), k), "to_state": np.tile(np.arange(k), k)}
+
+    def entries(moves: np.ndarray) -> np.ndarray:
+        return moves.reshape(len(moves), -1)
+
+    table = from_moves(fit, by, at, entries, keys, "logit", level, errors)
+    return table.rename(columns={"estimate": "probability"})
+
+
+def from_moves(
+    fit: HMMFit,
+    by: str | None,
+    at: Mapping[str, Any] | None,
+    numbers: Callable[[np.ndarray], np.ndarray],
+    keys: Mapping[str, np.ndarray],
+    scale: str,
+    level: float | None,
+    errors: str,
+) -> pd.DataFrame:
+    """A table of what `numbers` makes of matrices (rows, from, to), with intervals.
+
+    ``keys`` say what each of the numbers is, ``scale`` where intervals are made.
+    """
+    check_band(level, errors)
+    model, held, table = fit.model, checked_at(fit, at), pd.DataFrame(keys)
+    if by is None:
+        a = (columns_at(fit, held) if held else model.averages)[None]
+
+        def rows(params: Params) -> np.ndarray:
+            return numbers(moves_at(model, params, a)).ravel()
+
+        with np.errstate(invalid="ignore"):
+            return with_intervals(fit, table, rows, scale, level, errors)
+    subject, n, each = _check_by(fit, by), len(fit.subjects), len(table)
+    a = subject_columns(fit, held)
+    check_keys([subject], (*keys, *_COLUMNS))
+    table = table.iloc[np.tile(np.arange(each), n)].reset_index(drop=True)
+    table.insert(0, subject, np.repeat(np.asarray(fit.subjects), each))
+
+    def of_subjects(params: Params, effects: np.ndarray) -> np.ndarray:
+        return numbers(moves_at(model, params, a, effects))
+
+    with np.errstate(invalid="ignore"):
+        table = with_subject_intervals(
+            fit, table, of_subjects, fit.effects_mean, scale, level, errors=errors
+        )
+    return _said(fit, table, a)
+
+
+def checked_at(fit: HMMFit, at: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Where covariates of the transitions are held."""
+    if at is not None and not isinstance(at, Mapping):
+        raise ModelError(f"at is {at!r}; a dict from covariates to values is wanted: {{'x': 0}}.")
+    known = covariates_of(fit)["transitions"]
+    for name, value in (at or {}).items():
+        if name not in known:
+            what = f"they read {', '.join(map(repr, known))}" if known else "they read none"
+            raise ModelError(f"at has {name!r}, which the transitions do not read; {what}.")
+        if not np.isscalar(value) or value != value:
+            raise ModelError(f"at has {name!r}: {value!r}; one value is wanted.")
+    return dict(at or {})
+
+
+def _check_by(fit: HMMFit, by: str) -> str:
+    subject = str(fit.columns["subject"])
+    if not isinstance(by, str) or by not in ("subject", subject):
+        raise ModelError(
+            f"by is {by!r}; 'subject' (or {subject!r}) gives every subject's own, nothing those of "
+            "the group. For shares by another column there is fit.occupancy(by=...)."
+        )
+    return subject
+
+
+def subject_columns(fit: HMMFit, held: Mapping[str, Any] | None = None) -> np.ndarray:
+    """(subjects, design columns) averages over each subject's rows with an outcome, else all.
+
+    Covariates of the transitions that are `held` have these values in all rows.
+    """
+    model = fit.model
+    if not covariates_of(fit)["transitions"]:
+        return np.tile(model.averages, (len(fit.subjects), 1))
+    panel = fit._panel(None)
+    seen = ~np.isnan(fit._own_data.y).all(axis=1)
+    none = np.bincount(panel.row_subject[seen], minlength=panel.n_subjects) == 0
+    rows = seen | none[panel.row_subject]
+    columns = design_at(fit, held or {}, rows)
+    sums = np.zeros((panel.n_subjects, columns.shape[1]))
+    np.add.at(sums, panel.row_subject[rows], columns)
+    return sums / np.bincount(panel.row_subject[rows], minlength=panel.n_subjects)[:, None]
+
+
+def _said(fit: HMMFit, table: pd.DataFrame, a: np.ndarray) -> pd.DataFrame:
+    """The table with a note where subjects have no transitions of their own."""
+    note = table["note"] if "note" in table else pd.Series("", index=table.index, dtype=object)
+    lines = fit.model.transition.lines
+    if not any(line.z_cols for line in lines):
+        read = sorted({column for line in lines for column in line.x_cols})
+        alike = np.ptp(a[:, read], axis=0).max(initial=0.0) == 0
+        note = note.mask(note == "", _ALIKE if alike else _BY_COVARIATES)
+    return table.assign(note=note)

@@ -1,0 +1,95 @@
+"""Whether fits are of the same data, so that their likelihoods can be compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from avem.data.frames import examples
+from avem.errors import DataError
+from avem.fits.fit import Fit
+
+
+def check_has_data(fit: Fit) -> None:
+    """Raise unless the fit has its data."""
+    if fit.panel is None:
+        raise DataError(
+            "A fit that was loaded from a file has no data, and so no likelihood. Put them "
+            "back: fit.with_data(frame)."
+        )
+
+
+def check_same_data(first: Fit, second: Fit) -> None:
+    """Raise unless two fits explain the same values of the same rows, in whatever order."""
+    advice = "Fit both models to the same data."
+    one, other = (pd.Index(fit.subjects) for fit in (first, second))
+    apart = one.symmetric_difference(other, sort=False)
+    if len(apart):
+        raise DataError(
+            f"The fits have {len(one)} and {len(other)} subjects; only one of them has "
+            f"{examples(apart.tolist())}. {advice}"
+        )
+    if first.info.n_rows != second.info.n_rows:
+        raise DataError(
+            f"The fits have {first.info.n_rows:,} and {second.info.n_rows:,} rows. {advice}"
+        )
+    names, others = sorted(first.model.outcomes), sorted(second.model.outcomes)
+    if names != others:
+        raise DataError(
+            f"The fits have the outcomes {', '.join(names)} and {', '.join(others)}. Likelihoods "
+            f"of different outcomes cannot be compared. {advice}"
+        )
+    if first.info.n_sequences != second.info.n_sequences:
+        raise DataError(
+            f"The fits have {first.info.n_sequences:,} and {second.info.n_sequences:,} sequences: "
+            "their rows were put together differently. Give both the same time= and sequence=."
+        )
+    of_one, of_other = _values(first, one), _values(second, one)
+    seen, other_seen = (int((~np.isnan(v[:, 2:])).sum()) for v in (of_one, of_other))
+    if seen != other_seen:
+        raise DataError(
+            f"The fits explain {seen:,} and {other_seen:,} observed values. {advice} A lag() "
+            "leaves out rows that have nothing to look back to: make them missing for both."
+        )
+    if not np.allclose(of_one, of_other, rtol=1e-12, atol=0, equal_nan=True):
+        raise DataError(f"The observed values of the two fits differ. {advice}")
+
+
+def check_same_measure(first: Fit, second: Fit) -> None:
+    """Raise where one fit has probabilities of an outcome's values and the other a density."""
+    kinds, others = _measures(first), _measures(second)
+    for name in kinds.keys() & others.keys():
+        if kinds[name] != others[name]:
+            raise DataError(
+                f"{name!r} has a {kinds[name]} in one fit and a {others[name]} in the other: their "
+                "likelihoods are in different units, and cannot be compared."
+            )
+
+
+def _measures(fit: Fit) -> dict[str, str]:
+    """By outcome, what its likelihood is; of a custom outcome, only its author knows."""
+    found = dict.fromkeys(fit.model.outcomes, "density")  # as in all state-space models
+    for part in fit.model.parts:
+        family: Any = getattr(part, "family", None)
+        if family is None:
+            continue
+        for name in part.outcomes:
+            if family.emission == "custom":
+                del found[name]
+            elif family.zeros_apart:
+                found[name] = "density with a probability of 0"
+            elif family.discrete:
+                found[name] = "probability"
+    return found
+
+
+def _values(fit: Fit, subjects: pd.Index) -> np.ndarray:
+    """(rows, 2 + outcomes) subject, step and outcomes, in an order that only they decide."""
+    panel, model = fit._panel(None), fit.model
+    columns = [c for _, c in sorted(zip(model.outcomes, model.outcome_columns, strict=True))]
+    y = model.read(panel).Y[:, columns]
+    place = subjects.get_indexer(pd.Index(panel.subjects))[panel.row_subject]
+    rows = np.column_stack([place, panel.row_step, y])
+    return rows[np.lexsort(rows.T[::-1])]

@@ -222,8 +222,10 @@ def __getattr__(name: str) -> Any:
     for module, names in _HOMES.items():
         if name in names:
             return getattr(import_module(module), name)
+    if name == "families":
+        return import_module("avem.families")
     raise AttributeError(f"module 'avem' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, "__version__", "families"]

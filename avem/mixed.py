@@ -15,6 +15,7 @@ from avem.components.param_info import Params, check_count, check_seed
 from avem.data import Panel
 from avem.data.grouping import blank_frame, read_panel, subject_column
 from avem.errors import ModelError
+from avem.fits.notebook import facts, model_facts
 from avem.inference.methods.names import check_names
 from avem.inference.options import Options
 from avem.models.encoded import PanelData
@@ -38,6 +39,14 @@ class Mixed(ABC):
     """The column of the subjects, if it is known."""
     _learned: Any = None
     """A model whose levels and columns are to be taken."""
+
+    def __repr__(self) -> str:
+        size = f"{self.size_name}={getattr(self.spec, self.size_name)}"
+        chosen = [f"{name}={code}" for name, code in self.spec.options.items()]
+        return f"{type(self).__name__}({', '.join([repr(self.spec.text), size, *chosen])})"
+
+    def _repr_html_(self) -> str:
+        return facts(type(self).__name__, model_facts(self.spec, self.size_name))
 
     @classmethod
     @abstractmethod
@@ -65,7 +74,7 @@ class Mixed(ABC):
         """Every outcome with its levels: None where it is a number, none where not known."""
 
     def with_size(self, size: int) -> Self:
-        """The same model with another number of states.
+        """The same model with another number of states, which then have no names.
 
         Parameters
         ----------
@@ -82,8 +91,9 @@ class Mixed(ABC):
         3
         """
         self._check_size(size)
-        other = copy(self)
-        other.spec = self.spec._replace(**{self.size_name: int(size)})
+        other, names = copy(self), self.spec.state_names
+        kept = names if len(names) == size else ()
+        other.spec = self.spec._replace(**{self.size_name: int(size)}, state_names=kept)
         return other
 
     def has_effects(self) -> bool:

@@ -19,6 +19,7 @@ from avem.data.formula import Formula
 from avem.data.grouping import group_of
 from avem.effects.prior import STRUCTURES, project_covariance
 from avem.errors import ModelError, did_you_mean
+from avem.families import Family, FamilyWord
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.making import fit_task, start_from
 from avem.fits.notes import alarms, remarks
@@ -34,6 +35,7 @@ from avem.models.encoded import PanelData
 from avem.models.hmm import HMMModel, Specification
 from avem.models.hmm_checks import check_data
 from avem.models.hmm_simulate import Simulation, simulate
+from avem.models.state_names import check_state_names, name_states
 
 
 class MixedHMM(Mixed):
@@ -61,6 +63,11 @@ class MixedHMM(Mixed):
         The structure of Sigma; ``"block"``: effects of different formulas are independent.
     effects_by_state : bool
         Give every state its own effects (with a list of outcomes: say it in `avem.outcome`).
+    state_names : list of str, optional
+        A name for each state, shown in place of its number. They are given in the order of the
+        fitted states: by the mean of the first outcome at average covariates, lowest first; with
+        ``init=``, or transitions that order the states, in the order that these have. To look
+        first and name later there is `HMMFit.rename_states`.
 
     Examples
     --------
@@ -72,12 +79,13 @@ class MixedHMM(Mixed):
         self,
         formula: str | Outcome | Sequence[Outcome],
         n_states: int,
-        family: Any = "gaussian",
+        family: FamilyWord | str | Family = "gaussian",
         *,
         transition: str | Transitions = "~ 1",
-        initial: str = "~ 1",
+        initial: Literal["stationary"] | str = "~ 1",
         effect_covariance: Literal["full", "block", "diagonal", "isotropic"] = "full",
         effects_by_state: bool = False,
+        state_names: Sequence[str] | None = None,
     ) -> None:
         if isinstance(formula, str):
             outcomes = (outcome(formula, family, effects_by_state=effects_by_state),)
@@ -101,7 +109,8 @@ class MixedHMM(Mixed):
         moves = as_transitions(transition)
         if start is None and not moves.may_be_stationary:
             raise ModelError("initial='stationary' goes with transitions given by a formula.")
-        self.spec = Specification(int(n_states), outcomes, moves, start, effect_covariance)
+        names = check_state_names(state_names, int(n_states))
+        self.spec = Specification(int(n_states), outcomes, moves, start, effect_covariance, names)
         self._group = group_of(self.spec.formulas)
 
     @classmethod
@@ -131,17 +140,10 @@ class MixedHMM(Mixed):
             transition=spec.transition,
             initial="stationary" if spec.initial is None else spec.initial.text,
             effect_covariance=cast(Any, spec.effect_covariance),
+            state_names=spec.state_names or None,
         )
         made._learned = None if learned is None else learned.in_user_units()
         return made
-
-    def __repr__(self) -> str:
-        families = [repr(spec.family) for spec in self.spec.outcomes]
-        words = f"MixedHMM({self.spec.text!r}, n_states={self.spec.n_states}, "
-        words += f"family={families[0] if len(families) == 1 else families}"
-        if moves := self.spec.transition.code():
-            words += f", transition={moves}"
-        return words + ")"
 
     _model_type = HMMModel
     size_name: ClassVar[str] = HMMModel.size_name
@@ -219,9 +221,10 @@ class MixedHMM(Mixed):
             A word, or an object with the method's own options: ``avem.Adaptive(n_nodes=9)``.
             ``"avem"`` (`AVEM`): anchored variational EM. ``"adaptive"`` (`Adaptive`): maximum
             likelihood, the effects integrated over nodes where each subject's posterior is.
-            ``"partial"`` (`Partial`): some effects anchored, the others integrated. The paper's
-            rivals: ``"quadrature"`` (`Quadrature`) and ``"monte_carlo"`` (`MonteCarlo`), maximum
-            likelihood with nodes or draws of the effects' prior, of which long sequences need many;
+            ``"partial"`` (`Partial`): some effects anchored, the others integrated. What the paper
+            compares with: ``"quadrature"`` (`Quadrature`) and ``"monte_carlo"`` (`MonteCarlo`),
+            maximum likelihood with nodes or draws of the effects' prior, of which long sequences
+            need many;
             ``"mean_field"`` (`MeanField`), states and effects independent in the posterior;
             ``"structured"`` (`Structured`), a Gaussian posterior of the effects, exact given it.
         refine : {"auto", "adaptive"}, Adaptive, None or False
@@ -244,13 +247,14 @@ class MixedHMM(Mixed):
         seed : int
             For the starting points and the search for modes.
         plain : bool
-            The paper's iteration to the letter: one start, no recentring, no re-anchoring, no
+            Exactly the paper's iteration: one start, no recentring, no re-anchoring, no
             acceleration, no final E-step.
         progress : bool, optional
             Show progress; by default in a terminal, after two seconds.
         callback : callable, optional
-            A function that is told of every iteration after the starts (an `Iteration`: number,
-            stage, bound, change, params), to log it or to end the fit there by returning True.
+            A function that is called after every iteration that follows the starts, with an
+            `Iteration` (number, stage, bound, change, params), to log it or to end the fit there by
+            returning True.
         **of_method
             Options of methods that fit() itself had before: they work, with a warning that says
             what to write instead.
@@ -338,7 +342,8 @@ class MixedHMM(Mixed):
         (50, 3)
         """
         size, columns = (n_subjects, n_times), (subject, time, sequence)
-        return self._simulate(simulate, params, size, data, columns, seed)
+        drawn = self._simulate(simulate, params, size, data, columns, seed)
+        return drawn._replace(states=name_states(drawn.states, self.spec.state_names))
 
     # --- inside ---------------------------------------------------------------------------------
 

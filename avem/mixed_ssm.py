@@ -33,6 +33,7 @@ from avem.models.encoded import PanelData
 from avem.models.ssm import BLOCKS, RANDOM, STRUCTURES, SSMModel, SSMSpecification
 from avem.models.ssm_checks import check_ssm_data
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
+from avem.models.state_names import check_state_names
 
 _RANDOM_WORDS = {"both": RANDOM, "transition": RANDOM[:1], "loading": RANDOM[1:], "none": ()}
 
@@ -63,6 +64,9 @@ class MixedSSM(Mixed):
         The covariance of the effects of each kind; or a dict, such as
         ``{"transition": "full", "loading": "diagonal"}``. Effects of different kinds (transition,
         loading, coef) are independent.
+    state_names : list of str, optional
+        A name for each latent state, shown in place of its number, in the order of the states: the
+        first outcome loads on the first state alone, the second one on the first two, and so on.
 
     Examples
     --------
@@ -79,6 +83,7 @@ class MixedSSM(Mixed):
         state: str = "~ 0",
         random: Literal["both", "transition", "loading", "none"] | Sequence[str] = "both",
         effect_covariance: Literal["full", "diagonal"] | Mapping[str, str] = "full",
+        state_names: Sequence[str] | None = None,
     ) -> None:
         formula = _outcome_formula(outcomes)
         _check_latent(n_latent, len(formula.outcomes))
@@ -88,6 +93,7 @@ class MixedSSM(Mixed):
             _state_formula(state),
             _random_parts(random),
             _structures(effect_covariance),
+            check_state_names(state_names, int(n_latent)),
         )
         if subject is not None and not isinstance(subject, str):
             raise ModelError(f"subject is {subject!r}; the name of a column is wanted.")
@@ -119,6 +125,7 @@ class MixedSSM(Mixed):
             state=spec.state.text,
             random=spec.random,
             effect_covariance=dict(zip(BLOCKS, spec.effect_covariance, strict=True)),
+            state_names=spec.state_names or None,
         )
         made._learned = None if learned is None else learned.in_user_units()
         return made
@@ -175,14 +182,6 @@ class MixedSSM(Mixed):
         2
         """
         return self.with_size(n_latent)
-
-    def __repr__(self) -> str:
-        words = f"MixedSSM({self.spec.text!r}, n_latent={self.spec.n_latent}"
-        if self.spec.state.text.replace(" ", "") != "~0":
-            words += f", state={self.spec.state.text!r}"
-        if self.spec.random != RANDOM:
-            words += f", random={self.spec.random!r}"
-        return words + ")"
 
     def fit(
         self,
@@ -246,13 +245,14 @@ class MixedSSM(Mixed):
         max_radius : float, optional
             Keep every subject's transition matrix at a spectral radius of at most this: 0.98, say.
         plain : bool
-            The paper's iteration to the letter: no rescaling of outcomes, no recentring, no
+            Exactly the paper's iteration: no rescaling of outcomes, no recentring, no
             acceleration, no final E-step.
         progress : bool, optional
             Show progress; by default in a terminal, after two seconds.
         callback : callable, optional
-            A function that is told of every iteration after the starts (an `Iteration`: number,
-            stage, bound, change, params), to log it or to end the fit there by returning True.
+            A function that is called after every iteration that follows the starts, with an
+            `Iteration` (number, stage, bound, change, params), to log it or to end the fit there by
+            returning True.
         **of_method
             Options of methods that fit() itself had before: they work, with a warning that says
             what to write instead.

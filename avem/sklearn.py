@@ -3,3 +3,7 @@
 from avem.integrations.sklearn import HMMEstimator, SSMEstimator
 
 __all__ = ["HMMEstimator", "SSMEstimator"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -13,6 +13,7 @@ import pytest
 import avem
 import avem.sklearn
 from avem._moved import MOVED
+from avem.families import FAMILIES, FamilyWord
 from avem.inference.methods.names import METHODS, MethodWord
 
 ROOT = Path(__file__).parents[1]
@@ -126,7 +127,7 @@ def test_a_class_says_what_it_is_made_of(kind):
 
 
 def test_the_package_shows_its_own_names_and_nothing_else():
-    assert dir(avem) == sorted([*avem.__all__, "__version__"])
+    assert dir(avem) == sorted([*avem.__all__, "__version__", "families"])
     for name in avem.__all__:
         thing = getattr(avem, name)
         assert thing.__name__ == name
@@ -146,6 +147,9 @@ def test_what_public_functions_return_is_public():
 
 def test_words_of_methods_are_typed():
     assert set(get_args(MethodWord)) == set(METHODS)
+    assert [word for word in FAMILIES if FAMILIES[word].__module__.startswith("avem.")] == list(
+        get_args(FamilyWord)
+    )
 
 
 @pytest.mark.parametrize("former", MOVED)

@@ -101,6 +101,12 @@ def test_types_of_the_table(selection):
 
 
 def test_words(selection):
+    html = selection._repr_html_()
+    assert html.count("<tr") == 1 + len(selection.table)
+    assert "Best by BIC" in html
+    scored = selection.scores[2]._repr_html_()
+    assert scored.count("<tr") == 1 + len(selection.scores[2].table)
+    assert "per held-out value" in scored
     words = repr(selection)
     gap = selection.table["bic"][2] - selection.table["bic"][1]
     assert f"Best by BIC: 2 states; next is 3, {gap:.4g} higher." in words
@@ -411,6 +417,7 @@ def test_the_variance_between_subjects_is_tested_on_its_boundary(nested):
     assert "0.5 x 0, 0.5 x 1" in test.reference
     assert "1 more parameter, p < 0.0001" in repr(test)
     assert "p = 0.1235" in repr(replace(test, p_value=0.12345678))
+    assert "p &lt; 0.0001" in test._repr_html_()
 
 
 def model_of(formula, structure="full", by_state=False, **chain):

@@ -142,7 +142,7 @@ def simulate(
 
 def summary(fit_file: FitFile) -> None:
     """Print the summary of a saved fit."""
-    say(str(_load(fit_file).summary()))
+    say(str(_load(fit_file).summary(errors=False)))
 
 
 def report(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -19,9 +19,8 @@ from avem.components.scaling import Scaling
 class SSMComponent(Component, ABC):
     """A part of a state-space model."""
 
-    @property
-    def effects(self) -> dict[int, str]:
-        """Its effects: their places in f, and their names."""
+    def effects(self, states: Sequence[Any]) -> dict[int, str]:
+        """Its effects: their places in f, and their names, with states called as given."""
         return {}
 
     @abstractmethod
@@ -105,9 +104,9 @@ class Dynamics(SSMComponent):
     """The entry of G that each effect is added to, column by column."""
     key = "dynamics"
 
-    @property
-    def effects(self) -> dict[int, str]:
-        return {e: f"transition[{a}, {b}]" for e, (a, b) in enumerate(self.entries)}
+    def effects(self, states: Sequence[Any]) -> dict[int, str]:
+        pairs = enumerate(self.entries)
+        return {e: f"transition[{states[a]}, {states[b]}]" for e, (a, b) in pairs}
 
     def param_info(self) -> dict[str, ParamInfo]:
         q = self.n_latent

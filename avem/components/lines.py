@@ -40,10 +40,15 @@ class Effect:
     @property
     def name(self) -> str:
         """ "outcome: term", with the parameter and the states where there are several."""
+        return self.named(())
+
+    def named(self, states: Sequence[str]) -> str:
+        """Its name with the states' names in place of their numbers."""
+        own = [k if k is None or not states else states[k] for k in (self.state, self.to_state)]
         if self.to_state is not None:
-            return f"{self.state}->{self.to_state}: {self.term}"
+            return f"{own[0]}->{own[1]}: {self.term}"
         what = f"{self.outcome}.{self.parameter}" if self.parameter else self.outcome
-        where = "" if self.state is None else f" [{self.state}]"
+        where = "" if self.state is None else f" [{own[0]}]"
         return f"{what}: {self.term}{where}"
 
 

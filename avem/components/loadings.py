@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,12 +43,11 @@ class Loadings(SSMComponent):
             enumerate(self.coef_entries, at)
         )
 
-    @property
-    def effects(self) -> dict[int, str]:
+    def effects(self, states: Sequence[Any]) -> dict[int, str]:
         of_loadings, of_coefs = self._numbered()
         names, columns = self.outcomes, self.column_names
         return {
-            **{e: f"loading[{names[j]}, {k}]" for e, (j, k) in of_loadings.items()},
+            **{e: f"loading[{names[j]}, {states[k]}]" for e, (j, k) in of_loadings.items()},
             **{e: f"{columns[place]} of {names[j]}" for e, (j, place) in of_coefs.items()},
         }
 

@@ -12,7 +12,7 @@ from avem.data import Panel, parse_formula
 from avem.data.columns import outcome_codes, outcome_labels, outcome_values
 from avem.data.formula import Formula
 from avem.errors import DataError, ModelError, did_you_mean
-from avem.families import FAMILIES
+from avem.families import FAMILIES, FamilyWord
 from avem.families.base import Family
 
 
@@ -48,6 +48,13 @@ class Outcome:
         return "+".join(self.formula.outcomes)
 
     @property
+    def options(self) -> str:
+        """Python for the family, with all that was chosen beside it."""
+        more = [f"{name}={formula.text!r}" for name, formula in self.parameters]
+        more += ["effects_by_state=True"] if self.effects_by_state else []
+        return ", ".join([repr(self.family), *more])
+
+    @property
     def formulas(self) -> tuple[Formula, ...]:
         """The outcome's own formula, then those of its parameters."""
         return (self.formula, *(formula for _, formula in self.parameters))
@@ -55,7 +62,7 @@ class Outcome:
 
 def outcome(
     formula: str,
-    family: str | Family = "gaussian",
+    family: FamilyWord | str | Family = "gaussian",
     *,
     effects_by_state: bool = False,
     **parameters: str,

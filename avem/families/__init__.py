@@ -1,6 +1,7 @@
 """Emission families, one per file."""
 
 from dataclasses import is_dataclass
+from typing import Literal
 
 from avem.errors import ModelError
 from avem.families.base import Family
@@ -75,6 +76,27 @@ for _family in (
     register(_family)
 
 
+FamilyWord = Literal[
+    "gaussian",
+    "bernoulli",
+    "binomial",
+    "categorical",
+    "poisson",
+    "negative_binomial",
+    "zero_inflated_poisson",
+    "zero_inflated_negative_binomial",
+    "exponential",
+    "gamma",
+    "zero_augmented_gamma",
+    "log_normal",
+    "beta",
+    "student_t",
+    "von_mises",
+    "wrapped_cauchy",
+]
+"""The words of avem's own families, for editors and type checkers; others may be registered."""
+
+
 def families_in_files() -> dict[str, type[Family]]:
     """The class for each word in a file: users type none for `Normal`, which a Gaussian becomes."""
     return {**FAMILIES, Normal.name: Normal}
@@ -89,6 +111,7 @@ __all__ = [
     "Custom",
     "Exponential",
     "Family",
+    "FamilyWord",
     "Gamma",
     "Gaussian",
     "LogNormal",
@@ -105,3 +128,7 @@ __all__ = [
     "families_in_files",
     "register",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -25,8 +25,12 @@ from avem.fits.common import (
     panel_for,
     positions,
 )
+from avem.fits.estimates import check_errors, estimates
 from avem.fits.info import FitInfo
 from avem.fits.likelihood import LogLik, aic, bic
+from avem.fits.naming import named_states
+from avem.fits.notebook import facts, listed, model_facts
+from avem.fits.paper import PaperTable, paper_table, to_html, to_latex, to_markdown
 from avem.fits.plots.fit_plots import FitPlots
 from avem.fits.predict.log_score import score
 from avem.fits.questions.check import Check, run_check
@@ -36,6 +40,7 @@ from avem.fits.questions.diagnosis import Diagnosis, diagnose
 from avem.fits.questions.whiteness import whiteness
 from avem.fits.tables import Summary, compose, tidy
 from avem.fits.uncertainty import standard_errors
+from avem.fits.wide_table import SPREADS, wide_table
 from avem.fits.words import (
     PARAMETERS,
     POSTERIORS,
@@ -50,11 +55,15 @@ from avem.inference.after.curvature import Curvature
 from avem.inference.after.marginal import Marginal, anchoring, marginal, uncertainty
 from avem.inference.e_steps import ESteps
 from avem.inference.stop import Stop
+from avem.models.state_names import renamed
 
 if TYPE_CHECKING:
     from avem.fits.questions.response import Response
     from avem.fits.report.parts import Parts
     from avem.fits.sections import Section
+
+_COMPUTED = ("theta", "_own_data", "_marginal", "_curvature", "_nodes")
+"""What a fit with other names need not compute again."""
 
 Model = TypeVar("Model", bound=Any)
 Drawn = TypeVar("Drawn", bound=Any)
@@ -108,8 +117,6 @@ class Fit(ABC, Generic[Model, Drawn]):
 
     kind: ClassVar[str]
     """The word for this kind of fit in files."""
-    hard: ClassVar[str]
-    """Why anchoring may not hold for it, in words."""
 
     # --- what each kind of fit says of itself ----------------------------------------------------
 
@@ -161,6 +168,10 @@ class Fit(ABC, Generic[Model, Drawn]):
         """What the report says of this kind of model alone."""
 
     @abstractmethod
+    def _why_lost(self) -> str:
+        """Why information on effects may be lost, in words; empty where nothing can be said."""
+
+    @abstractmethod
     def _own_options(self) -> dict[str, Any]:
         """The options of `fit` that models of other kinds do not have."""
 
@@ -175,11 +186,22 @@ class Fit(ABC, Generic[Model, Drawn]):
     # --- words and tables ------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        model = self.model
-        return (
-            f"{type(self).__name__}({model.spec.text!r}, {model.size_name}={model.size}, "
-            f"{len(self.subjects)} subjects, bound={self.bound:.3f}, {self.stop.name})"
+        spec, size = self.model.spec, f"{self.model.size_name}={self.model.size}"
+        parts = [repr(spec.text), size, *(f"{name}={code}" for name, code in spec.options.items())]
+        parts += [f"{len(self.subjects):,} subjects", f"bound={self.bound:.3f}", self.stop.name]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the model and how the fit ended; `summary` has the estimates."""
+        info, effects = self.info, self.model.effect_labels
+        known = model_facts(self.model.spec, self.model.size_name)
+        known |= {"effects": ", ".join(effects)} if effects else {}
+        known["data"] = (
+            f"{len(self.subjects):,} subjects, {info.n_sequences:,} sequences, {info.n_rows:,} rows"
         )
+        known[self.bound_name] = f"{self.bound:.3f} after {self.n_iter} iterations"
+        known["ended"] = str(self.stop)
+        return facts(type(self).__name__, known) + listed("Notes", self.notes)
 
     @property
     def bound_name(self) -> str:
@@ -187,12 +209,72 @@ class Fit(ABC, Generic[Model, Drawn]):
         return "log likelihood" if self.info.at_maximum_likelihood else "bound"
 
     @property
-    def state_labels(self) -> tuple[str, ...]:
-        """What each state is called in a sentence, a legend or a heading: "state 0"."""
-        return tuple(f"state {k}" for k in range(self.model.size))
+    def state_names(self) -> tuple[str, ...]:
+        """The names of the states, in their order; empty where they have numbers alone."""
+        return self.model.state_names
 
-    def summary(self) -> Summary:
+    @property
+    def state_labels(self) -> tuple[str, ...]:
+        """What each state is called in a sentence, a legend or a heading: its name or "state 0"."""
+        return self.model.state_labels
+
+    def rename_states(self, names: Mapping[Any, str] | Sequence[str] | None) -> Self:
+        """The same fit with names for its states, used wherever it speaks of them.
+
+        Tables then have names where they had numbers, and options that take a state take its name.
+        Nothing is computed again. Parameters (`params`) keep their order.
+
+        Parameters
+        ----------
+        names : dict, list or None
+            ``{0: "low", 1: "high"}``, or a name for every state in order. States that have names
+            can be given by these, and those left out of a dict keep theirs. None takes the names
+            away.
+
+        Returns
+        -------
+        HMMFit or SSMFit
+
+        Examples
+        --------
+        >>> mood = fit.rename_states({0: "low", 1: "high"})
+        >>> mood.state_names
+        ('low', 'high')
+        >>> mood.table()["state"].unique().tolist()
+        ['low', 'high', None]
+        """
+        spec = self.model.spec
+        spec = spec._replace(state_names=renamed(names, self.state_names, self.model.size))
+        new = replace(self, model=replace(self.model, spec=spec))
+        vars(new).update({name: vars(self)[name] for name in _COMPUTED if name in vars(self)})
+        return new
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know of the fit, in sentences; `info.notes` with states named."""
+        return tuple(self.model.in_words(note) for note in self.info.notes)
+
+    def summary(
+        self,
+        errors: bool | Errors | None = None,
+        *,
+        level: float = 0.95,
+        ratios: bool = False,
+    ) -> Summary:
         """A table for a person to read.
+
+        Parameters
+        ----------
+        errors : bool or {"observed", "sandwich"}, optional
+            Whether to show standard errors and intervals, and z and p of coefficients; a word says
+            which errors, as in `standard_errors`. By default they are shown where they are known
+            already or quick to compute: up to 200,000 rows times effects, or 5,000 with more than
+            three effects.
+        level : float
+            Of the intervals.
+        ratios : bool
+            Also show exp of coefficients and of their intervals, where that is an odds ratio, a
+            rate ratio or the like.
 
         Returns
         -------
@@ -205,10 +287,36 @@ class Fit(ABC, Generic[Model, Drawn]):
         Mixed hidden Markov model: valence ~ 1 + (1 | person)
         """
         starts = [self._starts()] if len(self.info.start_gaps) > 1 else []
-        return compose(self._head(), self, starts, list(self._sections()))
+        told = estimates(self, check_errors(errors), level)
+        return compose(self._head(), self, starts, told, ratios)
 
-    def table(self) -> Any:
+    def table(
+        self,
+        errors: bool | Errors = False,
+        *,
+        level: float = 0.95,
+        ratios: bool = False,
+        spread: Literal["covariance", "sd"] = "covariance",
+    ) -> Any:
         """Every parameter as a row: what it is, and the estimate.
+
+        Parameters
+        ----------
+        errors : bool or {"observed", "sandwich"}
+            Add ``se``, ``z``, ``p``, ``lower``, ``upper`` and ``note``, as `standard_errors` has
+            them. ``z`` is a coefficient over its standard error; ``p`` is two-sided, and goes with
+            the interval: by Student's t with one degree of freedom less than subjects, or, without
+            effects, by the normal distribution. Variances and probabilities have no z: 0 is the
+            end of their range.
+        level : float
+            Of the intervals.
+        ratios : bool
+            Add ``ratio``, exp of a coefficient, with its interval, and ``ratio_kind``: odds ratio,
+            rate ratio, ... Intercepts have none.
+        spread : {"covariance", "sd"}
+            How subjects differ: as variances and covariances of the effects, or as standard
+            deviations and correlations, with intervals made on the scales of the logarithm and of
+            Fisher's z.
 
         Returns
         -------
@@ -221,8 +329,130 @@ class Fit(ABC, Generic[Model, Drawn]):
         --------
         >>> list(fit.table()["parameter"].unique())
         ['initial', 'transition', 'coef', 'variance', 'effect_covariance']
+        >>> fit.table(spread="sd")["parameter"].iloc[-1]
+        'effect_sd'
         """
-        return self._own_kind(self._table())
+        check_word("spread", spread, SPREADS)
+        check_level(level)
+        chosen = check_errors(errors) or False
+        return self._own_kind(wide_table(self, chosen, level, ratios, spread))
+
+    def to_latex(
+        self,
+        errors: bool | Errors | None = None,
+        *,
+        level: float = 0.95,
+        ratios: bool = False,
+        digits: int = 2,
+        caption: str | None = None,
+    ) -> str:
+        r"""The estimates as a LaTeX table for a paper.
+
+        Parameters
+        ----------
+        errors : bool or {"observed", "sandwich"}, optional
+            As in `summary`.
+        level : float
+            Of the intervals.
+        ratios : bool
+            As in `summary`.
+        digits : int
+            Decimals; a row whose numbers would all be zeros has more.
+        caption : str, optional
+            By default the model in a line.
+
+        Returns
+        -------
+        str
+            A ``table`` with the rules of the LaTeX package booktabs.
+
+        Examples
+        --------
+        >>> print(fit.to_latex(caption="Mood").splitlines()[1])
+        \caption{Mood}
+        """
+        return to_latex(self._paper(errors, level, ratios, digits, caption))
+
+    def to_html(
+        self,
+        errors: bool | Errors | None = None,
+        *,
+        level: float = 0.95,
+        ratios: bool = False,
+        digits: int = 2,
+        caption: str | None = None,
+    ) -> str:
+        """The estimates as an HTML table, to paste into a document or a page.
+
+        Parameters
+        ----------
+        errors : bool or {"observed", "sandwich"}, optional
+            As in `summary`.
+        level : float
+            Of the intervals.
+        ratios : bool
+            As in `summary`.
+        digits : int
+            As in `to_latex`.
+        caption : str, optional
+            As in `to_latex`.
+
+        Returns
+        -------
+        str
+
+        Examples
+        --------
+        >>> print(fit.to_html(caption="Mood").splitlines()[1])
+        <caption>Mood</caption>
+        """
+        return to_html(self._paper(errors, level, ratios, digits, caption))
+
+    def to_markdown(
+        self,
+        errors: bool | Errors | None = None,
+        *,
+        level: float = 0.95,
+        ratios: bool = False,
+        digits: int = 2,
+        caption: str | None = None,
+    ) -> str:
+        """The estimates as a Markdown table.
+
+        Parameters
+        ----------
+        errors : bool or {"observed", "sandwich"}, optional
+            As in `summary`.
+        level : float
+            Of the intervals.
+        ratios : bool
+            As in `summary`.
+        digits : int
+            As in `to_latex`.
+        caption : str, optional
+            As in `to_latex`.
+
+        Returns
+        -------
+        str
+
+        Examples
+        --------
+        >>> print(fit.to_markdown(caption="Mood").splitlines()[0])
+        Mood
+        """
+        return to_markdown(self._paper(errors, level, ratios, digits, caption))
+
+    def _paper(
+        self, errors: Any, level: float, ratios: bool, digits: int, caption: str | None
+    ) -> PaperTable:
+        told = estimates(self, check_errors(errors), level)
+        title = self._head()[0] if caption is None else str(caption)
+        return paper_table(told, title, digits, ratios)
+
+    def _ratios(self) -> dict[str, str]:
+        """By parameter that holds coefficients, what exp of one of them is."""
+        return {}
 
     def _table(self) -> pd.DataFrame:
         return tidy(self.model.parameter_rows(self.params))
@@ -474,7 +704,7 @@ class Fit(ABC, Generic[Model, Drawn]):
         ['valence: Intercept']
         """
         found = anchoring(self._e_steps(self._own_data), self.theta, self._effects_in())
-        return diagnose(self, found, effect_sd(self.model, self.theta), self.hard)
+        return diagnose(self, found, effect_sd(self.model, self.theta), self._why_lost())
 
     def infer_effects(self, data: Any, level: float = 0.95) -> Any:
         """Effects of the subjects of new data, from those rows alone.
@@ -499,7 +729,7 @@ class Fit(ABC, Generic[Model, Drawn]):
         encoded = self._encode(data)
         mean, cov = self.model.effects_out(*inferred_effects(self, encoded))
         table = effects_table(self, encoded.panel.subjects, mean, cov, level)
-        return encoded.panel.source.table(table)
+        return encoded.panel.source.table(named_states(self, table))
 
     def predictions(
         self,
@@ -694,7 +924,8 @@ class Fit(ABC, Generic[Model, Drawn]):
         if seed is not None:
             check_seed(seed)
         drawn = self._draw(panel, np.random.default_rng(seed), fixed)
-        return drawn._replace(frame=panel.table_like(drawn.frame))
+        states = self._named_states(drawn.states)
+        return drawn._replace(frame=panel.table_like(drawn.frame), states=states)
 
     def report(
         self,
@@ -817,8 +1048,17 @@ class Fit(ABC, Generic[Model, Drawn]):
         return self._jacobian(self._own_data)
 
     def _own_kind(self, table: pd.DataFrame) -> Any:
-        """A table as the kind of frame that the fit's data came in."""
+        """A table as the kind of frame that the fit's data came in, its states named."""
+        table = named_states(self, table)
         return table if self.panel is None else self.panel.source.table(table)
+
+    def _state_columns(self) -> list[str]:
+        """What columns of the states are called: their names, or "state_0"."""
+        return list(self.state_names) or [f"state_{k}" for k in range(self.model.size)]
+
+    def _named_states(self, states: np.ndarray) -> np.ndarray:
+        """States of rows as the user knows them."""
+        return states
 
     def _panel(self, data: Any) -> Panel:
         return panel_for(self, data)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from avem.data import Panel
+from avem.data.frames import to_pandas
 from avem.errors import ModelError
 from avem.fits import tables
 from avem.fits.fit import Fit
@@ -20,14 +21,14 @@ from avem.fits.predict.at import places
 from avem.fits.questions.contrast import state_contrast
 from avem.fits.questions.covariate import covariate_table
 from avem.fits.questions.degenerate import degenerate_states
-from avem.fits.questions.diagnosis import HARD_TO_TELL
+from avem.fits.questions.diagnosis import why_lost
 from avem.fits.questions.dwell import dwell_table, stationary_table
 from avem.fits.questions.moves import transitions_table
 from avem.fits.questions.occupancy import occupancy_table
 from avem.fits.questions.residuals import hmm_residuals
 from avem.fits.questions.response import Response, hmm_response
 from avem.fits.questions.uncertain_states import STATE_DRAWS, drawn_states, integrated_states
-from avem.fits.sections import Section, frames
+from avem.fits.sections import Section, frames, ratios_by_parameter
 from avem.fits.words import (
     PARAMETERS,
     Errors,
@@ -43,6 +44,7 @@ from avem.inference.fit_hmm import make_e_steps
 from avem.models.encoded import Encoded
 from avem.models.hmm import HMMModel
 from avem.models.hmm_simulate import Simulation, simulate
+from avem.models.state_names import find_state, name_states
 
 if TYPE_CHECKING:
     from avem.fits.report.hmm import HMMParts
@@ -70,7 +72,6 @@ class HMMFit(Fit[HMMModel, Simulation]):
     """
 
     kind: ClassVar[str] = "hmm"
-    hard: ClassVar[str] = HARD_TO_TELL
 
     @property
     def plot(self) -> Plots:
@@ -104,7 +105,8 @@ class HMMFit(Fit[HMMModel, Simulation]):
         Returns
         -------
         Series
-            The state of each row, from 0, in the data's own row order and index.
+            The state of each row, from 0 (its name where the states have names), in the data's own
+            row order and index.
 
         Examples
         --------
@@ -112,8 +114,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         np.True_
         """
         encoded = self._encode(data)
-        path = viterbi(self.model, encoded, self.theta, self._effects_for(encoded))
-        return encoded.panel.like(path, "state")
+        return encoded.panel.like(self._named_states(self._path(encoded)), "state")
 
     @overload
     def most_probable_states(self, data: pd.DataFrame) -> pd.Series: ...
@@ -135,7 +136,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         Returns
         -------
         Series
-            The state of each row, from 0, in the data's own row order and index.
+            As `decode` gives it.
 
         Examples
         --------
@@ -144,7 +145,8 @@ class HMMFit(Fit[HMMModel, Simulation]):
         True
         """
         encoded = self._encode(data)
-        return encoded.panel.like(self._state_probabilities(encoded).argmax(axis=1), "state")
+        states = self._state_probabilities(encoded).argmax(axis=1)
+        return encoded.panel.like(self._named_states(states), "state")
 
     @overload
     def state_probabilities(
@@ -184,7 +186,8 @@ class HMMFit(Fit[HMMModel, Simulation]):
         Returns
         -------
         DataFrame
-            ``state_0``, ``state_1``, ..., in the data's own row order and index.
+            ``state_0``, ``state_1``, ... (or the names of the states), in the data's own row order
+            and index.
 
         Examples
         --------
@@ -205,7 +208,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
             values = integrated_states(self)
         else:
             values = drawn_states(self, STATE_DRAWS, self.info.seed)
-        return encoded.panel.frame_like({f"state_{k}": column for k, column in enumerate(values.T)})
+        return encoded.panel.frame_like(dict(zip(self._state_columns(), values.T, strict=True)))
 
     @cached_property
     def degenerate(self) -> tuple[str, ...]:
@@ -399,7 +402,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
 
     def stationary(
         self,
-        by: str | None = None,
+        by: Literal["subject"] | str | None = None,
         level: float | None = 0.95,
         errors: Errors = "observed",
         *,
@@ -435,7 +438,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
 
     def dwell(
         self,
-        by: str | None = None,
+        by: Literal["subject", "length"] | str | None = None,
         level: float | None = 0.95,
         errors: Errors = "observed",
         *,
@@ -475,7 +478,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
     def covariate(
         self,
         name: str,
-        on: str | None = None,
+        on: Literal["transitions", "stationary", "outcomes"] | str | None = None,
         *,
         grid: Sequence[Any] | None = None,
         at: Mapping[str, Any] | None = None,
@@ -521,6 +524,11 @@ class HMMFit(Fit[HMMModel, Simulation]):
         chosen = (name, on, grid, at, points, level, errors_word(errors, kind))
         return self._own_kind(covariate_table(self, *chosen))
 
+    def _covariate(self, name: str, on: str | None, **options: Any) -> pd.DataFrame:
+        """The table of `covariate` with states as numbers, in pandas."""
+        numbers = self.rename_states(None) if self.state_names else self
+        return to_pandas(numbers.covariate(name, on, **options))[0]
+
     def contrast(
         self,
         groups: Any = None,
@@ -547,9 +555,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
         subjects : list, optional
             Labels, two or more: the effects of each pair, with their posterior; ``probability`` is
             that of the sign they show.
-        states : tuple of int or True, optional
-            ``(1, 0)``: parameters of state 1 less those of state 0, with standard errors; True for
-            all pairs.
+        states : tuple of int or str, or True, optional
+            ``(1, 0)``: parameters of state 1 less those of state 0, with standard errors; states
+            that have names can be given by them. True for all pairs.
         level : float
             Probability of the intervals.
         posterior : {"fit", "adaptive"}
@@ -574,9 +582,27 @@ class HMMFit(Fit[HMMModel, Simulation]):
         if states is None:
             return super().contrast(groups, subjects=subjects, level=level, posterior=posterior)
         errors_of = errors_word(errors, kind)
-        return self._own_kind(state_contrast(self, states, level, errors_of))
+        return self._own_kind(state_contrast(self, self._numbers_of(states), level, errors_of))
 
     # --- inside ----------------------------------------------------------------------------------
+
+    def _path(self, encoded: Encoded) -> np.ndarray:
+        """(rows,) the most probable path, as numbers."""
+        return viterbi(self.model, encoded, self.theta, self._effects_for(encoded))
+
+    def _decoded(self) -> np.ndarray:
+        """(rows,) that of the fit's own data."""
+        return self._path(self._own_data)
+
+    def _named_states(self, states: np.ndarray) -> np.ndarray:
+        return name_states(states, self.state_names)
+
+    def _numbers_of(self, states: Any) -> Any:
+        """States given by name as numbers; what is no sequence stays what it is."""
+        if not isinstance(states, tuple | list) or not any(isinstance(k, str) for k in states):
+            return states
+        names, n = self.state_names, self.model.n_states
+        return tuple(find_state(k, names, n, "states") for k in states)
 
     @cached_property
     def _nodes(self) -> PosteriorNodes:
@@ -602,6 +628,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
     def _sections(self) -> Iterable[Section]:
         return frames(self)
 
+    def _ratios(self) -> dict[str, str]:
+        return ratios_by_parameter(self.model)
+
     def _levels(self) -> dict[str, Sequence[Any] | None]:
         return {place.name: place.piece.family.levels for place in places(self.model)}
 
@@ -623,6 +652,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
         from avem.fits.report.hmm import HMMParts
 
         return HMMParts(self)
+
+    def _why_lost(self) -> str:
+        return why_lost(self._state_probabilities(self._own_data))
 
     def _own_options(self) -> dict[str, Any]:
         return {}

@@ -15,11 +15,11 @@ from avem.errors import AvemWarning, ModelError
 from avem.fits.common import effects_to_start_with
 from avem.fits.fit import Fit
 from avem.fits.info import make_info
+from avem.fits.notes import ending
 from avem.inference.fit import Fitted, Task, fit
 from avem.inference.options import Options
 from avem.inference.progress import Callback, Watch
 from avem.inference.stages import Guess
-from avem.inference.stop import Stop
 
 AFit = TypeVar("AFit", bound=Fit)
 
@@ -83,10 +83,10 @@ def fit_task(
     with Watch(progress, options.max_iter, jacobian, callback, model.params_out) as watch:
         fitted = fit(task, start.guess, options, rules, watch)
     (doubts, notes), run = tell(fitted), fitted.run
-    doubts = doubts if run.stop is Stop.CONVERGED else [run.stop.value, *doubts]
+    doubts = [*ending(run.stop, len(run.bounds), options.max_iter), *doubts]
     effects_mean, effects_cov = model.effects_out(fitted.effects_mean, fitted.effects_cov)
     if doubts:
-        warnings.warn(" ".join(doubts), AvemWarning, stacklevel=3)
+        warnings.warn(model.in_words(" ".join(doubts)), AvemWarning, stacklevel=3)
     info = make_info(
         fitted,
         panel,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any
 
@@ -11,11 +11,12 @@ import pandas as pd
 
 from avem.data import Panel
 from avem.fits.common import effect_sd
-from avem.fits.questions.diagnosis import HARD_TO_SEE, HARD_TO_TELL
-from avem.inference.after.hmm_states import total_loglik
+from avem.fits.questions.diagnosis import HARD_TO_SEE, far, why_lost
+from avem.inference.after.hmm_states import state_probabilities, total_loglik
 from avem.inference.fit import Fitted
 from avem.inference.loop import Tried
 from avem.inference.starts import starts_agreeing
+from avem.inference.stop import Stop
 from avem.models.encoded import Encoded
 from avem.models.hmm import HMMModel
 from avem.models.ssm import BLOCKS, SSMModel, effects_of
@@ -34,8 +35,26 @@ REFINED = "So the fit was refined to maximum likelihood."
 """The end of a note that asks nothing of the reader: what it is about has been seen to."""
 _MUCH = 0.1
 """Of the information on an effect: lost by not seeing the states."""
+_NEARLY_ALL = 0.9
+"""Share of max_iter from which it was the number of steps that ended a fit."""
 _SINGULAR = 1e-6
 """Least eigenvalue of a correlation matrix, as a share of the largest, that is more than 0."""
+
+
+def ending(stop: Stop, n_iter: int, max_iter: int) -> list[str]:
+    """How the iteration ended, and what to do about it; nothing where it converged."""
+    if stop is Stop.CONVERGED:
+        return []
+    if stop is not Stop.OUT_OF_STEPS:
+        return [stop.value]
+    if n_iter >= _NEARLY_ALL * max_iter:
+        return [stop.value, f"Raise max_iter ({max_iter:,} now), or loosen tol."]
+    return [
+        stop.value,
+        f"Only {n_iter:,} of {max_iter:,} steps could be kept; the others lowered the bound and "
+        "were taken back, so that more of them will hardly help. Loosen tol, or use fewer states, "
+        "fewer effects or a simpler formula.",
+    ]
 
 
 def alarms(model: HMMModel, fitted: Fitted) -> list[str]:
@@ -69,7 +88,7 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
         found.append(_alike(list(compress(model.effect_names, none))))
     found += _hardly_seen(model, data, fitted)
     found += _run_away(model, data, fitted, fixed)
-    found += _anchoring(model, fitted, HARD_TO_TELL if model.n_states > 1 else "")
+    found += _anchoring(model, fitted, lambda: _why(model, data, fitted))
     return found + general_remarks(fitted.quality, fitted.starts, data.panel, data.n_without_past)
 
 
@@ -172,25 +191,28 @@ def step_words(step: Any) -> str:
     return "day" if days == 1 else f"{days:.0f} days"
 
 
-def _anchoring(model: HMMModel | SSMModel, fitted: Fitted, why: str) -> list[str]:
+def _why(model: HMMModel, data: Encoded, fitted: Fitted) -> str:
+    return why_lost(state_probabilities(model, data, fitted.theta, fitted.effects_mean))
+
+
+def _anchoring(
+    model: HMMModel | SSMModel, fitted: Fitted, find_why: Callable[[], str]
+) -> list[str]:
     """Where anchoring does not hold: what was done about it, or could be."""
     found = fitted.gate
     if found is None or not found.fails:
         return []
-    words = f"With one anchor per subject, estimates would be {_far(found.bias)} off."
-    if why and max(found.lost) > _MUCH:
-        words = f"{why}: {words[0].lower()}{words[1:]}"
-    if fitted.refined:
-        return [f"{words} {REFINED}"]
+    why = find_why() if max(found.lost) > _MUCH else ""
+    if fitted.refined:  # and is elsewhere than when this was asked
+        off = f"one anchor per subject would have put estimates {far(found.bias)} off. {REFINED}"
+        return [f"{why}: on the way here, {off}" if why else f"On the way here, {off}"]
+    words = f"With one anchor per subject, estimates are {far(found.bias)} off."
+    words = f"{why}: {words[0].lower()}{words[1:]}" if why else words
     figures = ", ".join(f"{s:.3g}" for s in effect_sd(model, fitted.theta))
     return [
         words + f" The standard deviations between subjects ({figures}) are likely too small: "
         "use refine='adaptive'."
     ]
-
-
-def _far(bias: float) -> str:
-    return f"{bias:.1f} standard errors" if bias < 10 else "more than 10 standard errors"
 
 
 # --- of state-space models ----------------------------------------------------------------------
@@ -214,7 +236,7 @@ def ssm_remarks(
     """What a reader should know: goes into the summary."""
     sigma = fitted.theta["effect_covariance"]
     found = _variances(model, data, sigma, fixed)
-    found += _anchoring(model, fitted, HARD_TO_SEE)
+    found += _anchoring(model, fitted, lambda: HARD_TO_SEE)
     if fitted.held_back:
         found.append(
             f"The dynamics of {fitted.held_back:,} of {data.layout.n_subjects:,} subjects were "

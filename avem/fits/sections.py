@@ -1,4 +1,8 @@
-"""The estimates of a fit as titled tables, with a column per state."""
+"""The estimates of a fit as titled tables, with a column per state.
+
+A section says, beside its numbers, how their intervals are made, whether 0 is a value to test them
+against, and how its cells are called when they stand one below the other.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,16 @@ import pandas as pd
 
 from avem.components.emission import Emission
 from avem.components.lines import Line
+from avem.families.base import Family
 from avem.fits.predict.at import at_words, average_moves, average_predictors
-from avem.models.hmm import by_spec
+from avem.models.hmm import HMMModel, by_spec
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
+
+
+_SCALES = {"standard deviation)": "log", "correlation)": "atanh"}
+"""Of tables that a family has of its own, by the end of their titles."""
 
 
 class Section(NamedTuple):
@@ -25,6 +34,18 @@ class Section(NamedTuple):
     frame: pd.DataFrame
     chances: bool
     """The numbers are probabilities."""
+    axes: tuple[str, ...] = ()
+    """What the levels of columns and rows are, in the order in which a list of cells has them."""
+    rows_first: bool = False
+    """In such a list, a row follows a row, not a column a column."""
+    scale: Any = ""
+    """Where intervals are made: "log", "logit", "atanh" or "", for all or for each of the cells."""
+    tested: bool = False
+    """They are coefficients, and may be 0."""
+    ratio: str = ""
+    """What exp of a coefficient is: "odds ratio", "rate ratio"; empty where it is nothing."""
+    reference: int | None = None
+    """The column that others are compared with, all 0 by definition."""
 
 
 def frames(fit: HMMFit) -> list[Section]:
@@ -46,11 +67,14 @@ def emission_names(pieces: list[Emission]) -> list[str]:
 def emission_frames(fit: HMMFit, pieces: list[Emission]) -> Iterator[Section]:
     """The tables of the outcomes of one formula."""
     prefix, family = pieces[0].prefix, pieces[0].family
+    links = {parameter.name: parameter.link.name for parameter in family.parameters}
     states = _states(fit)
 
-    def section(title: str, values: Any, index: Any, chances: bool = False) -> Section:
+    def section(title: str, values: Any, index: Any, **more: Any) -> Section:
         title = f"{prefix[:-1]}: {title}" if prefix else title[0].upper() + title[1:]
-        return Section(title, pd.DataFrame(values, index=index, columns=states), chances)
+        frame = pd.DataFrame(values, index=index, columns=states)
+        axes = ("state", *(index.names if isinstance(index, pd.MultiIndex) else ("outcome",)))
+        return Section(title, frame, more.pop("chances", False), axes, **more)
 
     params = {name: fit.params[prefix + name] for name in emission_names(pieces)}
     lines = [line for piece in pieces for line in piece.lines]
@@ -61,17 +85,33 @@ def emission_frames(fit: HMMFit, pieces: list[Emission]) -> Iterator[Section]:
         if name == "coef":
             own = [line for line in lines if not line.parameter]
             scale = f" ({family.coef_scale})" if family.coef_scale else ""
-            yield section(f"coefficients{scale}", _flat(value), _labels(own))
+            ratio = location_ratio(family)
+            yield section(
+                f"coefficients{scale}", _flat(value), _labels(own), tested=True, ratio=ratio
+            )
         elif value.ndim == 2:
-            yield section(name, value.T, outcomes)
+            yield section(name, value.T, outcomes, scale=_free_where(links.get(name, "")))
         else:
             own = [line for line in lines if line.param_name == name]
             word = name.removesuffix("_coef")
-            yield section(f"coefficients of {word} (link scale)", _flat(value), _labels(own))
+            yield section(
+                f"coefficients of {word} (link scale)",
+                _flat(value),
+                _labels(own),
+                tested=True,
+                ratio=ratio_of(word, links.get(word, "")),
+            )
     for title, values, index in family.tables({n: params[n] for n in family.own_params}, outcomes):
-        yield section(title, values, index)
+        yield section(title, values, index, scale=_SCALES.get(title.rpartition(" (")[2], ""))
     for title, rows, chances in natural_scale(fit, pieces):
-        yield section(title, np.array(list(rows.values())), list(rows), chances)
+        link = links.get(title.partition(" at ")[0], "")
+        yield section(
+            title,
+            np.array(list(rows.values())),
+            list(rows),
+            chances=chances,
+            scale="logit" if chances else _free_where(link),
+        )
 
 
 def natural_scale(
@@ -100,6 +140,37 @@ def natural_scale(
             yield parameter.name + at_words(lines), dict(zip(outcomes, values, strict=True)), False
 
 
+def ratios_by_parameter(model: HMMModel) -> dict[str, str]:
+    """By parameter that holds coefficients, what exp of one of them is."""
+    found: dict[str, str] = {"transition_coef": "odds ratio", "initial_coef": "odds ratio"}
+    for piece in model.emissions:
+        found[f"{piece.prefix}coef"] = location_ratio(piece.family)
+        for parameter in piece.family.parameters:
+            name = f"{piece.prefix}{parameter.name}_coef"
+            found[name] = ratio_of(parameter.name, parameter.link.name)
+    return {name: kind for name, kind in found.items() if kind}
+
+
+def location_ratio(family: Family) -> str:
+    """What exp of a coefficient of the location is; empty where it is nothing people know."""
+    if family.levels is not None:
+        return "odds ratio"
+    first = family.parameters[:1]
+    link = first[0].link.name if first else ""
+    if link == "log":
+        return "rate ratio" if family.discrete else "ratio of means"
+    return ratio_of("", link)
+
+
+def ratio_of(word: str, link: str) -> str:
+    """What exp of a coefficient is, by the link and the parameter's name."""
+    return {"logit": "odds ratio", "log": f"ratio of {word}s" if word else "ratio"}.get(link, "")
+
+
+def _free_where(link: str) -> str:
+    return link if link in ("log", "logit") else ""
+
+
 def _labels(lines: list[Line]) -> pd.MultiIndex:
     rows = [(line.label, term) for line in lines for term in line.terms]
     return pd.MultiIndex.from_tuples(rows, names=["outcome", "term"])
@@ -118,11 +189,15 @@ def move_frames(fit: HMMFit) -> Iterator[Section]:
     if "transition_coef" in fit.params:
         pairs = [(k, m) for k, m in product(range(len(states)), repeat=2) if k != m]
         values = [fit.params["transition_coef"][k, m] for k, m in pairs]
-        index, terms = [f"{k} -> {m}" for k, m in pairs], list(moves[0].terms)
+        called, terms = fit.state_names or range(len(states)), list(moves[0].terms)
+        index = [f"{called[k]} -> {called[m]}" for k, m in pairs]
         frame = pd.DataFrame(values, index=index, columns=terms)
-        yield Section("Transitions (log odds against staying)", frame, False)
+        title = "Transitions (log odds against staying)"
+        axes = ("move", "term")
+        yield Section(title, frame, False, axes, True, tested=True, ratio="odds ratio")
     frame = pd.DataFrame(average_moves(fit), index=states, columns=states)
-    yield Section(f"Transition probabilities{at_words(moves)} (from row to column)", frame, True)
+    title = f"Transition probabilities{at_words(moves)} (from row to column)"
+    yield Section(title, frame, True, ("from", "to"), True, "logit")
 
 
 def start_frames(fit: HMMFit) -> Iterator[Section]:
@@ -130,16 +205,18 @@ def start_frames(fit: HMMFit) -> Iterator[Section]:
     model, params, states = fit.model, fit.params, _states(fit)
     if "initial" in params:
         frame = pd.DataFrame([params["initial"]], index=[""], columns=states)
-        yield Section("Initial probabilities", frame, True)
+        yield Section("Initial probabilities", frame, True, ("state", ""), scale="logit")
     elif "initial_coef" in params:
         terms = list(model.initial.lines[0].terms)
         frame = pd.DataFrame(params["initial_coef"].T, index=terms, columns=states)
-        yield Section("First state (log odds against state 0)", frame, False)
+        title = f"First state (log odds against {states[0]})"
+        own: dict[str, Any] = {"tested": True, "ratio": "odds ratio", "reference": 0}
+        yield Section(title, frame, False, ("state", "term"), **own)
 
 
 def effects_frame(fit: HMMFit) -> Section:
     """How much subjects differ."""
-    sigma, names = fit.params["effect_covariance"], fit.model.effect_names
+    sigma, names = fit.params["effect_covariance"], fit.model.effect_labels
     sd = np.sqrt(np.diagonal(sigma))
     with np.errstate(invalid="ignore", divide="ignore"):
         correlation = sigma / np.outer(sd, sd)
@@ -148,8 +225,10 @@ def effects_frame(fit: HMMFit) -> Section:
         for j, name in enumerate(names[:-1]):
             later = np.arange(len(sd)) > j
             frame[f"corr. {name}"] = np.where(later, correlation[:, j], np.nan)
-    return Section(f"Effects between {len(fit.subjects):,} subjects", frame, False)
+    title = f"Effects between {len(fit.subjects):,} subjects"
+    scale = np.array(["log"] + ["atanh"] * (frame.shape[1] - 1), dtype=object)
+    return Section(title, frame, False, ("", "effect"), scale=scale)
 
 
 def _states(fit: HMMFit) -> list[str]:
-    return [f"state {k}" for k in range(fit.model.n_states)]
+    return list(fit.state_labels)

@@ -46,7 +46,6 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
     """
 
     kind: ClassVar[str] = "ssm"
-    hard: ClassVar[str] = HARD_TO_SEE
 
     @property
     def plot(self) -> SSMPlots:
@@ -228,6 +227,9 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
         from avem.fits.report.ssm import SSMParts
 
         return SSMParts(self)
+
+    def _why_lost(self) -> str:
+        return HARD_TO_SEE
 
     def _own_options(self) -> dict[str, Any]:
         return {"max_radius": self.info.max_radius}

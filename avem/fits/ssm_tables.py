@@ -45,24 +45,32 @@ def _differing(model: SSMModel) -> str:
 def ssm_sections(fit: SSMFit) -> Iterator[Section]:
     """The estimates as titled tables."""
     model, params = fit.model, fit.params
-    states, outcomes = [f"state {k}" for k in range(model.n_latent)], list(model.outcomes)
+    states, outcomes = list(fit.state_labels), list(model.outcomes)
 
-    def section(title: str, values: Any, index: Any, columns: Any) -> Section:
-        return Section(title, pd.DataFrame(values, index=index, columns=columns), False)
+    def section(title: str, values: Any, index: Any, columns: Any, axes: Any, **more: Any):
+        frame = pd.DataFrame(values, index=index, columns=columns)
+        return Section(title, frame, False, axes, **more)
+
+    by_row: dict[str, Any] = {"rows_first": True, "tested": True}
 
     dynamics = params["transition_mean"]
-    yield section("Transitions, mean (to row from column)", dynamics, states, states)
+    title, axes = "Transitions, mean (to row from column)", ("from", "to")
+    yield section(title, dynamics, states, states, axes, tested=True)
     if "state_coef" in params:
         terms = model.state_terms
-        yield section("Coefficients of the states", params["state_coef"], states, terms)
-    yield section("Loadings, mean", _triangle(params["loading_mean"]), outcomes, states)
+        title, axes = "Coefficients of the states", ("state", "term")
+        yield section(title, params["state_coef"], states, terms, axes, **by_row)
+    loadings, axes = _triangle(params["loading_mean"]), ("state", "outcome")
+    yield section("Loadings, mean", loadings, outcomes, states, axes, tested=True)
     if "coef" in params:
-        yield section("Coefficients", params["coef"], outcomes, model.terms)
-    noise = np.sqrt(params["noise"])[:, None]
-    yield section("Noise (standard deviation)", noise, outcomes, ["sd"])
+        axes = ("outcome", "term")
+        yield section("Coefficients", params["coef"], outcomes, model.terms, axes, **by_row)
+    noise, axes = np.sqrt(params["noise"])[:, None], ("", "outcome")
+    yield section("Noise (standard deviation)", noise, outcomes, ["sd"], axes, scale="log")
     sd = np.sqrt(np.diagonal(params["initial_covariance"]))
     first = np.stack([params["initial_mean"], sd])
-    yield section("First state", first, ["mean", "sd"], states)
+    scale = np.array([[""], ["log"]], dtype=object)
+    yield section("First state", first, ["mean", "sd"], states, ("state", ""), scale=scale)
     yield from _spreads(fit, section, states, outcomes)
 
 
@@ -70,10 +78,10 @@ def _spreads(fit: SSMFit, section: Any, states: list[str], outcomes: list[str]) 
     """How much subjects differ, where they do; correlations are in `fit.table()`."""
     model, shape = fit.model, fit.model.shape
     columns = [model.designs.names[c] for c in shape.w_cols]
-    for kind, entries, title, rows, names in (
-        ("transition", shape.transition_effects, "transitions", states, states),
-        ("loading", shape.loading_effects, "loadings", outcomes, states),
-        ("coef", shape.coef_effects, "coefficients", outcomes, columns),
+    for kind, entries, title, rows, names, axes in (
+        ("transition", shape.transition_effects, "transitions", states, states, ("from", "to")),
+        ("loading", shape.loading_effects, "loadings", outcomes, states, ("state", "outcome")),
+        ("coef", shape.coef_effects, "coefficients", outcomes, columns, ("term", "outcome")),
     ):
         if entries:
             values = np.full((len(rows), len(names)), np.nan)
@@ -82,7 +90,7 @@ def _spreads(fit: SSMFit, section: Any, states: list[str], outcomes: list[str]) 
             used = np.unique([column for _, column in entries])
             kept = [names[column] for column in used]
             title = f"{title.capitalize()}, sd between {len(fit.subjects):,} subjects"
-            yield section(title, values[:, used], rows, kept)
+            yield section(title, values[:, used], rows, kept, axes, scale="log")
 
 
 def _triangle(loading: np.ndarray) -> np.ndarray:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from avem.components.base import Row
-from avem.fits.sections import Section
+from avem.fits.estimates import Cell, Estimates, Told
+from avem.fits.notebook import listed, paragraphs, preformatted, titled
 from avem.inference.stop import Stop
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ class Summary:
     ----------
     text : str
         What to show.
+    html : str, optional
+        The same for a notebook; by default the text as it is.
 
     Examples
     --------
@@ -30,13 +35,17 @@ class Summary:
     two states
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, html: str | None = None) -> None:
         self.text = text
+        self.html = html
 
     def __repr__(self) -> str:
         return self.text
 
     __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return preformatted(self.text) if self.html is None else self.html
 
 
 # --- tidy ---------------------------------------------------------------------------------------
@@ -72,7 +81,7 @@ def head(fit: HMMFit) -> list[str]:
 
 
 def compose(
-    head: Sequence[str], fit: Fit, starts: Sequence[str], sections: Sequence[Section]
+    head: Sequence[str], fit: Fit, starts: Sequence[str], told: Told, ratios: bool
 ) -> Summary:
     """A summary: the model in words, the data, how it ended, its starts, tables, notes."""
     info = fit.info
@@ -83,13 +92,92 @@ def compose(
         f"{info.n_observed:,} observed values{missing}",
         f"{fit.bound_name} {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s. "
         f"{fit.stop}",
+        *starts,
+        *_on_errors(told),
     ]
-    lines += starts
-    for section in sections:
-        lines += ["", section.title, _text(section.frame, section.chances)]
+    text, html = list(lines), [paragraphs(lines)]
+    for part in told.parts:
+        title, frame = part.section.title, section_text(part, told.level, ratios)
+        as_text = partial(_number, chances=part.section.chances)
+        text += ["", title, frame.to_string(float_format=as_text, na_rep="")]
+        html.append(titled(title, frame, float_format=as_text))
     if info.notes or fit.stop is not Stop.CONVERGED:
-        lines += ["", "Notes"] + [f"- {note}" for note in info.notes]
-    return Summary("\n".join(lines))
+        text += ["", "Notes"] + [f"- {note}" for note in fit.notes]
+        html.append(listed("Notes", fit.notes))
+    return Summary("\n".join(text), "\n".join(html))
+
+
+def _on_errors(told: Told) -> list[str]:
+    if not told.level:
+        return [told.why] if told.why else []
+    words = (
+        f"Standard errors and {100 * told.level:g}% intervals are from the curvature of the log "
+        "likelihood."
+    )
+    cells = [cell for part in told.parts for cell in part.cells if not cell.by_definition]
+    lacking = any(np.isnan(cell.se) for cell in cells)
+    return [words + (" Where one is missing, fit.standard_errors() says why." if lacking else "")]
+
+
+def section_text(part: Estimates, level: float, ratios: bool) -> pd.DataFrame:
+    """A section as it is; with errors as text, coefficients one below the other."""
+    section = part.section
+    if not level and not (ratios and section.ratio):
+        return section.frame
+    if not section.tested:
+        return _with_brackets(part)
+    ratio = section.ratio if ratios and any(cell.ratio for cell in part.cells) else ""
+    rows = [_cell_text(cell, level, ratio) for cell in part.cells]
+    index = pd.MultiIndex.from_tuples([cell.where for cell in part.cells], names=section.axes)
+    return pd.DataFrame(rows, index=index)
+
+
+def _cell_text(cell: Cell, level: float, ratio: str) -> dict[str, str]:
+    found, interval = {"estimate": _number(cell.estimate)}, f"{100 * level:g}% interval"
+    if level:
+        found |= {
+            "se": _number(cell.se),
+            "z": "" if np.isnan(cell.z) else f"{cell.z:.2f}",
+            "p": _number(cell.p, chances=True),
+            interval: _interval(cell.lower, cell.upper),
+        }
+    if ratio:
+        with np.errstate(over="ignore"):
+            own = np.exp([cell.estimate, cell.lower, cell.upper])
+        value, lower, upper = own if cell.ratio else np.full(3, np.nan)
+        found[ratio] = _number(value)
+        if level:
+            found[f"its {interval}"] = _interval(lower, upper)
+    return found
+
+
+def _with_brackets(part: Estimates) -> pd.DataFrame:
+    """A table with an interval behind each number."""
+    section, known = part.section, {}
+    for cell in part.cells:
+        text = _number(cell.estimate, section.chances)
+        ends = _interval(cell.lower, cell.upper, section.chances)
+        known[cell.where] = f"{text} {ends}" if ends else text
+    frame, first = section.frame, section.rows_first
+
+    def at(row: Any, column: Any) -> str:
+        rest = tuple(map(str, row)) if isinstance(row, tuple) else (str(row),)
+        return known.get((*rest, str(column)) if first else (str(column), *rest), "")
+
+    values = [[at(row, column) for column in frame.columns] for row in frame.index]
+    return pd.DataFrame(values, index=frame.index, columns=frame.columns)
+
+
+def _interval(lower: float, upper: float, chances: bool = False) -> str:
+    return "" if np.isnan(lower) else f"[{_number(lower, chances)}, {_number(upper, chances)}]"
+
+
+def _number(x: float, chances: bool = False) -> str:
+    if np.isnan(x):
+        return ""
+    if chances:
+        return "<0.001" if 0 < x < 0.001 else f"{x:.3f}"
+    return f"{x:.4g}"
 
 
 def _chain_words(fit: HMMFit) -> list[str]:
@@ -99,9 +187,3 @@ def _chain_words(fit: HMMFit) -> list[str]:
     if fit.model.stationary:
         said.append("stationary start")
     return [", ".join(filter(None, said))] if any(said) else []
-
-
-def _text(frame: pd.DataFrame, chances: bool) -> str:
-    if chances:
-        return frame.to_string(float_format=lambda p: "<0.001" if 0 < p < 0.001 else f"{p:.3f}")
-    return frame.to_string(float_format=lambda x: f"{x:.4g}", na_rep="")

@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit, logit, ndtri, stdtrit
+from scipy.special import expit, logit, ndtr, ndtri, stdtr, stdtrit
 
 from avem.components.param_info import ParamInfo, Params, check_level
 from avem.fits.words import ERRORS, check_word
 from avem.inference.after.curvature import Curvature
+from avem.inference.methods.adaptive.method import MOST_BY_QUADRATURE
 
 if TYPE_CHECKING:
     from avem.fits.fit import Fit
+    from avem.fits.wide_table import Spread
 
+CHEAP, CHEAP_WITH_DRAWS = 200_000, 5_000
+"""Rows times effects up to which standard errors are computed unasked: where effects are integrated
+over nodes, and where, being more than three, over draws."""
 _STEP = 1e-5
 _FLAT = 1e-7
 """An eigenvalue of the information, each parameter in its own unit, that is as good as 0."""
@@ -32,15 +37,27 @@ _SADDLE_WORDS = (
 )
 
 
-def standard_errors(fit: Fit, curvature: Curvature, errors: str, level: float) -> pd.DataFrame:
-    """The table of parameters with standard errors, intervals, and notes where there are none."""
+def standard_errors(
+    fit: Fit, curvature: Curvature, errors: str, level: float, spread: Spread | None = None
+) -> pd.DataFrame:
+    """The table of parameters with standard errors, intervals, and notes where there are none.
+
+    With a `spread`, that of the effects is in standard deviations and correlations.
+    """
     model, table = fit.model, fit._table()
-    se, note = parameter_delta(fit, fit.values_of, curvature, errors)
-    constant, held = model.constant_rows(), table["parameter"].isin(fit.info.fixed).to_numpy()
+    scales = _scales(table, model.param_info())
+    values = fit.values_of
+    if spread is not None:
+        table, scales, values = spread.table(table), spread.scales(scales), spread.values
+    se, note = parameter_delta(fit, values, curvature, errors)
+    constant, held = (
+        model.constant_rows(),
+        fit._table()["parameter"].isin(fit.info.fixed).to_numpy(),
+    )
     note[held] = "held"
     note[constant & ~held] = _CONSTANT
     se = np.where((note != "") | constant, np.nan, se)
-    estimate, scales = table["estimate"].to_numpy(float), _scales(table, model.param_info())
+    estimate = table["estimate"].to_numpy(float)
     lower, upper = intervals(estimate, quantile(fit, level) * se, scales)
     return table.assign(se=se, lower=lower, upper=upper, note=note)
 
@@ -122,7 +139,7 @@ def intervals(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Intervals of half-widths `half`, made where each number is free.
 
-    ``kinds``: "log", "logit", or "" for its own scale.
+    ``kinds``: "log", "logit", "atanh" of a correlation, or "" for its own scale.
     """
     out = []
     for sign in (-1, 1):
@@ -132,6 +149,10 @@ def intervals(
             bound[log] = estimate[log] * np.exp(sign * half[log] / estimate[log])
             p = estimate[odds]
             bound[odds] = expit(logit(p) + sign * half[odds] / (p * (1 - p)))
+            r = estimate[kinds == "atanh"]
+            bound[kinds == "atanh"] = np.tanh(
+                np.arctanh(r) + sign * half[kinds == "atanh"] / (1 - r**2)
+            )
         out.append(bound)
     return out[0], out[1]
 
@@ -147,6 +168,23 @@ def quantile(fit: Fit, level: float) -> float:
     if fit.model.n_effects:
         return float(stdtrit(len(fit.subjects) - 1, 0.5 + level / 2))
     return float(ndtri(0.5 + level / 2))
+
+
+def wald(fit: Fit, estimate: np.ndarray, se: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Estimates over their standard errors, and two-sided p, which goes with the intervals."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = estimate / np.where(se > 0, se, np.nan)
+    if fit.model.n_effects:
+        return z, 2 * stdtr(len(fit.subjects) - 1, -np.abs(z))
+    return z, 2 * ndtr(-np.abs(z))
+
+
+def errors_are_cheap(fit: Fit) -> bool:
+    """Whether standard errors are known, or quick to compute: then they are shown unasked."""
+    if fit.panel is None or "_curvature" in vars(fit):
+        return fit.panel is not None
+    d = fit.model.n_effects
+    return fit.info.n_rows * max(1, d) <= (CHEAP if d <= MOST_BY_QUADRATURE else CHEAP_WITH_DRAWS)
 
 
 def quantile_of_subjects(

@@ -17,7 +17,7 @@ class Stop(Enum):
     """
 
     CONVERGED = "The iteration converged: a further step changes nothing that matters."
-    OUT_OF_STEPS = "The iteration limit was reached first; raise max_iter or loosen tol."
+    OUT_OF_STEPS = "The iteration limit was reached before the fit converged."
     BOUND_FELL = (
         "The bound kept falling and the best parameters seen were kept: the model asks more of "
         "the data than they hold. Use fewer states, fewer effects or a simpler formula."

@@ -17,6 +17,7 @@ from avem.components.param_info import ParamInfo, Params, check_arrays
 from avem.components.scaling import Scaling
 from avem.data import Design
 from avem.data.designs import Designs
+from avem.models.state_names import state_labels, with_names
 
 
 class _Share(NamedTuple):
@@ -57,6 +58,28 @@ class Model(ABC):
     @abstractmethod
     def effect_names(self) -> list[str]:
         """Name of each effect."""
+
+    @property
+    @abstractmethod
+    def effect_labels(self) -> list[str]:
+        """The same with the states' names in place of their numbers, where they have names."""
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names that the user gave the states, or none."""
+        return self.spec.state_names
+
+    @property
+    def state_labels(self) -> tuple[str, ...]:
+        """What each state is called in a sentence: its name, or "state 0"."""
+        return state_labels(self.state_names, self.size)
+
+    def in_words(self, text: str) -> str:
+        """A sentence about states and effects by number, with the states' names in place."""
+        if self.state_names:
+            for name, label in zip(self.effect_names, self.effect_labels, strict=True):
+                text = text.replace(name, label)
+        return with_names(text, self.state_names)
 
     @property
     @abstractmethod

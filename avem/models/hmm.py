@@ -41,6 +41,8 @@ class Specification(NamedTuple):
     initial: Formula | None
     """None: the stationary distribution."""
     effect_covariance: str
+    state_names: tuple[str, ...] = ()
+    """Empty: states have numbers alone."""
 
     @property
     def formulas(self) -> tuple[Formula, ...]:
@@ -67,6 +69,21 @@ class Specification(NamedTuple):
     def text(self) -> str:
         """The outcomes' formulas in one line."""
         return "; ".join(spec.formula.text for spec in self.outcomes)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Python for all else that tells it from other models, by name."""
+        families = [spec.options for spec in self.outcomes]
+        found = {"family": families[0] if len(families) == 1 else f"[{'; '.join(families)}]"}
+        if moves := self.transition.code():
+            found["transition"] = moves
+        if self.initial is None:
+            found["initial"] = repr("stationary")
+        elif not self.initial.is_constant:
+            found["initial"] = repr(self.initial.text)
+        if self.effect_covariance != "full":
+            found["effect_covariance"] = repr(self.effect_covariance)
+        return found | ({"state_names": repr(list(self.state_names))} if self.state_names else {})
 
 
 class Structure(NamedTuple):
@@ -190,6 +207,10 @@ class HMMModel(Model):
     @property
     def effect_names(self) -> list[str]:
         return [effect.name for effect in self.structure.effects]
+
+    @property
+    def effect_labels(self) -> list[str]:
+        return [effect.named(self.state_names) for effect in self.structure.effects]
 
     @property
     def n_columns(self) -> int:

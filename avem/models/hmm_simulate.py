@@ -24,8 +24,8 @@ class Simulation(NamedTuple):
     ----------
     frame : DataFrame
         The data: outcomes beside subject, time and covariates; the caller's kind of frame.
-    states : numpy.ndarray of int
-        (rows,) the state behind each row, from 0.
+    states : numpy.ndarray
+        (rows,) the state behind each row: from 0, or its name where the states have names.
     effects : numpy.ndarray
         (subjects, effects), subjects in order of first appearance.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -44,11 +45,27 @@ class SSMSpecification(NamedTuple):
     """Which of "transition" and "loading" differ between subjects."""
     effect_covariance: tuple[str, ...]
     """Structure of each of `BLOCKS`: "full" or "diagonal"."""
+    state_names: tuple[str, ...] = ()
+    """Empty: states have numbers alone."""
 
     @property
     def text(self) -> str:
         """The outcomes' formula."""
         return self.formula.text
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Python for all else that tells it from other models, by name."""
+        found = {}
+        if self.state.text.replace(" ", "") != "~0":
+            found["state"] = repr(self.state.text)
+        if self.random != RANDOM:
+            found["random"] = repr(list(self.random) if self.random else "none")
+        if set(self.effect_covariance) != {"full"}:
+            words = dict(zip(BLOCKS, self.effect_covariance, strict=True))
+            same = len(set(self.effect_covariance)) == 1
+            found["effect_covariance"] = repr(self.effect_covariance[0] if same else words)
+        return found | ({"state_names": repr(list(self.state_names))} if self.state_names else {})
 
     @property
     def formulas(self) -> tuple[Formula, ...]:
@@ -205,9 +222,16 @@ class SSMModel(Model):
 
     @property
     def effect_names(self) -> list[str]:
+        return self._effects_named(range(self.n_latent))
+
+    @property
+    def effect_labels(self) -> list[str]:
+        return self._effects_named(self.state_names or range(self.n_latent))
+
+    def _effects_named(self, states: Sequence[Any]) -> list[str]:
         found = {}
         for component in self.parts:
-            found.update(component.effects)
+            found.update(component.effects(states))
         return [found[place] for place in range(len(found))]
 
     def free_entries(self, fixed, centred: bool = False) -> Params:

@@ -16,6 +16,7 @@ from scipy.stats import chi2
 from avem.components.lines import Line
 from avem.errors import AvemWarning, ModelError
 from avem.fits.hmm_fit import HMMFit
+from avem.fits.notebook import paragraphs
 from avem.fits.report.html import count
 from avem.inference.stop import Stop
 from avem.models.hmm import HMMModel
@@ -61,6 +62,9 @@ class LRTest:
             f"{count(self.df, 'more parameter')}, p {_p_words(self.p_value)}\n"
             f"Compared with {self.reference}."
         )
+
+    def _repr_html_(self) -> str:
+        return paragraphs(repr(self).splitlines())
 
 
 def likelihood_ratio_test(smaller: HMMFit, larger: HMMFit) -> LRTest:

@@ -1,4 +1,4 @@
-"""How well a model foretells what it was not fitted to."""
+"""How well a model predicts what it was not fitted to."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+
+from avem.fits.notebook import paragraphs, titled
 
 _HOW = {
     "subjects": "whole subjects held out",
@@ -82,11 +84,18 @@ class CrossValidation:
         return float("nan")
 
     def __repr__(self) -> str:
-        lines = [
-            f"Cross-validation, {len(self.table)} folds, {_HOW[self.by]}",
-            self.table.to_string(index=False, float_format=lambda x: f"{x:.4f}"),
-            f"{self.per_value:.4f} (standard error {self.se:.4f}) per held-out value",
-        ]
+        shown = self.table.to_string(index=False, float_format=_number)
+        return "\n".join([self._title(), shown, *self._words()])
+
+    def _repr_html_(self) -> str:
+        shown = titled(self._title(), self.table, index=False, float_format=_number)
+        return f"{shown}\n{paragraphs(self._words())}"
+
+    def _title(self) -> str:
+        return f"Cross-validation, {len(self.table)} folds, {_HOW[self.by]}"
+
+    def _words(self) -> list[str]:
+        lines = [f"{self.per_value:.4f} (standard error {self.se:.4f}) per held-out value"]
         if self.per_row != self.per_value:
             lines.append(f"{self.per_row:.4f} per held-out row, which is what fit.score gives")
         if self.interrupted:
@@ -94,4 +103,8 @@ class CrossValidation:
         unsettled = self.table.loc[self.table["stop"] != "CONVERGED", "fold"].tolist()
         if unsettled:
             lines.append(f"Not converged: fold {', '.join(map(str, unsettled))}.")
-        return "\n".join(lines)
+        return lines
+
+
+def _number(x: float) -> str:
+    return f"{x:.4f}"

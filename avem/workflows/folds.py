@@ -37,7 +37,7 @@ def cross_validate(
     seed: int = 0,
     **fit_options: Any,
 ) -> CrossValidation:
-    """Held-out log scores: how well the model foretells values that it was not fitted to.
+    """Held-out log scores: how well the model predicts values that it was not fitted to.
 
     Ctrl-C keeps the folds that are done.
 

@@ -86,7 +86,7 @@ class Journal:
             raise FileError(
                 f"{path!r} holds the bootstrap of another fit, or of other settings: "
                 f"{_words(found)}; this one is {_words(head)}. Choose another path, or delete "
-                "the file to start anew."
+                "the file to start again."
             )
 
     def _add(self, line: bytes, place: int, like: Params) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from avem.errors import ModelError
+from avem.fits.notebook import frame_html, paragraphs
 from avem.fits.plots.figures import Size, panels
 from avem.fits.plots.selection import draw_criterion
 from avem.fits.report.html import count
@@ -127,9 +128,15 @@ class Selection(Generic[Fit]):
         return {k: value for k, value in pairs if not np.isnan(value)}
 
     def __repr__(self) -> str:
-        shown = self.table.drop(columns=["problem", "seconds"])
-        text = shown.to_string(index=False, na_rep="", float_format=short_number)
+        text = self._shown().to_string(index=False, na_rep="", float_format=short_number)
         return "\n".join([text, "", *self._words()])
+
+    def _repr_html_(self) -> str:
+        shown = frame_html(self._shown(), index=False, float_format=short_number)
+        return f"{shown}\n{paragraphs(self._words())}"
+
+    def _shown(self) -> pd.DataFrame:
+        return self.table.drop(columns=["problem", "seconds"])
 
     def plot(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import pandas as pd
 
@@ -55,7 +55,7 @@ def select(
     *,
     latent: Iterable[int] | None = None,
     criterion: Criterion = "bic",
-    cv: int | str | Mapping[str, Any] | None = None,
+    cv: int | Literal["subjects", "time"] | Mapping[str, Any] | None = None,
     subject: str | None = None,
     time: str | None = None,
     sequence: str | None = None,

@@ -88,7 +88,7 @@ def assert_same_model(one, other):
 def test_round_trip_is_exact(fit, saved, data):
     loaded = load(saved)
     assert_same(fit, loaded)
-    assert str(loaded.summary()) == str(fit.summary())
+    assert str(loaded.summary(errors=False)) == str(fit.summary(errors=False))
     pd.testing.assert_frame_equal(loaded.table(), fit.table(), check_exact=True)
     pd.testing.assert_frame_equal(loaded.effects(), fit.effects(), check_exact=True)
     pd.testing.assert_series_equal(loaded.decode(data), fit.decode())

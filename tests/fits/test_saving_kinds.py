@@ -23,7 +23,7 @@ def test_the_round_trip_is_exact(kind, tmp_path):
     save(fit, tmp_path / "fit.avem")
     loaded = load(tmp_path / "fit.avem")
     assert_same(fit, loaded)
-    assert str(loaded.summary()) == str(fit.summary())
+    assert str(loaded.summary(errors=False)) == str(fit.summary(errors=False))
     pd.testing.assert_frame_equal(loaded.table(), fit.table(), check_exact=True)
     save(loaded, tmp_path / "again.avem")
     assert (tmp_path / "again.avem").read_bytes() == (tmp_path / "fit.avem").read_bytes()

@@ -10,6 +10,7 @@ import pytest
 
 import avem
 from avem.errors import DataError, FileError, ModelError
+from avem.fits.estimates import estimates
 from avem.inference.after.marginal import uncertainty
 from avem.inference.methods.adaptive.grade import grade
 from avem.inference.methods.adaptive.method import AdaptiveNodes
@@ -123,6 +124,20 @@ def test_criteria_count_the_parameters(fit, alike):
 
 
 # --- uncertainty --------------------------------------------------------------------------------
+
+
+def test_the_summary_has_the_standard_errors(fit):
+    told, errors = estimates(fit, True, 0.95), fit.standard_errors()
+    for title, name in (("Loadings, mean", "loading_mean"), ("Coefficients", "coef")):
+        (part,) = [part for part in told.parts if part.section.title == title]
+        own = errors[errors["parameter"] == name]
+        for column in ("se", "lower", "upper"):
+            found = sorted(getattr(cell, column) for cell in part.cells)
+            np.testing.assert_allclose(found, sorted(own[column].dropna()), rtol=1e-5)
+    (noise,) = [part for part in told.parts if part.section.title.startswith("Noise")]
+    own = errors[errors["parameter"] == "noise"]
+    np.testing.assert_allclose([cell.upper**2 for cell in noise.cells], own["upper"], rtol=1e-5)
+    assert all(np.isnan(cell.z) for cell in noise.cells)
 
 
 def test_standard_errors_are_those_of_the_numerical_curvature(frame, fit):
@@ -254,7 +269,7 @@ def test_the_table_has_every_parameter_once(alike):
 
 
 def test_the_summary_says_what_was_fitted(fit):
-    text = str(fit.summary())
+    text = str(fit.summary(errors=False))
     for words in (
         "Mixed-effects state-space model: y + z ~ 1",
         "1 latent state, of the subjects' own: transition",
@@ -312,7 +327,7 @@ def test_a_saved_fit_comes_back(frame, fit, tmp_path):
         assert getattr(back, name) == getattr(fit, name)
     assert back.model.spec == fit.model.spec
     assert back.model.scaling.to_json() == fit.model.scaling.to_json()
-    assert str(back.summary()) == str(fit.summary())
+    assert str(back.summary(errors=False)) == str(fit.summary(errors=False))
     pd.testing.assert_frame_equal(back.table(), fit.table(), check_exact=True)
     with pytest.raises(DataError, match="holds no data"):
         back.loglik()

@@ -79,11 +79,11 @@ def _axes(fit: Fit) -> dict[str, dict[str, Any]]:
     """Names and labels of the axes of every variable; those that several share have one name."""
     own = _AXES[fit.kind](fit.model)
     found = {name: axes for name, axes in own.items() if name in fit.params}
-    return found | {"effects": {"subject": fit.subjects, "effect": fit.model.effect_names}}
+    return found | {"effects": {"subject": fit.subjects, "effect": fit.model.effect_labels}}
 
 
 def _ssm_axes(model: SSMModel) -> dict[str, dict[str, Any]]:
-    states = {"state": np.arange(model.n_latent)}
+    states = {"state": _states(model)}
     outcomes = {"outcome": list(model.outcomes)}
     found: dict[str, dict[str, Any]] = {
         "initial_mean": states,
@@ -95,15 +95,20 @@ def _ssm_axes(model: SSMModel) -> dict[str, dict[str, Any]]:
         "noise": outcomes,
     }
     for kind in BLOCKS:
-        names = [model.effect_names[e] for e in effects_of(model, kind)]
+        names = [model.effect_labels[e] for e in effects_of(model, kind)]
         axes = {f"{kind}_effect": names, f"other_{kind}_effect": names}
         found[f"{kind}_covariance"] = axes
     return found
 
 
+def _states(model: HMMModel | SSMModel) -> Any:
+    """The states along an axis: their names, or their numbers."""
+    return list(model.state_names) or np.arange(model.size)
+
+
 def _hmm_axes(model: HMMModel) -> dict[str, dict[str, Any]]:
     """Axes of one formula among several are prefixed like its parameters: ``step.term``."""
-    states, effects = np.arange(model.n_states), model.effect_names
+    states, effects = _states(model), model.effect_labels
     found: dict[str, dict[str, Any]] = {
         "effect_covariance": {"effect": effects, "other_effect": effects},
         "initial": {"state": states},

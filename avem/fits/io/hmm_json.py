@@ -27,6 +27,7 @@ from avem.fits.io.checked_json import typed
 from avem.fits.io.given import Given
 from avem.fits.io.sizes import check_designs, check_formulas, check_hmm, check_states
 from avem.models.hmm import HMMModel, Specification
+from avem.models.state_names import check_state_names
 
 _MAX_LEVELS = 10_000  # of an outcome
 
@@ -45,6 +46,7 @@ class _Model:
     averages: tuple[float, ...]
     kind: dict | None = None
     """Of transitions that are an object; null: as the formula says."""
+    state_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ def model_out(model: HMMModel) -> dict[str, Any]:
         scaling=model.scaling.to_json(),
         averages=tuple(model.averages.tolist()),
         kind=None if as_formula == spec.transition else spec.transition.to_json(),
+        state_names=spec.state_names,
     )
     return asdict(record)
 
@@ -149,6 +152,7 @@ def model_in(found: dict[str, Any], given: Given) -> HMMModel:
         _transitions_in(record),
         None if record.initial is None else one_sided(record.initial),
         record.effect_covariance,
+        check_state_names(record.state_names or None, record.n_states),
     )
     _check_spec(spec)
     pairs = zip(spec.outcomes, outcomes, strict=True)

@@ -12,6 +12,7 @@ from avem.fits.io.checked_json import typed
 from avem.fits.io.hmm_json import designs_in, designs_out, one_sided, scaling_in
 from avem.fits.io.sizes import check_formulas, check_ssm
 from avem.models.ssm import BLOCKS, RANDOM, STRUCTURES, SSMModel, SSMSpecification
+from avem.models.state_names import check_state_names
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class _Model:
     learned: list
     """For every formula, levels and moments of its covariates."""
     scaling: dict
+    state_names: tuple[str, ...] = ()
 
 
 def ssm_model_out(model: SSMModel) -> dict[str, Any]:
@@ -38,6 +40,7 @@ def ssm_model_out(model: SSMModel) -> dict[str, Any]:
         effect_covariance=spec.effect_covariance,
         learned=designs_out(model.designs),
         scaling=model.scaling.to_json(),
+        state_names=spec.state_names,
     )
     return asdict(record)
 
@@ -58,7 +61,8 @@ def ssm_model_in(found: dict[str, Any]) -> SSMModel:
     words = record.effect_covariance
     if len(words) != len(BLOCKS) or any(word not in STRUCTURES for word in words):
         raise FileError(f"its effect_covariance is {words!r}.")
-    spec = SSMSpecification(record.n_latent, formula, state, record.random, words)
+    names = check_state_names(record.state_names or None, record.n_latent)
+    spec = SSMSpecification(record.n_latent, formula, state, record.random, words, names)
     designs = designs_in(spec.formulas, record.learned)
     check_ssm(spec, designs)
     model = SSMModel(spec, designs, Scaling.none(0, 0, 0))

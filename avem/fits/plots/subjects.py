@@ -35,16 +35,17 @@ _SEPARATE = 2000
 
 def effects_figure(fit: Any, effect: str | None, ax: Any, figsize: Size | None) -> Figure:
     """One panel per effect, of any kind of fit."""
-    names = list(fit.model.effect_names)
+    names = list(fit.model.effect_labels)
     if not names:
         raise ModelError("No effects to draw: the subjects of this model are all alike.")
     chosen = names if effect is None else [one_of(effect, names, "effect")]
     n = len(fit.subjects)
     height = max(2.6, 1.2 + 0.19 * n) if n <= LABELLED else (5.0 if len(chosen) <= 4 else 3.4)
     figure, axes = panels(len(chosen), ax, figsize, (3.6, height), 4)
-    table = fit._effects()
+    table, inside = fit._effects(), dict(zip(names, fit.model.effect_names, strict=True))
     for panel, name in zip(axes, chosen, strict=True):
-        draw_effect(panel, table.loc[table["effect"] == name].sort_values(by="mean"), name)
+        own = table.loc[table["effect"] == inside[name]]
+        draw_effect(panel, own.sort_values(by="mean"), name)
     title(figure, ax, f"Effects of {n:,} subject{'s'[: n != 1]}, 95% intervals")
     return figure
 
@@ -110,7 +111,7 @@ def draw_lost(ax: Axes, diagnosis: Diagnosis) -> None:
         ax.text(share + 0.02, y, f"{share:.0%}", va="center", color=DARK, fontsize="small")
     ax.axvline(limit, color=GREY, lw=1, ls="--")
     ax.set_yticks(place, [plain(name, 40) for name in table["effect"]])
-    ax.set(xlim=(0, 1.15), xlabel="share of information lost (dashed: refine above)")
+    ax.set(xlim=(0, 1.15), xlabel="share of information lost (dashed: variances suffer above)")
     room = max(0.0, 2.5 - 0.5 * len(table))  # few effects are not to be thick bars
     ax.set_ylim(-0.7 - room, len(table) - 0.3 + room)
 

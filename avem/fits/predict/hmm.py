@@ -70,10 +70,10 @@ def predict(
     check_count("n_draws", n_draws)
     check_seed(seed)
     check_word("of", of, ("outcomes", "states"))
-    model, encoded = fit.model, fit._encode(data)
+    encoded = fit._encode(data)
     ahead, at = predictive(fit, encoded, horizon, future, effects, of, None, n_draws, seed)
     if of == "states":
-        names = [f"state_{k}" for k in range(model.n_states)]
+        names = fit._state_columns()
         table = for_each(ahead, names, "state").assign(probability=at.chance.ravel())
     else:
         table = _outcome_table(at, ahead, level)

@@ -33,7 +33,7 @@ def states(
     check_word("kind", kind, ("smoothed", "filtered", "predicted"))
     encoded = fit._encode(data)
     found = _moments(fit, encoded, kind, effects)
-    names = [f"state_{k}" for k in range(fit.model.n_latent)]
+    names = fit._state_columns()
     columns = _columns(names, found.state, _sd(found.state_cov), level)
     return encoded.panel.frame_like(columns)
 
@@ -66,7 +66,7 @@ def predict(
     later = model.encode(ahead.panel)
     found = _moments(fit, later, "predicted", effects, like=encoded)
     if of == "states":
-        names = [f"state_{k}" for k in range(model.n_latent)]
+        names = fit._state_columns()
         mean, sd = found.state, _sd(found.state_cov)
     else:
         names = list(model.outcomes)

@@ -11,6 +11,7 @@ import pandas as pd
 from avem.components.param_info import check_count, check_level, check_seed
 from avem.effects.draws import draw_effects
 from avem.errors import ModelError
+from avem.fits.notebook import titled
 from avem.fits.plots.figures import Size
 from avem.fits.questions.statistics import Statistics
 from avem.fits.words import effects_word
@@ -53,9 +54,15 @@ class Check:
     effects: str
 
     def __repr__(self) -> str:
+        return f"{self._words()}\n{self.table.to_string(index=False, na_rep='')}"
+
+    def _repr_html_(self) -> str:
+        return titled(self._words(), self.table, index=False)
+
+    def _words(self) -> str:
         done = len(self.simulated)
         words = f"{done} simulated data sets" + (f" of {self.n}: interrupted" * (done < self.n))
-        return f"{words}, effects {self.effects}\n{self.table.to_string(index=False, na_rep='')}"
+        return f"{words}, effects {self.effects}"
 
     def plot(self, *, ax: Any = None, figsize: Size | None = None) -> Figure:
         """A panel per statistic: the simulated values, and the observed one as a line.

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from avem.fits.notebook import paragraphs
 from avem.inference.after.diagnose import fails_above
 from avem.inference.after.marginal import Anchoring
+from avem.inference.tuning import BIAS
 
 if TYPE_CHECKING:
     from avem.fits.fit import Fit
 
 HARD_TO_TELL = "The states are hard to tell apart"
 HARD_TO_SEE = "The states are seen only through noise"
+_UNSURE = 0.1
+"""Share of rows whose most probable state is expected to be another, where that is hard to tell."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,10 +61,13 @@ class Diagnosis:
         ]
         return "\n".join([*lines, self.advice])
 
+    def _repr_html_(self) -> str:
+        return paragraphs(repr(self).splitlines())
+
 
 def diagnose(fit: Fit, found: Anchoring, sd: np.ndarray, why: str) -> Diagnosis:
-    """The tables and the advice; ``sd`` (d,) of the effects, ``why`` anchoring may fail."""
-    names = fit.model.effect_names
+    """The tables and the advice; ``sd`` (d,) of the effects, ``why`` information may be lost."""
+    names = fit.model.effect_labels
     offset = fit.subject_jacobian
     table = pd.DataFrame(
         {
@@ -88,20 +95,49 @@ def diagnose(fit: Fit, found: Anchoring, sd: np.ndarray, why: str) -> Diagnosis:
             "sd": sd,
         }
     )
-    return Diagnosis(table, effects, advice(names, lost, fit.info.refined, why))
+    # What a refined fit keeps of it was found before it was refined, at other parameters.
+    bias = None if fit.info.refined else fit.info.bias
+    return Diagnosis(table, effects, advice(names, lost, bias, fit.info.refined, why))
 
 
-def advice(names: list[str], lost: np.ndarray, refined: bool, why: str) -> str:
-    """What the shares of information lost mean for the fit."""
+def why_lost(chances: np.ndarray) -> str:
+    """What makes information on effects be lost, from state probabilities (rows, states).
+
+    Empty where the states are plain to see: then it is lost for another reason.
+    """
+    unsure = float(np.mean(1.0 - chances.max(axis=1)))
+    return HARD_TO_TELL if unsure > _UNSURE else ""
+
+
+def far(bias: float) -> str:
+    """How far anchored estimates are off, in words."""
+    return f"{bias:.1f} standard errors" if bias < 10 else "more than 10 standard errors"
+
+
+def advice(names: list[str], lost: np.ndarray, bias: float | None, refined: bool, why: str) -> str:
+    """What follows for the fit: by what anchoring would change, where that is known.
+
+    Otherwise by the share of information lost.
+    """
     if not len(names):
         return "The model has no effects: nothing is anchored, and the likelihood is exact."
-    limit, pairs = fails_above(len(names)), zip(names, lost, strict=True)
+    limit, pairs = fails_above(len(names)), list(zip(names, lost, strict=True))
+    holds = max(lost) <= limit if bias is None else bias < BIAS
+    most = f"at most {max(lost.max(), 0.0):.0%} of the information on an effect is lost"
+    if holds and bias is None:
+        return f"Anchoring holds: {most}."
+    if holds:
+        return (
+            f"Anchoring holds: integrating the effects would move no combination of the parameters "
+            f"by a tenth of its standard error, and {most}."
+        )
     bad = [f"{name} ({share:.0%})" for name, share in pairs if share > limit]
-    if not bad:
-        return f"Anchoring holds: at most {max(lost.max(), 0.0):.0%} of the information is lost."
-    words = (
-        f"{why}: much of the information on {', '.join(bad)} is lost, which anchoring does not see."
-    )
+    said = [f"much of the information on {', '.join(bad)} is lost by not seeing the states"]
+    said = said if bad else []
+    if bias is not None:
+        said.append(f"with one anchor per subject, estimates would be {far(bias)} off")
+    text = "; ".join(said)
+    words = f"{why}: {text}." if why and bad else f"{text[0].upper()}{text[1:]}."
     if refined:
         return words + " This fit is refined, so its estimates do not suffer from it."
     return words + (

@@ -31,7 +31,7 @@ def dwell_table(
     n_states = fit.model.n_states
     if by == "length":
         staying = _staying(_subject_moves(fit, checked_at(fit, at)))
-        return lengths_table(find_runs(fit._panel(None), np.asarray(fit.decode())), staying)
+        return lengths_table(find_runs(fit._panel(None), fit._decoded()), staying)
 
     def log_odds(moves: np.ndarray) -> np.ndarray:
         with np.errstate(divide="ignore"):
@@ -46,7 +46,7 @@ def dwell_table(
             lower, upper = (1 + np.exp(table[name]) for name in ("lower", "upper"))
         table = table.assign(se=odds * table["se"], lower=lower, upper=upper)
     if by is None and fit.panel is not None:
-        runs = find_runs(fit.panel, np.asarray(fit.decode()))
+        runs = find_runs(fit.panel, fit._decoded())
         counts = np.bincount(runs.state, minlength=n_states)
         place = table.columns.get_loc("expected")
         assert isinstance(place, int)

@@ -54,7 +54,7 @@ def glance(fit: Fit) -> str:
 
 def notes(fit: Fit) -> str:
     """What a reader must be told; nothing where nothing needs a warning."""
-    found = [note for note in fit.info.notes if not note.endswith(REFINED)]
+    found = [note for note in fit.notes if not note.endswith(REFINED)]
     if fit.stop is not Stop.CONVERGED and fit.stop.value not in found:
         found.insert(0, fit.stop.value)
     if not found:

@@ -88,7 +88,7 @@ class HMMParts(Parts):
         yield PageSection("emissions", "What each state looks like", _emissions(self.fit))
 
     def row_states(self) -> np.ndarray:
-        return np.asarray(self.fit.decode())
+        return self.fit._decoded()
 
     def certainty(self) -> str:
         if self.fit.panel is None or self.fit.model.n_states < 2:
@@ -118,7 +118,7 @@ class HMMParts(Parts):
 
     def columns(self, panel: Panel) -> dict[str, Any]:
         fit = self.fit
-        data, state = fit.model.read(panel), np.asarray(fit.decode())
+        data, state = fit.model.read(panel), fit._decoded()
         means = row_means(fit, data, state, panel.row_subject)
         outcomes = []
         for j, place in enumerate(places(fit.model)):

@@ -98,7 +98,7 @@ def _effects(model: HMMModel, subject: str) -> str:
     alike = ", the same in all states" if all(e.state is None for e in effects) else ""
     return (
         f"Each subject (column {code(subject)}) has {count(model.n_effects, 'effect')} of its "
-        f"own{alike}: {words(model.effect_names)}. Over subjects the effects are Gaussian around "
+        f"own{alike}: {words(model.effect_labels)}. Over subjects the effects are Gaussian around "
         f"0, {_STRUCTURES[model.effect_covariance]}."
     )
 

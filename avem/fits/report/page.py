@@ -22,13 +22,12 @@ from avem.fits.report.reproduce import cite, reproduce
 from avem.fits.report.residuals import residual_checks
 from avem.fits.report.steps import ReportProgress
 from avem.fits.report.timelines import Timelines, make_timelines
+from avem.fits.uncertainty import errors_are_cheap
 
 _DRAWN_UP_TO = 5_000
 _DIAGNOSIS_UP_TO = 50_000
-_ERRORS_UP_TO = 200_000
-"""Rows times effects up to which residuals with drawn effects, the diagnosis, and standard errors
-are made unasked: the page is there within seconds, or half a minute where code must be compiled
-first."""
+"""Rows times effects up to which residuals with drawn effects and the diagnosis are made unasked:
+the page is there within seconds, or half a minute where code must be compiled first."""
 
 
 class Asked(NamedTuple):
@@ -141,7 +140,7 @@ def _sections(fit: Fit, drawn: Timelines | None, asked: Asked) -> Iterator[PageS
 
 def _level(fit: Fit, asked: Asked) -> float | None:
     """Of the intervals; None where standard errors are not to be had, or would take too long."""
-    if fit.panel is None or not _wanted(fit, asked, _ERRORS_UP_TO, "_curvature" in vars(fit)):
+    if fit.panel is None or not _errors_wanted(fit, asked):
         return None
     asked.say("standard errors")
     try:
@@ -174,7 +173,7 @@ def _timelines(fit: Fit, drawn: Timelines) -> str:
 def _errors(fit: Fit, asked: Asked) -> str:
     if fit.panel is None:
         return "<p>Standard errors need the data, which are not here.</p>"
-    if not _wanted(fit, asked, _ERRORS_UP_TO, "_curvature" in vars(fit)):
+    if not _errors_wanted(fit, asked):
         return (
             "<p>Standard errors are left out, since they would take longer than the rest of this "
             "page: <code>fit.report(path, thorough=True)</code> computes them, as does "
@@ -185,6 +184,10 @@ def _errors(fit: Fit, asked: Asked) -> str:
         "probabilities and variances are made on the scale of log odds and logarithms.</p>"
     )
     return _attempt(lambda: about + error_table(fit._standard_errors(), fit.state_labels))
+
+
+def _errors_wanted(fit: Fit, asked: Asked) -> bool:
+    return errors_are_cheap(fit) if asked.thorough is None else asked.thorough
 
 
 def _wanted(fit: Fit, asked: Asked, up_to: int, known: bool = False) -> bool:

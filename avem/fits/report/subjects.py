@@ -50,7 +50,7 @@ def static_effects(fit: Fit) -> str:
     n, d = len(fit.subjects), fit.model.n_effects
     made = []
     names = fit._parts().effect_words()
-    for name, words in list(zip(fit.model.effect_names, names, strict=True))[:_DRAWN]:
+    for name, words in list(zip(fit.model.effect_labels, names, strict=True))[:_DRAWN]:
         alt = f"{n:,} subjects by {words}, sorted, each with its 95% interval."
         made.append(figure_html(fit.plot.effects(name), alt))
     picture = pictures(made, "Each subject's effects, sorted.")

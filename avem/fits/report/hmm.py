@@ -170,7 +170,7 @@ def _emissions(fit: HMMFit) -> str:
         drawn.append(figure_html(figure, f"Fitted density of {name} in each state."))
     if n > _DRAWN:
         caption += f" The first {_DRAWN} of {n} outcomes."
-    curves = find_curves(fit, list(range(len(shown))))
+    curves = find_curves(fit, list(range(len(shown))), None)
     for curve in curves:
         figure = new_figure(_PANEL)
         draw_curve(figure.subplots(), curve, fit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from avem.fits.fit import Fit
+from avem.fits.plots.figures import state_dots
 from avem.fits.plots.residuals import residuals_figure
 from avem.fits.questions.whiteness import whiteness_table
 from avem.fits.report.html import legend, listed, table
@@ -38,8 +39,10 @@ def residual_checks(fit: Fit, drawn: bool) -> str:
     found = fit._residual_values(encoded, effects, 0)
     tests = whiteness_table(encoded.panel, names, found[0], lags, *found[1:])
     states, made = fit._parts().row_states(), []
+    dots = None if states is None else state_dots(fit, "s")
     for name, values in list(zip(names, found[0].T, strict=True))[:_MOST]:
-        picture = residuals_figure(encoded.panel, {name: values}, "", _DRAWN_LAGS, _PANEL, states)
+        given = (encoded.panel, {name: values}, "", _DRAWN_LAGS)
+        picture = residuals_figure(*given, figsize=_PANEL, states=states, dots=dots)
         picture.legends.clear()  # one for all pictures is enough
         alt = f"Residuals of {name}: quantiles against normal ones, and autocorrelations."
         made.append(figure_html(picture, alt))

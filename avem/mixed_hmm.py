@@ -36,6 +36,7 @@ from avem.models.hmm import HMMModel, Specification
 from avem.models.hmm_checks import check_data
 from avem.models.hmm_simulate import Simulation, simulate
 from avem.models.state_names import check_state_names, name_states
+from avem.numerics import devices
 
 
 class MixedHMM(Mixed):
@@ -200,6 +201,7 @@ class MixedHMM(Mixed):
         tol: float | None = None,
         seed: int = 0,
         plain: bool = False,
+        device: Literal["cpu", "gpu"] | None = None,
         progress: bool | None = None,
         callback: Callback | None = None,
         **of_method: Any,
@@ -249,6 +251,8 @@ class MixedHMM(Mixed):
         plain : bool
             Exactly the paper's iteration: one start, no recentring, no re-anchoring, no
             acceleration, no final E-step.
+        device : {"cpu", "gpu"}, optional
+            Where to compute; by default on a GPU where there is one and the data are large.
         progress : bool, optional
             Show progress; by default in a terminal, after two seconds.
         callback : callable, optional
@@ -284,7 +288,8 @@ class MixedHMM(Mixed):
         panel = self._panel(data, subject, time, sequence)
         model, read = self._model(panel, plain)
         options.method.check(model.effect_names, plain)
-        encoded = model.encode(panel, read, max_lanes=options.method.lanes_per_chunk)
+        with devices.wanted(device):
+            encoded = model.encode(panel, read, max_lanes=options.method.lanes_per_chunk)
         start = start_from(HMMFit, model, panel, init, fixed)
         if "effect_covariance" in start.held:
             _check_structure(start.held["effect_covariance"], model)

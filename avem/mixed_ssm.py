@@ -34,6 +34,7 @@ from avem.models.ssm import BLOCKS, RANDOM, STRUCTURES, SSMModel, SSMSpecificati
 from avem.models.ssm_checks import check_ssm_data
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
 from avem.models.state_names import check_state_names
+from avem.numerics import devices
 
 _RANDOM_WORDS = {"both": RANDOM, "transition": RANDOM[:1], "loading": RANDOM[1:], "none": ()}
 
@@ -200,6 +201,7 @@ class MixedSSM(Mixed):
         seed: int = 0,
         max_radius: float | None = None,
         plain: bool = False,
+        device: Literal["cpu", "gpu"] | None = None,
         progress: bool | None = None,
         callback: Callback | None = None,
         **of_method: Any,
@@ -247,6 +249,8 @@ class MixedSSM(Mixed):
         plain : bool
             Exactly the paper's iteration: no rescaling of outcomes, no recentring, no
             acceleration, no final E-step.
+        device : {"cpu", "gpu"}, optional
+            Where to compute; by default on a GPU where there is one and the data are large.
         progress : bool, optional
             Show progress; by default in a terminal, after two seconds.
         callback : callable, optional
@@ -286,7 +290,8 @@ class MixedSSM(Mixed):
         options.method.check(model.effect_names, plain)
         if options.method.lanes_per_chunk:
             raise ModelError("batch_size is for hidden Markov models.")
-        encoded = model.encode(panel, read)
+        with devices.wanted(device):
+            encoded = model.encode(panel, read)
         start = start_from(SSMFit, model, panel, init, fixed)
         _check_held(model, start.held)
         task = SSMTask(model, encoded, bool(start.guess.params), start.fixed, radius)

@@ -46,7 +46,7 @@ def finish(
 
     out.mkdir(parents=True, exist_ok=True)
     fitted.save(out / "fit.avem")  # first, so that nothing that follows can lose it
-    text = str(fitted.summary(errors=thorough))
+    text = str(fitted.summary(errors=thorough or None))
     say(text)
     write_text(out / "summary.txt", text + "\n")
     tables = {
@@ -57,7 +57,7 @@ def finish(
     }
     for name, table in tables.items():
         write_table(table, out / f"{name}{ending}")
-    fitted.report(out / "report.html", thorough=thorough)
+    fitted.report(out / "report.html", thorough=thorough or None)
     there = {"effects": fitted.model.n_effects, "forecast": "forecast" in tables}
     drawn = [name for name in plots if there.get(name, True)]
     for name in drawn:

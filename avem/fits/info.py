@@ -82,6 +82,8 @@ class FitInfo:
     bias : float or None
         How far one anchor per subject would move any combination of the parameters, in standard
         errors; AVEM only.
+    device : str or None
+        Where it was computed: "cpu" or "gpu".
 
     Examples
     --------
@@ -123,6 +125,7 @@ class FitInfo:
     options: dict | None = None
     refine_options: dict | None = None
     bias: float | None = None
+    device: str | None = None
 
     @property
     def at_maximum_likelihood(self) -> bool:

@@ -96,6 +96,7 @@ def fit_task(
         tol=float(rules.tol),
         fixed=tuple(sorted(start.held)),
         init=start.given,
+        device=task.data.platform,
         **more,
     )
     return kind(

@@ -90,8 +90,8 @@ def compose(
         *head,
         f"{len(fit.subjects):,} subjects, {info.n_sequences:,} sequences, {info.n_rows:,} rows, "
         f"{info.n_observed:,} observed values{missing}",
-        f"{fit.bound_name} {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s. "
-        f"{fit.stop}",
+        f"{fit.bound_name} {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s"
+        f"{' on a GPU' if info.device == 'gpu' else ''}. {fit.stop}",
         *starts,
         *_on_errors(told),
     ]

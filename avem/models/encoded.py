@@ -22,7 +22,8 @@ _LANES_ELSEWHERE = 1 << 20
 """A GPU wants all lanes at once, as far as they fit into its memory."""
 _LANES_OF_STARTS = 1 << 14
 """There are several chunks, so that starts can be tried on some of them."""
-_GPU_SPEED = 100.0
+_GPU_SPEED = 10.0
+"""Of a pass at many nodes, beside a processor's: where the nodes are is computed in NumPy."""
 _UNKNOWN_ROOM = 4 << 30
 _NODES_AT_ONCE = 32
 """Of a subject, whose results must fit as well."""
@@ -52,6 +53,8 @@ class Encoded:
     chunks: tuple[Chunk, ...]
     executor: Threads
     """What runs functions on them."""
+    platform: str
+    """Where that is: "cpu", or "gpu"."""
     kernel: Any
     spread: np.ndarray
     """(outcome columns,) variance of each, not counting a few wild values."""

@@ -324,6 +324,7 @@ class HMMModel(Model):
             layout=layout,
             chunks=place.chunks(filled),
             executor=place.executor,
+            platform=place.device.platform,
             kernel=kernel,
             spread=spreads(y) ** 2,
             n_without_past=data.n_without_past,

@@ -318,6 +318,7 @@ class SSMModel(Model):
             layout=layout,
             chunks=place.chunks(chunks),
             executor=place.executor,
+            platform=place.device.platform,
             kernel=self.kernel(groups),
             spread=spreads(y) ** 2,
             n_without_past=data.n_without_past,

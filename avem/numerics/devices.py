@@ -17,8 +17,8 @@ import jax
 from avem.errors import ModelError
 
 DEVICES = ("cpu", "gpu")
-_WORTH_IT = 500_000
-"""Cells from which on a GPU is faster, compilation counted."""
+_WORTH_IT = 10_000_000
+"""Rows from which on a GPU is faster, compilation counted (`bench/gpu.py`)."""
 _ROOM = 0.75
 """Share of a device's memory that may be used."""
 
@@ -65,15 +65,15 @@ def wanted(device: str | None) -> Iterator[None]:
         _wanted.reset(token)
 
 
-def device_for(n_cells: int) -> Any:
-    """Where a panel of so many cells is computed on.
+def device_for(n_rows: int) -> Any:
+    """Where a panel of so many rows is computed.
 
     The user's choice, by `wanted` or the variable AVEM_DEVICE; else a GPU, if there is one and the
     panel is large enough to gain from it.
     """
     choice = _wanted.get() or os.environ.get("AVEM_DEVICE") or None
     gpus = [] if choice == "cpu" else _gpus()
-    if gpus and (choice == "gpu" or n_cells >= _WORTH_IT):
+    if gpus and (choice == "gpu" or n_rows >= _WORTH_IT):
         return gpus[0]
     return _cpu()
 

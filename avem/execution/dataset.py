@@ -74,7 +74,7 @@ class Executor(Protocol):
         ...
 
 
-class Local(Executor, Protocol):
+class InProcess(Executor, Protocol):
     """An executor of this process."""
 
     @property
@@ -91,7 +91,7 @@ class InChunks(Protocol):
     def chunks(self) -> tuple[Chunk, ...]: ...
 
     @property
-    def executor(self) -> Local: ...
+    def executor(self) -> InProcess: ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,12 +25,9 @@ from avem.fits.common import (
     panel_for,
     positions,
 )
-from avem.fits.estimates import check_errors, estimates
 from avem.fits.info import FitInfo
 from avem.fits.likelihood import LogLik, aic, bic
 from avem.fits.naming import named_states
-from avem.fits.notebook import facts, listed, model_facts
-from avem.fits.paper import PaperTable, paper_table, to_html, to_latex, to_markdown
 from avem.fits.plots.fit_plots import FitPlots
 from avem.fits.predict.log_score import score
 from avem.fits.questions.check import Check, run_check
@@ -38,9 +35,9 @@ from avem.fits.questions.coefficients import coefficients_table, uncertain_effec
 from avem.fits.questions.contrast import effect_contrast
 from avem.fits.questions.diagnosis import Diagnosis, diagnose
 from avem.fits.questions.whiteness import whiteness
-from avem.fits.tables import Summary, compose, tidy
+from avem.fits.readable import Readable
+from avem.fits.tables import tidy
 from avem.fits.uncertainty import standard_errors
-from avem.fits.wide_table import SPREADS, wide_table
 from avem.fits.words import (
     PARAMETERS,
     POSTERIORS,
@@ -70,7 +67,7 @@ Drawn = TypeVar("Drawn", bound=Any)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Fit(ABC, Generic[Model, Drawn]):
+class Fit(Readable, Generic[Model, Drawn]):
     """A fitted model; `HMMFit` and `SSMFit` add what only their states have.
 
     Attributes
@@ -126,14 +123,6 @@ class Fit(ABC, Generic[Model, Drawn]):
         """Pictures of the fit."""
 
     @abstractmethod
-    def _head(self) -> list[str]:
-        """The first lines of the summary."""
-
-    @abstractmethod
-    def _starts(self) -> str:
-        """What became of several starts."""
-
-    @abstractmethod
     def _sections(self) -> Iterable[Section]:
         """The estimates as titled tables."""
 
@@ -183,40 +172,7 @@ class Fit(ABC, Generic[Model, Drawn]):
     def _start_for_replicates(self) -> dict[str, np.ndarray]:
         """Parameters near the fit, off the boundary, to start a fit to similar data from."""
 
-    # --- words and tables ------------------------------------------------------------------------
-
-    def __repr__(self) -> str:
-        spec, size = self.model.spec, f"{self.model.size_name}={self.model.size}"
-        parts = [repr(spec.text), size, *(f"{name}={code}" for name, code in spec.options.items())]
-        parts += [f"{len(self.subjects):,} subjects", f"bound={self.bound:.3f}", self.stop.name]
-        return f"{type(self).__name__}({', '.join(parts)})"
-
-    def _repr_html_(self) -> str:
-        """For notebooks: the model and how the fit ended; `summary` has the estimates."""
-        info, effects = self.info, self.model.effect_labels
-        known = model_facts(self.model.spec, self.model.size_name)
-        known |= {"effects": ", ".join(effects)} if effects else {}
-        known["data"] = (
-            f"{len(self.subjects):,} subjects, {info.n_sequences:,} sequences, {info.n_rows:,} rows"
-        )
-        known[self.bound_name] = f"{self.bound:.3f} after {self.n_iter} iterations"
-        known["ended"] = str(self.stop)
-        return facts(type(self).__name__, known) + listed("Notes", self.notes)
-
-    @property
-    def bound_name(self) -> str:
-        """What `bound` is: a variational bound, or the log likelihood by integration."""
-        return "log likelihood" if self.info.at_maximum_likelihood else "bound"
-
-    @property
-    def state_names(self) -> tuple[str, ...]:
-        """The names of the states, in their order; empty where they have numbers alone."""
-        return self.model.state_names
-
-    @property
-    def state_labels(self) -> tuple[str, ...]:
-        """What each state is called in a sentence, a legend or a heading: its name or "state 0"."""
-        return self.model.state_labels
+    # --- states and effects ----------------------------------------------------------------------
 
     def rename_states(self, names: Mapping[Any, str] | Sequence[str] | None) -> Self:
         """The same fit with names for its states, used wherever it speaks of them.
@@ -248,211 +204,6 @@ class Fit(ABC, Generic[Model, Drawn]):
         new = replace(self, model=replace(self.model, spec=spec))
         vars(new).update({name: vars(self)[name] for name in _COMPUTED if name in vars(self)})
         return new
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader should know of the fit, in sentences; `info.notes` with states named."""
-        return tuple(self.model.in_words(note) for note in self.info.notes)
-
-    def summary(
-        self,
-        errors: bool | Errors | None = None,
-        *,
-        level: float = 0.95,
-        ratios: bool = False,
-    ) -> Summary:
-        """A table for a person to read.
-
-        Parameters
-        ----------
-        errors : bool or {"observed", "sandwich"}, optional
-            Whether to show standard errors and intervals, and z and p of coefficients; a word says
-            which errors, as in `standard_errors`. By default they are shown where they are known
-            already or quick to compute: up to 200,000 rows times effects, or 5,000 with more than
-            three effects.
-        level : float
-            Of the intervals.
-        ratios : bool
-            Also show exp of coefficients and of their intervals, where that is an odds ratio, a
-            rate ratio or the like.
-
-        Returns
-        -------
-        Summary
-            Text: the model, the data, how the fit ended, the estimates, and notes.
-
-        Examples
-        --------
-        >>> print(str(fit.summary()).splitlines()[0])
-        Mixed hidden Markov model: valence ~ 1 + (1 | person)
-        """
-        starts = [self._starts()] if len(self.info.start_gaps) > 1 else []
-        told = estimates(self, check_errors(errors), level)
-        return compose(self._head(), self, starts, told, ratios)
-
-    def table(
-        self,
-        errors: bool | Errors = False,
-        *,
-        level: float = 0.95,
-        ratios: bool = False,
-        spread: Literal["covariance", "sd"] = "covariance",
-    ) -> Any:
-        """Every parameter as a row: what it is, and the estimate.
-
-        Parameters
-        ----------
-        errors : bool or {"observed", "sandwich"}
-            Add ``se``, ``z``, ``p``, ``lower``, ``upper`` and ``note``, as `standard_errors` has
-            them. ``z`` is a coefficient over its standard error; ``p`` is two-sided, and goes with
-            the interval: by Student's t with one degree of freedom less than subjects, or, without
-            effects, by the normal distribution. Variances and probabilities have no z: 0 is the
-            end of their range.
-        level : float
-            Of the intervals.
-        ratios : bool
-            Add ``ratio``, exp of a coefficient, with its interval, and ``ratio_kind``: odds ratio,
-            rate ratio, ... Intercepts have none.
-        spread : {"covariance", "sd"}
-            How subjects differ: as variances and covariances of the effects, or as standard
-            deviations and correlations, with intervals made on the scales of the logarithm and of
-            Fisher's z.
-
-        Returns
-        -------
-        DataFrame
-            Of the data's own kind: ``parameter``, ``state``, ``to_state`` (of a transition, where
-            it comes from and where it goes), ``outcome``, ``term``, ``other`` (the second one of a
-            covariance), ``estimate``. Columns that do not apply are empty.
-
-        Examples
-        --------
-        >>> list(fit.table()["parameter"].unique())
-        ['initial', 'transition', 'coef', 'variance', 'effect_covariance']
-        >>> fit.table(spread="sd")["parameter"].iloc[-1]
-        'effect_sd'
-        """
-        check_word("spread", spread, SPREADS)
-        check_level(level)
-        chosen = check_errors(errors) or False
-        return self._own_kind(wide_table(self, chosen, level, ratios, spread))
-
-    def to_latex(
-        self,
-        errors: bool | Errors | None = None,
-        *,
-        level: float = 0.95,
-        ratios: bool = False,
-        digits: int = 2,
-        caption: str | None = None,
-    ) -> str:
-        r"""The estimates as a LaTeX table for a paper.
-
-        Parameters
-        ----------
-        errors : bool or {"observed", "sandwich"}, optional
-            As in `summary`.
-        level : float
-            Of the intervals.
-        ratios : bool
-            As in `summary`.
-        digits : int
-            Decimals; a row whose numbers would all be zeros has more.
-        caption : str, optional
-            By default the model in a line.
-
-        Returns
-        -------
-        str
-            A ``table`` with the rules of the LaTeX package booktabs.
-
-        Examples
-        --------
-        >>> print(fit.to_latex(caption="Mood").splitlines()[1])
-        \caption{Mood}
-        """
-        return to_latex(self._paper(errors, level, ratios, digits, caption))
-
-    def to_html(
-        self,
-        errors: bool | Errors | None = None,
-        *,
-        level: float = 0.95,
-        ratios: bool = False,
-        digits: int = 2,
-        caption: str | None = None,
-    ) -> str:
-        """The estimates as an HTML table, to paste into a document or a page.
-
-        Parameters
-        ----------
-        errors : bool or {"observed", "sandwich"}, optional
-            As in `summary`.
-        level : float
-            Of the intervals.
-        ratios : bool
-            As in `summary`.
-        digits : int
-            As in `to_latex`.
-        caption : str, optional
-            As in `to_latex`.
-
-        Returns
-        -------
-        str
-
-        Examples
-        --------
-        >>> print(fit.to_html(caption="Mood").splitlines()[1])
-        <caption>Mood</caption>
-        """
-        return to_html(self._paper(errors, level, ratios, digits, caption))
-
-    def to_markdown(
-        self,
-        errors: bool | Errors | None = None,
-        *,
-        level: float = 0.95,
-        ratios: bool = False,
-        digits: int = 2,
-        caption: str | None = None,
-    ) -> str:
-        """The estimates as a Markdown table.
-
-        Parameters
-        ----------
-        errors : bool or {"observed", "sandwich"}, optional
-            As in `summary`.
-        level : float
-            Of the intervals.
-        ratios : bool
-            As in `summary`.
-        digits : int
-            As in `to_latex`.
-        caption : str, optional
-            As in `to_latex`.
-
-        Returns
-        -------
-        str
-
-        Examples
-        --------
-        >>> print(fit.to_markdown(caption="Mood").splitlines()[0])
-        Mood
-        """
-        return to_markdown(self._paper(errors, level, ratios, digits, caption))
-
-    def _paper(
-        self, errors: Any, level: float, ratios: bool, digits: int, caption: str | None
-    ) -> PaperTable:
-        told = estimates(self, check_errors(errors), level)
-        title = self._head()[0] if caption is None else str(caption)
-        return paper_table(told, title, digits, ratios)
-
-    def _ratios(self) -> dict[str, str]:
-        """By parameter that holds coefficients, what exp of one of them is."""
-        return {}
 
     def _table(self) -> pd.DataFrame:
         return tidy(self.model.parameter_rows(self.params))

@@ -19,7 +19,7 @@ from avem.inference.methods.adaptive.method import MOST_BY_QUADRATURE
 
 if TYPE_CHECKING:
     from avem.fits.fit import Fit
-    from avem.fits.wide_table import Spread
+    from avem.fits.wide_table import EffectSpread
 
 CHEAP, CHEAP_WITH_DRAWS = 200_000, 5_000
 """Rows times effects up to which standard errors are computed unasked: where effects are integrated
@@ -38,7 +38,7 @@ _SADDLE_WORDS = (
 
 
 def standard_errors(
-    fit: Fit, curvature: Curvature, errors: str, level: float, spread: Spread | None = None
+    fit: Fit, curvature: Curvature, errors: str, level: float, spread: EffectSpread | None = None
 ) -> pd.DataFrame:
     """The table of parameters with standard errors, intervals, and notes where there are none.
 

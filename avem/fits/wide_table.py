@@ -21,7 +21,7 @@ _RATIOS = {"ratio": "estimate", "ratio_lower": "lower", "ratio_upper": "upper"}
 
 
 @dataclass(frozen=True, eq=False)
-class Spread:
+class EffectSpread:
     """Rows of the effects' covariances, read as standard deviations and correlations."""
 
     fit: Fit
@@ -69,7 +69,7 @@ def wide_table(
     fit: Fit, errors: bool | str, level: float, ratios: bool, spread: str
 ) -> pd.DataFrame:
     """The table of `fit.table` with the columns that were asked for."""
-    own = Spread(fit) if spread == "sd" else None
+    own = EffectSpread(fit) if spread == "sd" else None
     if errors:
         word = "observed" if errors is True else str(errors)
         table = standard_errors(fit, fit._curvature, word, level, own)

@@ -68,7 +68,7 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class Place:
+class Placement:
     """Where a panel is computed, how many sequences at a time, and if all of it stays there."""
 
     device: Any
@@ -76,7 +76,7 @@ class Place:
     stays: bool
 
     @classmethod
-    def of(cls, panel: Panel, n_states: int, n_columns: int, one_per_core: bool) -> Place:
+    def of(cls, panel: Panel, n_states: int, n_columns: int, one_per_core: bool) -> Placement:
         """For a panel whose rows have so many numbers."""
         device = devices.device_for(panel.n_rows)
         n_lanes = panel.n_lanes

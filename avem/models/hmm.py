@@ -25,7 +25,7 @@ from avem.data.layout import build_layout
 from avem.errors import DataError
 from avem.families.base import Family
 from avem.models.base import Model
-from avem.models.encoded import Encoded, PanelData, Place
+from avem.models.encoded import Encoded, PanelData, Placement
 from avem.models.hmm_kernel import HMMKernel
 from avem.models.hmm_layout import Blocks
 from avem.models.hmm_scaling import learn_scaling
@@ -312,7 +312,7 @@ class HMMModel(Model):
         """The panel laid out for this model, on the device."""
         data = self.read(panel) if data is None else data
         y, a = self.scaling.data_in(data.Y, data.A)
-        place = Place.of(panel, self.n_states, y.shape[1] + a.shape[1], one_per_core=False)
+        place = Placement.of(panel, self.n_states, y.shape[1] + a.shape[1], one_per_core=False)
         layout = build_layout(panel, max_lanes or place.n_lanes)
         made = Blocks(y, a, self.n_effects, self.scaling.constant)
         kernel = self._kernel(panel, made)

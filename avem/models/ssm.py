@@ -21,7 +21,7 @@ from avem.data.formula import Formula
 from avem.data.layout import build_layout
 from avem.errors import ModelError
 from avem.models.base import Model
-from avem.models.encoded import Encoded, PanelData, Place
+from avem.models.encoded import Encoded, PanelData, Placement
 from avem.models.ssm_kernel import SSMKernel
 from avem.numerics.precision import in_float64
 
@@ -301,7 +301,7 @@ class SSMModel(Model):
         y, a = self.scaling.data_in(data.Y, data.A)
         beyond = runaway(panel, y)
         y[beyond] = np.nan
-        place = Place.of(panel, self.size, y.shape[1] + a.shape[1], one_per_core=True)
+        place = Placement.of(panel, self.size, y.shape[1] + a.shape[1], one_per_core=True)
         layout = build_layout(panel, place.n_lanes)
         observed = ~np.isnan(y)
         groups = seen_together(observed)

@@ -7,7 +7,7 @@ import pytest
 
 import avem
 from avem.execution.threads import Threads
-from avem.models.encoded import Place
+from avem.models.encoded import Placement
 from avem.numerics import devices
 
 MODEL = avem.MixedHMM("y ~ 1 + (1 | subject)", 2)
@@ -68,7 +68,7 @@ def test_what_is_laid_out_at_a_time_fits(with_gpu, monkeypatch, memory, n_subjec
     monkeypatch.setattr(devices, "_gpus", lambda: [gpu(memory)])
     n_times, n_states, n_columns = 200, 3, 4
     with devices.wanted("gpu"):
-        place = Place.of(panel(n_subjects, n_times), n_states, n_columns, one_per_core=False)
+        place = Placement.of(panel(n_subjects, n_times), n_states, n_columns, one_per_core=False)
     own = 8 * n_columns * n_times
     at_nodes = 8 * n_states * n_times * 32 * place.n_lanes
     assert own * place.n_lanes + at_nodes < memory or place.n_lanes == 1024
@@ -85,8 +85,8 @@ def test_chunks_that_are_sent_each_time_give_the_same(monkeypatch):
     frame = MODEL.simulate(TRUTH, n_subjects=40, n_times=20, seed=1).frame
     wanted = MODEL.fit(frame, time="time", refine=None, n_starts=1)
     cpu = devices.device_for(1)
-    monkeypatch.setattr(Place, "executor", property(lambda self: Threads(cpu)))
-    monkeypatch.setattr(Place, "chunks", lambda self, made: tuple(made))
+    monkeypatch.setattr(Placement, "executor", property(lambda self: Threads(cpu)))
+    monkeypatch.setattr(Placement, "chunks", lambda self, made: tuple(made))
     found = MODEL.fit(frame, time="time", refine=None, n_starts=1)
     assert len(found._own_data.chunks) > 1
     assert found.bound == wanted.bound

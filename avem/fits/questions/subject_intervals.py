@@ -53,7 +53,7 @@ Numbers = Callable[[Params, np.ndarray], np.ndarray]
 """(subjects, numbers) from a user's parameters and effects (subjects, d)."""
 
 
-class Spread(NamedTuple):
+class Variability(NamedTuple):
     """What is not known of numbers of subjects, each (subjects, numbers)."""
 
     variance: np.ndarray
@@ -95,7 +95,7 @@ def with_subject_intervals(
 
 def subject_spread(
     fit: Fit, numbers: Numbers, mean: np.ndarray, errors: str, parameters: str
-) -> Spread:
+) -> Variability:
     """The variance of numbers of each subject, by the delta method."""
     cov = fit._posterior("adaptive")[1]
     reach = effect_slope(lambda f: numbers(fit.params, f), mean, cov)
@@ -117,7 +117,7 @@ def subject_spread(
         note = np.where(touched.any(axis=2) & (note == ""), _UNKNOWN, note)
     variance = variance + shared
     none = variance <= (_ROUNDING * numbers(fit.params, mean)) ** 2
-    return Spread(np.where(none, np.nan, variance), shared, note)
+    return Variability(np.where(none, np.nan, variance), shared, note)
 
 
 def _hardly_known(fit: Fit) -> np.ndarray:

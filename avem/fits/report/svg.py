@@ -33,7 +33,7 @@ _COLOR = re.compile(r"#([0-9a-fA-F]{6})\b")
 _FONT = re.compile(r"font:\s*([^;]*?)([\d.]+)px[^;]*")
 
 
-class Shape(NamedTuple):
+class PathShape(NamedTuple):
     """A marker: its outline, and the diameter if it is a disc."""
 
     outline: str
@@ -159,10 +159,10 @@ class _Writer:
         return out
 
 
-def _shape(node: ElementTree.Element) -> Shape:
+def _shape(node: ElementTree.Element) -> PathShape:
     d = _rounded(node.get("d", ""))
     round_ = re.match(r"M 0 ([\d.]+) *C", d)
-    return Shape(d, 2 * float(round_[1]) if round_ else 0.0, node.get("style", ""))
+    return PathShape(d, 2 * float(round_[1]) if round_ else 0.0, node.get("style", ""))
 
 
 def _rounded(text: str) -> str:

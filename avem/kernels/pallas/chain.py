@@ -4,7 +4,7 @@ The recursions of `kernels/forward_backward.py`, whose scans are the definition:
 thread, a step's numbers are vectors over the lanes of a block, and the loop over time is inside the
 kernel. Filtered probabilities go to memory and come back; densities are computed twice, which is
 cheaper than keeping them. Where densities come from and what becomes of the state probabilities is
-for `Rows` to say.
+for `BlockRows` to say.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BLOCK = 64
 Vectors = Sequence[Array]
 
 
-class Rows(Protocol):
+class BlockRows(Protocol):
     """The data of a block of lanes."""
 
     def densities(self, t: Any) -> Vectors:
@@ -59,7 +59,7 @@ class Chain(NamedTuple):
     filtered: Any
 
 
-def run(chain: Chain, rows: Rows, n_cells: int) -> None:
+def run(chain: Chain, rows: BlockRows, n_cells: int) -> None:
     """Both passes of the lanes of a block."""
     n_times, n_states, _ = chain.filtered.shape
     states = range(n_states)

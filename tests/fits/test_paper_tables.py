@@ -88,10 +88,14 @@ def test_spread_in_standard_deviations(fit, wide):
 
 
 def test_the_error_of_a_correlation_follows_from_the_covariance_of_the_estimates(fit, wide):
-    from avem.fits.uncertainty import covariance_of_estimates, slope_of
+    from avem.fits.uncertainty import covariance_of_estimates, parameter_slope
 
     rows = np.flatnonzero(fit._table()["parameter"] == "effect_covariance")
-    slope = slope_of(fit)[rows]
+
+    def values(theta):
+        return fit.values_of(fit.model.params_out(theta))[rows]
+
+    slope = parameter_slope(values, fit.theta, fit._curvature)
     cov = slope @ covariance_of_estimates(fit) @ slope.T
     a, c, b = fit._table()["estimate"].to_numpy()[rows]
     r = c / np.sqrt(a * b)

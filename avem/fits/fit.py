@@ -49,6 +49,7 @@ from avem.fits.words import (
     Posterior,
     Scale,
     check_word,
+    count,
     errors_word,
 )
 from avem.inference.after.curvature import Curvature
@@ -188,7 +189,7 @@ class Fit(ABC, Generic[Model, Drawn]):
     def __repr__(self) -> str:
         spec, size = self.model.spec, f"{self.model.size_name}={self.model.size}"
         parts = [repr(spec.text), size, *(f"{name}={code}" for name, code in spec.options.items())]
-        parts += [f"{len(self.subjects):,} subjects", f"bound={self.bound:.3f}", self.stop.name]
+        parts += [count(len(self.subjects), "subject"), f"bound={self.bound:.3f}", self.stop.name]
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
@@ -196,17 +197,17 @@ class Fit(ABC, Generic[Model, Drawn]):
         info, effects = self.info, self.model.effect_labels
         known = model_facts(self.model.spec, self.model.size_name)
         known |= {"effects": ", ".join(effects)} if effects else {}
-        known["data"] = (
-            f"{len(self.subjects):,} subjects, {info.n_sequences:,} sequences, {info.n_rows:,} rows"
-        )
+        sizes = {"subject": len(self.subjects), "sequence": info.n_sequences, "row": info.n_rows}
+        known["data"] = ", ".join(count(n, what) for what, n in sizes.items())
         known[self.bound_name] = f"{self.bound:.3f} after {self.n_iter} iterations"
         known["ended"] = str(self.stop)
         return facts(type(self).__name__, known) + listed("Notes", self.notes)
 
     @property
     def bound_name(self) -> str:
-        """What `bound` is: a variational bound, or the log likelihood by integration."""
-        return "log likelihood" if self.info.at_maximum_likelihood else "bound"
+        """What `bound` is: a variational bound, or the log likelihood, which has one value."""
+        exact = self.info.at_maximum_likelihood or not self.model.n_effects
+        return "log likelihood" if exact else "bound"
 
     @property
     def state_names(self) -> tuple[str, ...]:

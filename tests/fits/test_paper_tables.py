@@ -1,6 +1,7 @@
 """Errors, tests, ratios and tables for papers, against computations that do not use them."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -88,10 +89,14 @@ def test_spread_in_standard_deviations(fit, wide):
 
 
 def test_the_error_of_a_correlation_follows_from_the_covariance_of_the_estimates(fit, wide):
-    from avem.fits.uncertainty import covariance_of_estimates, slope_of
+    from avem.fits.uncertainty import covariance_of_estimates, parameter_slope
 
     rows = np.flatnonzero(fit._table()["parameter"] == "effect_covariance")
-    slope = slope_of(fit)[rows]
+
+    def values(theta):
+        return fit.values_of(fit.model.params_out(theta))
+
+    slope = parameter_slope(values, fit.theta, fit._curvature)[rows]
     cov = slope @ covariance_of_estimates(fit) @ slope.T
     a, c, b = fit._table()["estimate"].to_numpy()[rows]
     r = c / np.sqrt(a * b)
@@ -280,6 +285,10 @@ def test_names_are_escaped(fit):
     assert r"[a\](b)" in linked
     piped = fit.rename_states(["a|b", "c"]).to_markdown()
     assert r"a\|b" in piped
+    priced = fit.rename_states(["$x_1$", "`c`"])
+    assert r"\$x\_1\$" in priced.to_markdown()
+    assert r"\$x\_1\$" in priced.to_latex()
+    assert r"\textasciigrave{}c\textasciigrave{}" in priced.to_latex()
 
 
 def test_small_numbers_have_more_decimals():
@@ -300,6 +309,8 @@ def test_small_numbers_have_more_decimals():
     )
     text = fit.to_markdown(errors=False)
     assert "| 0.0012 |" in text
+    nothing = replace(fit, params=fit.params | {"effect_covariance": np.array([[1e-24]])})
+    assert "Intercept | 0.00 |" in nothing.to_markdown(errors=False)
     with pytest.raises(ModelError, match="digits is -1"):
         fit.to_latex(digits=-1)
 

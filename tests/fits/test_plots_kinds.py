@@ -1,6 +1,9 @@
 """Pictures of every kind of model show its own densities, probabilities and means."""
 
 import dataclasses
+from io import BytesIO
+from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +13,15 @@ from scipy.special import expit, logit
 from scipy.stats import binom, gamma, norm, poisson, vonmises
 
 import avem
-from avem.fits.plots.figures import png, state_colors
+from avem.fits.plots.figures import (
+    dot,
+    legend,
+    name_ticks,
+    new_figure,
+    png,
+    short_states,
+    state_colors,
+)
 from avem.fits.predict.at import average_moves, occupancy
 from tests.fits.kinds import KINDS, fit_of, seen_rows
 
@@ -399,3 +410,48 @@ def test_the_graph_has_a_disc_for_each_state_and_an_arrow_for_each_move():
     plain = fit_of("counts")
     (ax,) = dataclasses.replace(plain, params=plain.params | rare).plot.transitions("graph").axes
     assert "1 move below 0.012 left out" in ax.get_title()
+
+
+# --- long names ----------------------------------------------------------------------------------
+
+
+def long_names(*names):
+    return SimpleNamespace(state_labels=names)
+
+
+def test_shortened_names_stay_different():
+    assert short_states(long_names("rest", "go"), 8) == ["rest", "go"]
+    assert short_states(long_names("travels by day", "rests"), 8) == ["travels…", "rests"]
+    assert short_states(long_names("travels by day", "travels by night"), 8) == [
+        "trav…day",
+        "trav…ght",
+    ]
+    inside = short_states(long_names("x" * 9 + "1" + "y" * 9, "x" * 9 + "2" + "y" * 9), 8)
+    assert inside == ["0: xxxx…", "1: xxxx…"]
+    assert short_states(long_names("a $5 bill", "b"), 24) == [r"a \$5 bill", "b"]
+
+
+@pytest.mark.parametrize("n", [2, 8])
+def test_a_legend_fits_into_its_figure(n):
+    figure = new_figure((5.0, 4.0))
+    figure.add_subplot()
+    labels = [f"a name of twenty-four {k}" for k in range(n)]
+    legend(figure, None, [dot(label, "C0") for label in labels], 7)
+    figure.savefig(BytesIO(), format="png")
+    (drawn,) = figure.legends
+    box = drawn.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert [text.get_text() for text in drawn.get_texts()] == labels
+
+
+def test_names_at_an_axis_are_turned_where_they_would_meet():
+    for names, turned in ((["low", "high"], False), ([f"a longer name {k}" for k in "abcd"], True)):
+        figure = new_figure((3.6, 3.0))
+        ax = figure.add_subplot()
+        name_ticks(ax, names)
+        ticks = ax.get_xticklabels()
+        assert [tick.get_rotation() == 45 for tick in ticks] == [turned] * len(names)
+        figure.savefig(BytesIO(), format="png")
+        if not turned:
+            ends = [tick.get_window_extent() for tick in ticks]
+            assert all(one.x1 < other.x0 for one, other in pairwise(ends))

@@ -19,6 +19,7 @@ from avem.fits.plots.figures import (
     one_of,
     panels,
     plain,
+    short_states,
     title,
 )
 from avem.inference.after.diagnose import fails_above
@@ -136,7 +137,7 @@ def contrast_figure(
         names = [name for name in ("parameter", "outcome", "term", "other") if name in table]
         parts = table[names].astype(object)
         what = parts.apply(lambda row: ", ".join(str(v) for v in row if v is not None), axis=1)
-        named = {k: plain(label, 16) for k, label in enumerate(fit.state_labels)}
+        named = dict(enumerate(short_states(fit, 16)))
         states = zip(table["state"], table["minus"], strict=True)
         pairs = [f"{named.get(a, a)} {_LESS} {named.get(b, b)}" for a, b in states]
     keys = list(dict.fromkeys(what))

@@ -4,8 +4,10 @@ import dataclasses
 from io import BytesIO
 from itertools import pairwise
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -22,6 +24,7 @@ from avem.fits.plots.figures import (
     short_states,
     state_colors,
 )
+from avem.fits.plots.subjects import gap_figure
 from avem.fits.predict.at import average_moves, occupancy
 from tests.fits.kinds import KINDS, fit_of, seen_rows
 
@@ -455,3 +458,15 @@ def test_names_at_an_axis_are_turned_where_they_would_meet():
         if not turned:
             ends = [tick.get_window_extent() for tick in ticks]
             assert all(one.x1 < other.x0 for one, other in pairwise(ends))
+
+
+def test_the_title_of_the_gap_is_the_whole_advice():
+    """Names of effects have colons, and may have dollars."""
+    said = "Much of the information on a$b: Intercept (12%), c$d: Intercept (17%) is lost. Refined."
+    subjects = pd.DataFrame({"who": ["s0", "s1"], "anchoring_gap": 0.1, "gaussian_gap": 0.2})
+    effects = pd.DataFrame({"effect": ["a$b: Intercept", "c$d: Intercept"], "lost": [0.1, 0.2]})
+    found: Any = SimpleNamespace(subjects=subjects, effects=effects, advice=said, limit=0.1)
+    figure = gap_figure(found, figsize=(6.0, 3.0))
+    figure.savefig(BytesIO(), format="png")
+    assert figure.get_suptitle().replace("\n", " ").replace(r"\$", "$") == said
+    assert figure._suptitle.get_window_extent().x1 <= figure.bbox.x1

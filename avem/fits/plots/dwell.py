@@ -46,7 +46,7 @@ def dwell_figure(fit: HMMFit, level: float | None, ax: Any, figsize: Size | None
             words += f"\n{level:.0%} interval {_number(row['lower'])} to {_number(row['upper'])}"
         one.set_title(words, fontsize="medium", color=color)
         one.set_xlabel("rows in the state")
-    axes[0].set_ylabel("share of stays that are longer")
+    axes[0].set_ylabel("stays that last longer")
     decoded = line("decoded (ends of sequences allowed for)", GREY)
     implied = line("implied by the transitions", DARK, None, marker="o", markersize=3.5)
     legend(figure, ax, [decoded, implied], 2, fontsize="small")

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Collection, Iterable
 from functools import partial
 from io import BytesIO
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -186,6 +187,11 @@ def legend(figure: Any, ax: Any, handles: list[Any], most: int, **options: Any) 
 def _width(figure: Any) -> float:
     """Of a figure, or a part of one, in inches."""
     return float(figure.bbox.width / figure.dpi)
+
+
+def wrapped(figure: Any, words: str) -> str:
+    """Sentences in lines that a figure has room for."""
+    return plain("\n".join(wrap(words, int(_width(figure) / _LETTER))), longest=1000)
 
 
 def name_ticks(ax: Axes, names: list[str]) -> None:

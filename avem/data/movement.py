@@ -152,7 +152,7 @@ def _great_circle(lon: Any, lat: Any, to_lon: Any, to_lat: Any) -> tuple[np.ndar
 
 
 def _coordinate(panel: Panel, name: str, use: str) -> np.ndarray:
-    values = column(panel.table, name, f"the coordinate {use}")
+    values = column(panel.table, name, f"the coordinate {use} ({use}= names another)")
     found = numbers(values)
     if found is None or values.dtype == bool:
         seen = values.dropna()

@@ -16,7 +16,14 @@ import numpy as np
 from avem.components.param_info import Params, check_level
 from avem.errors import AvemError, ModelError
 from avem.fits.sections import Section
-from avem.fits.uncertainty import errors_are_cheap, intervals, parameter_delta, quantile, wald
+from avem.fits.uncertainty import (
+    at_boundary,
+    errors_are_cheap,
+    intervals,
+    parameter_delta,
+    quantile,
+    wald,
+)
 from avem.fits.words import ERRORS, check_word
 
 if TYPE_CHECKING:
@@ -111,6 +118,7 @@ def _with_errors(
     z, p = wald(fit, estimate, se)
     tested = np.concatenate([np.full(s.frame.size, s.tested) for s in sections])
     known = ~gaps & np.isfinite(se) & ~np.isnan(lower) & ~np.isnan(upper)
+    known &= ~at_boundary(estimate, se, scale)
     columns = {
         "se": np.where(known, se, np.nan),
         "lower": np.where(known, lower, np.nan),

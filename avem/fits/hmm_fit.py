@@ -556,8 +556,8 @@ class HMMFit(Fit[HMMModel, Simulation]):
             Labels, two or more: the effects of each pair, with their posterior; ``probability`` is
             that of the sign they show.
         states : tuple of int or str, or True, optional
-            ``(1, 0)``: parameters of state 1 less those of state 0, with standard errors; states
-            that have names can be given by them. True for all pairs.
+            ``(1, 0)``: parameters of state 1 less those of state 0, with standard errors and
+            ``p``; states that have names can be given by them. True for all pairs.
         level : float
             Probability of the intervals.
         posterior : {"fit", "adaptive"}

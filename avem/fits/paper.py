@@ -18,6 +18,7 @@ _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "`": r"\textasciigrave{}",
     **{c: "\\" + c for c in "&%$#_{}"},
     "<": "$<$",
     ">": "$>$",
@@ -104,11 +105,15 @@ def p_value(p: float) -> str:
 
 
 def _decimals(cell: Cell, digits: int) -> int:
-    """More decimals where a standard error, or else the estimate, would be no more than zeros."""
+    """More decimals where a standard error, or else the estimate, would be no more than zeros.
+
+    What is 0 with all the decimals that a table may have is 0 with few.
+    """
     size = cell.se if cell.se > 0 else abs(cell.estimate)
     if not 0 < size < 0.5 * 10.0**-digits:
         return digits
-    return min(int(np.ceil(-np.log10(size))) + 1, _MOST_DIGITS)
+    needed = int(np.ceil(-np.log10(size))) + 1
+    return needed if needed <= _MOST_DIGITS else digits
 
 
 def _numbers(cell: Cell, digits: int, errors: bool) -> list[str]:
@@ -152,8 +157,8 @@ def _pipe(cells: list[str], written: Callable[[str], str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text without a meaning in Markdown: no emphasis, tags, links or further cells."""
-    return re.sub(r"([\\`*_|]|<(?=[A-Za-z/!?])|\](?=[(\[]))", r"\\\1", text)
+    """Text without a meaning in Markdown: no emphasis, formulas, tags, links or further cells."""
+    return re.sub(r"([\\`*_|$]|<(?=[A-Za-z/!?])|\](?=[(\[]))", r"\\\1", text)
 
 
 def to_html(table: PaperTable) -> str:

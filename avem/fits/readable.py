@@ -15,7 +15,7 @@ from avem.fits.notebook import facts, listed, model_facts
 from avem.fits.paper import PaperTable, paper_table, to_html, to_latex, to_markdown
 from avem.fits.tables import Summary, compose
 from avem.fits.wide_table import SPREADS, wide_table
-from avem.fits.words import Errors, check_word
+from avem.fits.words import Errors, check_word, count
 from avem.inference.stop import Stop
 
 
@@ -44,7 +44,7 @@ class Readable(ABC):
     def __repr__(self) -> str:
         spec, size = self.model.spec, f"{self.model.size_name}={self.model.size}"
         parts = [repr(spec.text), size, *(f"{name}={code}" for name, code in spec.options.items())]
-        parts += [f"{len(self.subjects):,} subjects", f"bound={self.bound:.3f}", self.stop.name]
+        parts += [count(len(self.subjects), "subject"), f"bound={self.bound:.3f}", self.stop.name]
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
@@ -52,17 +52,17 @@ class Readable(ABC):
         info, effects = self.info, self.model.effect_labels
         known = model_facts(self.model.spec, self.model.size_name)
         known |= {"effects": ", ".join(effects)} if effects else {}
-        known["data"] = (
-            f"{len(self.subjects):,} subjects, {info.n_sequences:,} sequences, {info.n_rows:,} rows"
-        )
+        sizes = {"subject": len(self.subjects), "sequence": info.n_sequences, "row": info.n_rows}
+        known["data"] = ", ".join(count(n, what) for what, n in sizes.items())
         known[self.bound_name] = f"{self.bound:.3f} after {self.n_iter} iterations"
         known["ended"] = str(self.stop)
         return facts(type(self).__name__, known) + listed("Notes", self.notes)
 
     @property
     def bound_name(self) -> str:
-        """What `bound` is: a variational bound, or the log likelihood by integration."""
-        return "log likelihood" if self.info.at_maximum_likelihood else "bound"
+        """What `bound` is: a variational bound, or the log likelihood, which has one value."""
+        exact = self.info.at_maximum_likelihood or not self.model.n_effects
+        return "log likelihood" if exact else "bound"
 
     @property
     def state_names(self) -> tuple[str, ...]:

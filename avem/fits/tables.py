@@ -12,6 +12,7 @@ import pandas as pd
 from avem.components.base import Row
 from avem.fits.estimates import Cell, Estimates, Told
 from avem.fits.notebook import listed, paragraphs, preformatted, titled
+from avem.fits.words import count
 from avem.inference.stop import Stop
 
 if TYPE_CHECKING:
@@ -88,8 +89,8 @@ def compose(
     missing = f", {info.n_missing:,} missing" if info.n_missing else ""
     lines = [
         *head,
-        f"{len(fit.subjects):,} subjects, {info.n_sequences:,} sequences, {info.n_rows:,} rows, "
-        f"{info.n_observed:,} observed values{missing}",
+        f"{count(len(fit.subjects), 'subject')}, {count(info.n_sequences, 'sequence')}, "
+        f"{count(info.n_rows, 'row')}, {count(info.n_observed, 'observed value')}{missing}",
         f"{fit.bound_name} {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s"
         f"{' on a GPU' if info.device == 'gpu' else ''}. {fit.stop}",
         *starts,
@@ -138,7 +139,7 @@ def _cell_text(cell: Cell, level: float, ratio: str) -> dict[str, str]:
         found |= {
             "se": _number(cell.se),
             "z": "" if np.isnan(cell.z) else f"{cell.z:.2f}",
-            "p": _number(cell.p, chances=True),
+            "p": "<0.001" if cell.p < 0.001 else _number(cell.p, chances=True),
             interval: _interval(cell.lower, cell.upper),
         }
     if ratio:

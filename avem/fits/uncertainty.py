@@ -29,6 +29,9 @@ _FLAT = 1e-7
 """An eigenvalue of the information, each parameter in its own unit, that is as good as 0."""
 _CONCERNED = 0.1
 """Share in a flat direction from which a parameter counts as undetermined."""
+_FAR = 20.0
+"""A standard error in logs, or in log odds, from which a number is 0 (or 1) in all but name: of a
+probability p in n rows it is 1 / sqrt(n p (1 - p)), so that n p, the events, are below 1 / 400."""
 BOUNDARY = "at its boundary: no standard error"
 _CONSTANT = "by definition"
 _FLAT_WORDS = "not determined by the data"
@@ -56,8 +59,9 @@ def standard_errors(
     )
     note[held] = "held"
     note[constant & ~held] = _CONSTANT
-    se = np.where((note != "") | constant, np.nan, se)
     estimate = table["estimate"].to_numpy(float)
+    note[at_boundary(estimate, se, scales) & (note == "")] = BOUNDARY
+    se = np.where((note != "") | constant, np.nan, se)
     lower, upper = intervals(estimate, quantile(fit, level) * se, scales)
     return table.assign(se=se, lower=lower, upper=upper, note=note)
 
@@ -155,6 +159,13 @@ def intervals(
             )
         out.append(bound)
     return out[0], out[1]
+
+
+def at_boundary(estimate: np.ndarray, se: np.ndarray, kinds: np.ndarray) -> np.ndarray:
+    """(rows,) whether a number is as good as at the end of its range, and an interval all of it."""
+    with np.errstate(all="ignore"):
+        log, odds = se / np.abs(estimate), se / (estimate * (1 - estimate))
+    return ((kinds == "log") & (log > _FAR)) | ((kinds == "logit") & (odds > _FAR))
 
 
 def normal_interval(mean: np.ndarray, sd: np.ndarray, level: float) -> dict[str, np.ndarray]:
@@ -261,6 +272,7 @@ def noted(
     scales = np.broadcast_to(np.asarray(scales, dtype=object), estimate.shape)
     lower, upper = intervals(estimate, half, scales)
     known = np.isfinite(se) & ~np.isnan(lower) & ~np.isnan(upper)
+    known &= ~at_boundary(estimate, se, scales)
     note = np.where(known | (note != ""), note, BOUNDARY)
     if fit.info.fixed:
         note[note == BOUNDARY] = f"held, or {BOUNDARY}"

@@ -68,3 +68,8 @@ def errors_word(errors: Any, kind: Any = None) -> str:
 def _warn(old: str, new: str) -> None:
     words = f"{old} is now called {new}; the old word goes with the next release."
     warnings.warn(words, AvemWarning, stacklevel=_LEVEL)
+
+
+def count(n: int, what: str) -> str:
+    """So many of something: "1 subject", "1,200 rows"."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -80,8 +80,9 @@ def renamed(names: Any, now: Sequence[str], n_states: int) -> tuple[str, ...]:
 
 def find_state(state: Any, names: Sequence[str], n_states: int, where: str) -> int:
     """The number of a state that a user gave by number or by name."""
-    if isinstance(state, str) and state in names:
-        return list(names).index(state)
+    labels = state_labels(names, n_states)
+    if isinstance(state, str) and state in labels:
+        return labels.index(state)
     whole = isinstance(state, int | np.integer) and not isinstance(state, bool)
     if whole and 0 <= int(state) < n_states:
         return int(state)

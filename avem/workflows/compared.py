@@ -12,7 +12,7 @@ import pandas as pd
 
 from avem.errors import ModelError
 from avem.fits.plots.figures import Size
-from avem.fits.report.html import count
+from avem.fits.words import count
 from avem.inference.stop import Stop
 from avem.workflows.cross_validation import CrossValidation
 from avem.workflows.selection import CRITERIA, FEW, NAMES, Criterion, short_number

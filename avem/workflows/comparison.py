@@ -17,7 +17,7 @@ from avem.components.lines import Line
 from avem.errors import AvemWarning, ModelError
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.notebook import paragraphs
-from avem.fits.report.html import count
+from avem.fits.words import count
 from avem.inference.stop import Stop
 from avem.models.hmm import HMMModel
 from avem.workflows.same_data import check_has_data, check_same_data

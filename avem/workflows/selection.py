@@ -13,7 +13,7 @@ from avem.errors import ModelError
 from avem.fits.notebook import frame_html, paragraphs
 from avem.fits.plots.figures import Size, panels
 from avem.fits.plots.selection import draw_criterion
-from avem.fits.report.html import count
+from avem.fits.words import count
 from avem.inference.stop import Stop
 from avem.workflows.cross_validation import CrossValidation
 

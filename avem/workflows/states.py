@@ -9,7 +9,7 @@ import pandas as pd
 
 from avem.components.param_info import check_states
 from avem.errors import AvemError, ModelError, did_you_mean
-from avem.fits.report.html import count
+from avem.fits.words import count
 from avem.inference.methods.names import as_method
 from avem.inference.progress_of_fits import Rounds, speaking_of
 from avem.inference.stop import Stop

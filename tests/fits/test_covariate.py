@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from scipy import stats
 from scipy.special import expit, softmax
 from scipy.stats import norm
 
@@ -148,6 +149,12 @@ def test_states_are_compared_with_their_errors(fit):
     # The two states' coefficients are nearly independent here, not quite.
     own = errors[errors["parameter"] == "coef"]["se"].to_numpy().reshape(2, 2)
     np.testing.assert_allclose(table["se"][:2], np.hypot(*own), rtol=0.3)
+    # p goes with the interval: 0 is outside it where p is below 0.05.
+    z = table["difference"] / table["se"]
+    freedom = len(fit.subjects) - 1 if fit.model.n_effects else np.inf
+    np.testing.assert_allclose(table["p"], 2 * stats.t.sf(np.abs(z), freedom), rtol=1e-9)
+    away = (table["lower"] > 0) | (table["upper"] < 0)
+    assert (away == (table["p"] < 0.05)).all()
     both = fit.contrast(states=True)
     pd.testing.assert_frame_equal(both, table)
 

@@ -1,6 +1,7 @@
 """Errors, tests, ratios and tables for papers, against computations that do not use them."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -284,6 +285,10 @@ def test_names_are_escaped(fit):
     assert r"[a\](b)" in linked
     piped = fit.rename_states(["a|b", "c"]).to_markdown()
     assert r"a\|b" in piped
+    priced = fit.rename_states(["$x_1$", "`c`"])
+    assert r"\$x\_1\$" in priced.to_markdown()
+    assert r"\$x\_1\$" in priced.to_latex()
+    assert r"\textasciigrave{}c\textasciigrave{}" in priced.to_latex()
 
 
 def test_small_numbers_have_more_decimals():
@@ -304,6 +309,8 @@ def test_small_numbers_have_more_decimals():
     )
     text = fit.to_markdown(errors=False)
     assert "| 0.0012 |" in text
+    nothing = replace(fit, params=fit.params | {"effect_covariance": np.array([[1e-24]])})
+    assert "Intercept | 0.00 |" in nothing.to_markdown(errors=False)
     with pytest.raises(ModelError, match="digits is -1"):
         fit.to_latex(digits=-1)
 

@@ -1,8 +1,13 @@
 """Pictures of every kind of model show its own densities, probabilities and means."""
 
 import dataclasses
+from io import BytesIO
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -10,7 +15,16 @@ from scipy.special import expit, logit
 from scipy.stats import binom, gamma, norm, poisson, vonmises
 
 import avem
-from avem.fits.plots.figures import png, state_colors
+from avem.fits.plots.figures import (
+    dot,
+    legend,
+    name_ticks,
+    new_figure,
+    png,
+    short_states,
+    state_colors,
+)
+from avem.fits.plots.subjects import gap_figure
 from avem.fits.predict.at import average_moves, occupancy
 from tests.fits.kinds import KINDS, fit_of, seen_rows
 
@@ -399,3 +413,60 @@ def test_the_graph_has_a_disc_for_each_state_and_an_arrow_for_each_move():
     plain = fit_of("counts")
     (ax,) = dataclasses.replace(plain, params=plain.params | rare).plot.transitions("graph").axes
     assert "1 move below 0.012 left out" in ax.get_title()
+
+
+# --- long names ----------------------------------------------------------------------------------
+
+
+def long_names(*names):
+    return SimpleNamespace(state_labels=names)
+
+
+def test_shortened_names_stay_different():
+    assert short_states(long_names("rest", "go"), 8) == ["rest", "go"]
+    assert short_states(long_names("travels by day", "rests"), 8) == ["travels…", "rests"]
+    assert short_states(long_names("travels by day", "travels by night"), 8) == [
+        "trav…day",
+        "trav…ght",
+    ]
+    inside = short_states(long_names("x" * 9 + "1" + "y" * 9, "x" * 9 + "2" + "y" * 9), 8)
+    assert inside == ["0: xxxx…", "1: xxxx…"]
+    assert short_states(long_names("a $5 bill", "b"), 24) == [r"a \$5 bill", "b"]
+
+
+@pytest.mark.parametrize("n", [2, 8])
+def test_a_legend_fits_into_its_figure(n):
+    figure = new_figure((5.0, 4.0))
+    figure.add_subplot()
+    labels = [f"a name of twenty-four {k}" for k in range(n)]
+    legend(figure, None, [dot(label, "C0") for label in labels], 7)
+    figure.savefig(BytesIO(), format="png")
+    (drawn,) = figure.legends
+    box = drawn.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert [text.get_text() for text in drawn.get_texts()] == labels
+
+
+def test_names_at_an_axis_are_turned_where_they_would_meet():
+    for names, turned in ((["low", "high"], False), ([f"a longer name {k}" for k in "abcd"], True)):
+        figure = new_figure((3.6, 3.0))
+        ax = figure.add_subplot()
+        name_ticks(ax, names)
+        ticks = ax.get_xticklabels()
+        assert [tick.get_rotation() == 45 for tick in ticks] == [turned] * len(names)
+        figure.savefig(BytesIO(), format="png")
+        if not turned:
+            ends = [tick.get_window_extent() for tick in ticks]
+            assert all(one.x1 < other.x0 for one, other in pairwise(ends))
+
+
+def test_the_title_of_the_gap_is_the_whole_advice():
+    """Names of effects have colons, and may have dollars."""
+    said = "Much of the information on a$b: Intercept (12%), c$d: Intercept (17%) is lost. Refined."
+    subjects = pd.DataFrame({"who": ["s0", "s1"], "anchoring_gap": 0.1, "gaussian_gap": 0.2})
+    effects = pd.DataFrame({"effect": ["a$b: Intercept", "c$d: Intercept"], "lost": [0.1, 0.2]})
+    found: Any = SimpleNamespace(subjects=subjects, effects=effects, advice=said, limit=0.1)
+    figure = gap_figure(found, figsize=(6.0, 3.0))
+    figure.savefig(BytesIO(), format="png")
+    assert figure.get_suptitle().replace("\n", " ").replace(r"\$", "$") == said
+    assert figure._suptitle.get_window_extent().x1 <= figure.bbox.x1

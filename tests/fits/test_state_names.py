@@ -222,6 +222,13 @@ def test_a_state_may_have_its_own_number_as_name(plain):
     assert plain.rename_states(["2", "10"]).state_names == ("2", "10")
 
 
+def test_states_without_names_go_by_what_tables_call_them(plain):
+    by_label = dict(zip(plain.state_labels, WORDS, strict=True))
+    assert plain.rename_states(by_label).state_names == tuple(WORDS)
+    found = plain.contrast(states=("state 1", "state 0"))
+    pd.testing.assert_frame_equal(found, plain.contrast(states=(1, 0)))
+
+
 def test_some_names_can_be_changed(named):
     assert named.rename_states({"low": "calm"}).state_names == ("calm", "high")
     assert named.rename_states({"low": "high", "high": "low"}).state_names == ("high", "low")

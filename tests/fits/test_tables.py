@@ -8,9 +8,11 @@ import pytest
 from scipy.special import expit, softmax
 
 import avem
+from avem.fits.estimates import Cell
 from avem.fits.predict.at import average_moves, average_start
 from avem.fits.sections import frames
-from tests.fits.kinds import KINDS, fit_of, seen_rows
+from avem.fits.tables import _cell_text
+from tests.fits.kinds import KINDS, fit_from, fit_of, seen_rows
 
 
 def section(fit, start):
@@ -196,3 +198,22 @@ def test_outcomes_with_different_numbers_of_levels_are_summed_up():
     text = str(fit.summary(errors=False))
     assert "a = 2" in text
     assert "b = 1" in text
+
+
+def test_a_summary_counts_in_plain_words():
+    known = fit_of("zeros")  # no effects: what was maximised is the log likelihood itself
+    assert known.panel is not None
+    one = known.panel.table.query("who == 's0'")
+    fit = fit_from(KINDS["zeros"][0], KINDS["zeros"][1], one, np.zeros((1, 0)))
+    text = str(fit.summary(errors=False))
+    assert "1 subject, 1 sequence, 24 rows" in text
+    assert "1 subject," in repr(fit)
+    assert f"log likelihood {fit.bound:.3f} after" in text
+    assert "bound" in str(fit_of("choice").summary(errors=False))  # with effects, not refined
+
+
+def test_a_p_of_zero_is_small():
+    cell = Cell(("a",), 5.5, 0.01, 5.48, 5.52, z=550.0, p=0.0)
+    assert _cell_text(cell, 0.95, "")["p"] == "<0.001"
+    assert _cell_text(cell._replace(p=0.0012), 0.95, "")["p"] == "0.001"
+    assert _cell_text(cell._replace(p=np.nan), 0.95, "")["p"] == ""

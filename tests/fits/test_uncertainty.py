@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 from scipy.stats import t
 
 import avem
+from tests.fits.kinds import KINDS, fit_from, fit_of
 
 CHAIN = {"initial": [0.5, 0.5], "transition": [[0.9, 0.1], [0.1, 0.9]]}
 BERNOULLI = avem.MixedHMM("y ~ 1 + (1 | who)", 2, "bernoulli")
@@ -124,6 +125,22 @@ def test_a_variance_of_nothing_is_on_the_boundary():
     row = fit.standard_errors().set_index("parameter").loc["effect_covariance"]
     assert np.isnan(row["se"])
     assert "boundary" in row["note"]
+
+
+def test_a_probability_of_nothing_has_no_interval():
+    """Zeros that a state does not have: its log odds have no end, and no error."""
+    known, params = fit_of("zeros"), KINDS["zeros"][1]
+    assert known.panel is not None
+    never = params | {"zero": [[0.4], [2e-10]]}
+    frame = known.panel.table
+    fit = fit_from(KINDS["zeros"][0], never, frame[frame["y"] > 0], np.zeros((8, 0)))
+    rows = fit.standard_errors().query("parameter == 'zero'")
+    assert rows["note"].iloc[1] == "at its boundary: no standard error"
+    assert rows[["se", "lower", "upper"]].iloc[1].isna().all()
+    assert "2e-10" in str(fit.summary(errors=True))
+    assert "[0, 1]" not in str(fit.summary(errors=True))
+    sure = known.standard_errors().query("parameter == 'zero'")
+    assert (sure["note"] == "").all()
 
 
 def test_effects_know_that_states_are_uncertain(anchored, refined, made):

@@ -12,8 +12,9 @@ from avem.fits.plots.figures import (
     Size,
     legend,
     line,
+    name_ticks,
     panels,
-    plain,
+    short_states,
     state_colors,
     whole_ticks,
 )
@@ -35,17 +36,17 @@ _ENOUGH = 5
 def dwell_figure(fit: HMMFit, level: float | None, ax: Any, figsize: Size | None) -> Figure:
     """A panel per state: how many stays last longer than so long, decoded and implied."""
     table, lengths = dwell_table(fit, None, level), dwell_table(fit, "length")
-    n = fit.model.n_states
+    n, named = fit.model.n_states, short_states(fit)
     figure, axes = panels(n, ax, figsize, (3.6, 3.0), 4)
     for k, (one, color) in enumerate(zip(axes, state_colors(n), strict=True)):
         row = table[table["state"] == k].iloc[0]
         _draw_lengths(one, lengths[lengths["state"] == k], color)
-        words = f"{plain(fit.state_labels[k])}: {_number(row['expected'])} rows expected"
+        words = f"{named[k]}: {_number(row['expected'])} rows expected"
         if level is not None and not np.isnan(row["lower"]):
             words += f"\n{level:.0%} interval {_number(row['lower'])} to {_number(row['upper'])}"
         one.set_title(words, fontsize="medium", color=color)
         one.set_xlabel("rows in the state")
-    axes[0].set_ylabel("share of stays that are longer")
+    axes[0].set_ylabel("stays that last longer")
     decoded = line("decoded (ends of sequences allowed for)", GREY)
     implied = line("implied by the transitions", DARK, None, marker="o", markersize=3.5)
     legend(figure, ax, [decoded, implied], 2, fontsize="small")
@@ -95,7 +96,7 @@ def stationary_figure(fit: HMMFit, level: float | None, ax: Any, figsize: Size |
             low, high = (table[name].to_numpy()[k] for name in ("lower", "upper"))
             panel.plot([k, k], [low, high], color=DARK, lw=2, zorder=4)
         panel.plot(k, share[k], "D", color=color, mec=DARK, ms=8, zorder=5, gid=f"state {k}")
-    panel.set_xticks(range(n), [plain(label, 16) for label in fit.state_labels])
+    name_ticks(panel, short_states(fit, 16))
     for tick, color in zip(panel.get_xticklabels(), state_colors(n), strict=True):
         tick.set(color=color, fontweight="bold")
     panel.set(xlim=(-0.6, n - 0.4), ylim=(0, 1), ylabel="share of time")

@@ -17,7 +17,7 @@ from avem.fits.plots.emission_panels import (
     draw_on_log_scale,
     draw_rose,
 )
-from avem.fits.plots.figures import Size, legend, panels, plain, whole
+from avem.fits.plots.figures import Size, legend, panels, plain, short_states, whole
 from avem.fits.plots.scales import is_heavy
 from avem.fits.plots.states import decoded
 from avem.fits.predict.at import (
@@ -74,7 +74,7 @@ class Emissions:
         self.data = self.state = None
         if fit.panel is not None:
             self.data, self.state = fit.model.read(fit.panel), decoded(fit)
-        self.labels = tuple(plain(label) for label in fit.state_labels)
+        self.labels = tuple(short_states(fit))
 
     def draw(self, ax: Axes, place: Place) -> None:
         """The panel of one outcome."""

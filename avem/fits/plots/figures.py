@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Collection, Iterable
 from functools import partial
 from io import BytesIO
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,8 @@ Size = tuple[float, float]
 
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DARK, GREY = "#222222", "#8a8a8a"
+_LETTER, _HANDLE = 0.085, 0.65
+"""Inches that a letter takes, and an entry of a legend beside its letters."""
 LABELLED = 60
 """Up to how many subjects, or pairs of them, are named."""
 
@@ -120,6 +123,21 @@ def plain(label: object, longest: int = 24) -> str:
     return text.replace("$", r"\$")
 
 
+def short_states(fit: Any, longest: int = 24) -> list[str]:
+    """What the states are called, in short, and no two alike.
+
+    Names are cut at their ends, or else in the middle, or else begin with their numbers.
+    """
+    labels = [str(label) for label in fit.state_labels]
+    short = [plain(label, longest) for label in labels]
+    if len(set(short)) == len(short):
+        return short
+    head, tail = longest // 2, longest - longest // 2 - 1
+    cut = [s if len(s) <= longest else f"{s[:head]}…{s[-tail:]}" for s in labels]
+    alike = len(set(cut)) < len(cut)
+    return [plain(f"{k}: {s}" if alike else s, longest) for k, s in enumerate(cut)]
+
+
 def one_of(name: str, names: list[str], what: str) -> str:
     if name not in names:
         raise ModelError(f"There is no {what} {name!r}; choose one of {', '.join(names)}.")
@@ -140,7 +158,7 @@ def dot(label: str, color: str = DARK, marker: str = "o", size: float | None = 5
 
 def state_dots(fit: Any, marker: str = "o") -> list[Any]:
     """Handles of a legend: the states."""
-    labels = [plain(label) for label in fit.state_labels]
+    labels = short_states(fit)
     pairs = zip(labels, state_colors(len(labels)), strict=True)
     return [dot(label, color, marker, size=None) for label, color in pairs]
 
@@ -152,13 +170,36 @@ def title(figure: Any, ax: Any, words: str, **options: Any) -> None:
 
 
 def legend(figure: Any, ax: Any, handles: list[Any], most: int, **options: Any) -> None:
-    """Beneath all panels, at most so many beside each other; in the last of the caller's axes."""
+    """Beneath all panels, at most so many beside each other, and no more than there is room for.
+
+    In the last of the caller's axes, where there are any.
+    """
     if whole(ax):
-        columns = min(len(handles), most)
+        longest = max(len(str(handle.get_label())) for handle in handles)
+        room = int(_width(figure) / (_HANDLE + longest * _LETTER))
+        columns = max(1, min(len(handles), most, room))
         figure.legend(handles=handles, loc="outside lower center", ncols=columns, **options)
     else:
         last = list(np.ravel(np.asarray(ax, object)))[-1]
         last.legend(handles=handles, **({"fontsize": "small"} | options))
+
+
+def _width(figure: Any) -> float:
+    """Of a figure, or a part of one, in inches."""
+    return float(figure.bbox.width / figure.dpi)
+
+
+def wrapped(figure: Any, words: str) -> str:
+    """Sentences in lines that a figure has room for."""
+    return plain("\n".join(wrap(words, int(_width(figure) / _LETTER))), longest=1000)
+
+
+def name_ticks(ax: Axes, names: list[str]) -> None:
+    """Names at 0, 1, ... of the x axis, turned where they would run into each other."""
+    room = ax.get_position().width * _width(ax.figure) / max(len(names), 1)
+    turned = len(names) > 8 or max(map(len, names), default=0) * _LETTER > room
+    side = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if turned else {}
+    ax.set_xticks(range(len(names)), names, **side)
 
 
 def name_places(ax: Axes, place: np.ndarray, names: Iterable[str], many: str) -> None:

@@ -12,6 +12,7 @@ from avem.fits.plots.figures import (
     LABELLED,
     Size,
     legend,
+    name_ticks,
     panels,
     plain,
     state_colors,
@@ -107,11 +108,5 @@ def _draw_points(ax: Axes, table: pd.DataFrame, x: str, y: str, colors: list[str
             low, high = (own[name].to_numpy(float) for name in ("lower", "upper"))
             ax.vlines(place, low, high, color=colors[number], lw=1.8)
         ax.plot(place, middle, "o", color=colors[number], ms=6, gid=f"state {k}")
-    many = len(levels) > 8
-    ax.set_xticks(
-        range(len(levels)),
-        [plain(level, 16) for level in levels],
-        rotation=45 if many else 0,
-        ha="right" if many else "center",
-    )
+    name_ticks(ax, [plain(level, 16) for level in levels])
     ax.set_xlim(-0.6, len(levels) - 0.4)

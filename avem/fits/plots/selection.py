@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from avem.fits.plots.figures import DARK, GREY, OKABE_ITO
-from avem.fits.report.html import count
+from avem.fits.words import count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,7 +19,9 @@ from avem.fits.plots.figures import (
     one_of,
     panels,
     plain,
+    short_states,
     title,
+    wrapped,
 )
 from avem.inference.after.diagnose import fails_above
 
@@ -78,7 +80,7 @@ def gap_figure(found: Diagnosis, ax: Any = None, figsize: Size | None = None) ->
     figure, axes = grid(1, 2, ax, figsize or (10.0, height))
     draw_gaps(axes[0, 0], found)
     draw_lost(axes[0, 1], found)
-    title(figure, ax, found.advice if len(found.advice) < 90 else found.advice.split(":")[0])
+    title(figure, ax, wrapped(figure, found.advice), fontsize="medium")
     return figure
 
 
@@ -111,7 +113,7 @@ def draw_lost(ax: Axes, diagnosis: Diagnosis) -> None:
         ax.text(share + 0.02, y, f"{share:.0%}", va="center", color=DARK, fontsize="small")
     ax.axvline(limit, color=GREY, lw=1, ls="--")
     ax.set_yticks(place, [plain(name, 40) for name in table["effect"]])
-    ax.set(xlim=(0, 1.15), xlabel="share of information lost (dashed: variances suffer above)")
+    ax.set(xlim=(0, 1.15), xlabel="share of information lost (dashed: too much)")
     room = max(0.0, 2.5 - 0.5 * len(table))  # few effects are not to be thick bars
     ax.set_ylim(-0.7 - room, len(table) - 0.3 + room)
 
@@ -136,7 +138,7 @@ def contrast_figure(
         names = [name for name in ("parameter", "outcome", "term", "other") if name in table]
         parts = table[names].astype(object)
         what = parts.apply(lambda row: ", ".join(str(v) for v in row if v is not None), axis=1)
-        named = {k: plain(label, 16) for k, label in enumerate(fit.state_labels)}
+        named = dict(enumerate(short_states(fit, 16)))
         states = zip(table["state"], table["minus"], strict=True)
         pairs = [f"{named.get(a, a)} {_LESS} {named.get(b, b)}" for a, b in states]
     keys = list(dict.fromkeys(what))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from avem.fits.plots.figures import DARK, Size, panels, plain, state_colors
+from avem.fits.plots.figures import DARK, Size, panels, short_states, state_colors
 from avem.fits.predict.at import at_words, average_moves, occupancy
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def transitions_figure(fit: HMMFit, kind: str, ax: Any, figsize: Size | None) ->
     n = len(matrix)
     size = (2.2 + 0.7 * n, 1.6 + 0.6 * n) if kind == "matrix" else _graph_size(n)
     figure, (panel,) = panels(1, ax, figsize, size, 1)
-    labels = [plain(label, 16) for label in fit.state_labels]
+    labels = short_states(fit, 16)
     where = at_words(fit.model.transition.lines)
     words = "Transition probabilities" + (f"\n{where.strip()}" if where else "")
     if kind == "matrix":

@@ -14,7 +14,7 @@ from avem.components.param_info import check_level
 from avem.data.frames import column, examples
 from avem.errors import DataError, ModelError
 from avem.fits.plots.timeline import choose_subjects
-from avem.fits.uncertainty import normal_interval, with_intervals
+from avem.fits.uncertainty import normal_interval, wald, with_intervals
 
 if TYPE_CHECKING:
     from avem.fits.fit import Fit
@@ -177,8 +177,9 @@ def state_contrast(fit: HMMFit, states: Any, level: float, errors: str) -> pd.Da
     found = found.dropna(axis=1, how="all")
     found = with_intervals(fit, found, differences, "", level, errors)
     held = found["parameter"].isin(fit.info.fixed) & found["se"].isna()
-    found["note"] = found["note"].mask(held, "held")
-    return found.rename(columns={"estimate": "difference"})
+    note = found.pop("note").mask(held, "held")
+    _, p = wald(fit, found["estimate"].to_numpy(float), found["se"].to_numpy(float))
+    return found.assign(p=p, note=note).rename(columns={"estimate": "difference"})
 
 
 def _pairs(states: Any, n_states: int) -> list[tuple[int, int]]:

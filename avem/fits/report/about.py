@@ -13,9 +13,10 @@ from avem.fits.fit import Fit
 from avem.fits.notes import REFINED, step_words
 from avem.fits.plots.figures import new_figure
 from avem.fits.questions.diagnosis import Diagnosis
-from avem.fits.report.html import code, count, listed, side_by_side, table
+from avem.fits.report.html import code, listed, side_by_side, table
 from avem.fits.report.numbers import fixed, number, percent
 from avem.fits.report.svg import figure_html
+from avem.fits.words import count
 from avem.inference.stop import Stop
 from avem.inference.tuning import BIAS
 

@@ -12,9 +12,10 @@ from scipy.special import ndtr, stdtr
 
 from avem.fits.common import effect_sd
 from avem.fits.fit import Fit
-from avem.fits.report.html import Html, count, table
+from avem.fits.report.html import Html, table
 from avem.fits.report.numbers import interval, number, p_value
 from avem.fits.uncertainty import with_intervals
+from avem.fits.words import count
 
 _MOST = 8
 """Effects of covariates that are told; and outcomes on a card."""

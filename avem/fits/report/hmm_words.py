@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from avem.components.emission import Emission
 from avem.components.lines import Line
 from avem.components.outcome import Outcome
-from avem.fits.report.html import code, count, listed, words
+from avem.fits.report.html import code, listed, words
 from avem.fits.report.sentences import call_code, explained, no_effects
+from avem.fits.words import count
 from avem.models.hmm import HMMModel, Specification, by_spec
 
 if TYPE_CHECKING:

@@ -92,7 +92,3 @@ def listed(parts: Iterable[str], link: str = "and") -> str:
     """Parts of a sentence: a, b and c."""
     *first, last = parts
     return f"{', '.join(first)} {link} {last}" if first else last
-
-
-def count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"

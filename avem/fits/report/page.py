@@ -17,12 +17,12 @@ from avem.fits.report import subjects as _subjects
 from avem.fits.report.estimates import error_table
 from avem.fits.report.findings import explained
 from avem.fits.report.frame import PageSection, fill_page
-from avem.fits.report.html import count
 from avem.fits.report.reproduce import cite, reproduce
 from avem.fits.report.residuals import residual_checks
 from avem.fits.report.steps import ReportProgress
 from avem.fits.report.timelines import Timelines, make_timelines
 from avem.fits.uncertainty import errors_are_cheap
+from avem.fits.words import count
 
 _DRAWN_UP_TO = 5_000
 _DIAGNOSIS_UP_TO = 50_000

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from avem.fits.report.html import code, count, listed, words
+from avem.fits.report.html import code, listed, words
 from avem.fits.report.sentences import call_code, explained, no_effects
+from avem.fits.words import count
 from avem.models.ssm import BLOCKS, RANDOM, SSMModel, SSMSpecification
 
 if TYPE_CHECKING:

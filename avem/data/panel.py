@@ -434,9 +434,9 @@ class Panel:
             lane = self.row_lane[other[0]]
             told = [repr(values.iloc[at]) for at in (row[lane], other[0])]
             raise DataError(
-                f"constant= has {name!r}, which changes within a sequence of subject "
-                f"{self._label(self.lane_subject[lane])}: from {told[0]} to {told[1]}. Leave it out "
-                "and fill its missing values in `panel.table` yourself, if the model needs them."
+                f"constant= has {name!r}, which has several values in one sequence of subject "
+                f"{self._label(self.lane_subject[lane])}: {told[0]} and {told[1]}. Leave it out; "
+                "if the transitions need it, put in the missing rows yourself, with its values."
             )
         return row
 

@@ -1,4 +1,4 @@
-"""An app's log in Parquet files: how often each of 500 users opened it, day by day for four weeks.
+"""An app's log in Parquet files: how often each of 200 users opened it, day by day for four weeks.
 
     python examples/first_hour/data_scientist.py results
 
@@ -28,20 +28,20 @@ TRUTH = {
 }
 
 
-def make_log(folder: Path) -> tuple[pl.DataFrame, np.ndarray]:
-    """Write a file per week, and one with the pushes of the week to come; give rows and states."""
+def make_log(folder: Path) -> tuple[pl.DataFrame, np.ndarray, np.ndarray]:
+    """Write a file per week, and one with the pushes that are planned; give what is behind them."""
     rng = np.random.default_rng(7)
-    joined = rng.integers(1, 15, 500)
-    days = [(user, day) for user in range(500) for day in range(joined[user], 36)]
+    joined = rng.integers(1, 15, 200)
+    days = [(user, day) for user in range(200) for day in range(joined[user], 36)]
     rows = pl.DataFrame(days, schema=["user", "day"], orient="row")
     rows = rows.with_columns(push=pl.Series(rng.random(len(rows)) < 0.2).cast(pl.Int8))
     past, ahead = rows.filter(pl.col("day") <= 28), rows.filter(pl.col("day") > 28)
-    made = MODEL.simulate(TRUTH, data=past, time="day", seed=8)
+    made = MODEL.simulate(TRUTH, data=past, time="day", seed=9)
     for week in range(4):
         part = made.frame.filter((pl.col("day") - 1) // 7 == week)
         part.write_parquet(folder / f"week_{week + 1}.parquet")
     ahead.write_parquet(folder / "planned.parquet")
-    return made.frame, made.states
+    return made.frame, made.states, made.effects
 
 
 def main(folder: str | Path) -> None:
@@ -93,7 +93,7 @@ def main(folder: str | Path) -> None:
     fit.plot.residuals().savefig(out / "residuals.png")
 
     # What goes into the slides?
-    (out / "table.md").write_text(fit.to_markdown(caption="500 users"), encoding="utf-8")
+    (out / "table.md").write_text(fit.to_markdown(caption="200 users"), encoding="utf-8")
 
     # What do I send to others?
     fit.report(out / "report.html", title="Idle and active users", timelines=[0, 1, 2])

@@ -2,9 +2,9 @@
 
     python examples/first_hour/ecologist.py results
 
-Made by this script, so that the truth is known. Animals rest (short steps, any turn) or travel (long
-steps, straight on), with step lengths of their own; where it is warm they set off more readily and
-travel longer. One fix in fifty was lost.
+Made by this script, so that the truth is known. Animals rest (short steps, any turn) or travel
+(long steps, straight on), with step lengths of their own; where it is warm they set off more
+readily and travel longer. One fix in fifty was lost.
 """
 
 import sys
@@ -31,8 +31,8 @@ TRUTH = {
 }
 
 
-def make_tracks() -> tuple[pd.DataFrame, np.ndarray]:
-    """Positions as collars send them, and the states behind their rows."""
+def make_tracks() -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """Positions as collars send them, the states behind their rows, and the animals' effects."""
     rng = np.random.default_rng(5)
     fixes = [(f"deer {animal}", hour) for animal in range(10) for hour in range(240)]
     rows = pd.DataFrame(fixes, columns=["animal", "hour"])
@@ -44,14 +44,14 @@ def make_tracks() -> tuple[pd.DataFrame, np.ndarray]:
         way = (made.frame["step"] * part).groupby(rows["animal"])
         rows[name] = way.transform(lambda each: each.cumsum().shift(fill_value=0.0)).round(1)
     rows.loc[rng.random(len(rows)) < 1 / 50, ["x", "y"]] = np.nan
-    return rows, made.states
+    return rows, made.states, made.effects
 
 
 def main(folder: str | Path) -> None:
     """Ask the questions; what there is to look at is printed, or written into the folder."""
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
-    positions, _ = make_tracks()  # pd.read_csv("collars.csv")
+    positions, *_ = make_tracks()  # pd.read_csv("collars.csv")
 
     # How far does each animal go, and where does it turn?
     tracks = avem.steps_and_turns(positions, subject="animal", time="hour")
@@ -70,9 +70,9 @@ def main(folder: str | Path) -> None:
     fit.coefficients(scale="response").to_csv(out / "animals.csv", index=False)
     fit.plot.effects().savefig(out / "animals.png")
 
-    # How long do states last, on a warm and on a cool hour?
-    fit.dwell().to_csv(out / "dwell.csv", index=False)
-    fit.dwell(at={"temperature": 25}).to_csv(out / "dwell_warm.csv", index=False)
+    # How long do states last, in cool and in warm hours?
+    fit.dwell(at={"temperature": 10}).to_csv(out / "dwell_cool.csv", index=False)
+    fit.dwell(at={"temperature": 20}).to_csv(out / "dwell_warm.csv", index=False)
 
     # Does temperature act on the moves between states?
     table = fit.table(errors=True, ratios=True)

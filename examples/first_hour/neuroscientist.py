@@ -26,8 +26,8 @@ TRUTH = {
 }
 
 
-def make_trials() -> tuple[pd.DataFrame, np.ndarray]:
-    """The trials, and the states behind them."""
+def make_trials() -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """The trials, the states behind them, and the effects of the mice."""
     rng = np.random.default_rng(3)
     trials = [
         (f"m{mouse:02d}", session, trial)
@@ -39,14 +39,14 @@ def make_trials() -> tuple[pd.DataFrame, np.ndarray]:
     rows["stimulus"] = rng.choice([-1.0, -0.5, -0.25, 0.25, 0.5, 1.0], len(rows))
     rows["late"] = rows["trial"] / 100
     made = MODEL.simulate(TRUTH, data=rows, time="trial", sequence="session", seed=4)
-    return made.frame, made.states
+    return made.frame, made.states, made.effects
 
 
 def main(folder: str | Path) -> None:
     """Ask the questions; what there is to look at is printed, or written into the folder."""
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
-    trials, _ = make_trials()  # pd.read_csv("trials.csv")
+    trials, *_ = make_trials()  # pd.read_csv("trials.csv")
 
     # Which states are there?
     fit = MODEL.fit(trials, time="trial", sequence="session", n_starts=2)

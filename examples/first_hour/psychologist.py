@@ -3,8 +3,8 @@
     python examples/first_hour/psychologist.py results
 
 Made by this script, so that the truth is known. Persons are low or content, each with a level of
-their own on the slider; on a day that began with stress they get low more readily. One beep in seven
-was not answered, and such rows are absent, as most apps leave them.
+their own on the slider; on a day that began with stress they get low more readily. One beep in
+seven was not answered, and such rows are absent, as most apps leave them.
 """
 
 import sys
@@ -30,8 +30,8 @@ TRUTH = {
 }
 
 
-def make_diary() -> tuple[pd.DataFrame, np.ndarray]:
-    """The diary as an app stores it, and the states behind its rows."""
+def make_diary() -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """The diary as an app stores it, the states behind its rows, and the persons' effects."""
     rng = np.random.default_rng(1)
     beeps = [
         (f"p{person:02d}", day, beep)
@@ -41,16 +41,17 @@ def make_diary() -> tuple[pd.DataFrame, np.ndarray]:
     ]
     rows = pd.DataFrame(beeps, columns=["person", "day", "beep"])
     rows["stress"] = rng.normal(size=240).round(2).repeat(6)  # asked once, in the morning
-    made = MODEL.simulate(TRUTH, data=rows, time="beep", sequence="day", seed=2)
+    made = MODEL.simulate(TRUTH, data=rows, time="beep", sequence="day", seed=3)
     answered = rng.random(len(rows)) > 1 / 7
-    return made.frame[answered].round(1).reset_index(drop=True), made.states[answered]
+    diary = made.frame[answered].round(1).reset_index(drop=True)
+    return diary, made.states[answered], made.effects
 
 
 def main(folder: str | Path) -> None:
     """Ask the questions; what there is to look at is printed, or written into the folder."""
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
-    diary, _ = make_diary()  # pd.read_csv("diary.csv")
+    diary, *_ = make_diary()  # pd.read_csv("diary.csv")
 
     # Which states are there? (A beep that was not answered is a step, too.)
     panel = avem.Panel.from_frame(diary, "person", "beep", "day").fill_gaps(constant=["stress"])
@@ -65,23 +66,26 @@ def main(folder: str | Path) -> None:
     fit.coefficients().to_csv(out / "persons.csv", index=False)
     fit.plot.effects().savefig(out / "persons.png")
 
-    # How long do states last?
-    fit.dwell().to_csv(out / "dwell.csv", index=False)
+    # How long do states last, on an ordinary day?
+    fit.dwell(at={"stress": 0}).to_csv(out / "dwell.csv", index=False)
 
     # Does stress act on the moves between states?
     table = fit.table(errors=True, ratios=True)
     table[table["term"] == "stress"].to_csv(out / "stress.csv", index=False)
     fit.plot.covariate("stress").savefig(out / "stress.png")
 
-    # What comes next, on a day with much stress?
-    fit.predict(horizon=3, future={"stress": 1.5}).to_csv(out / "forecast.csv", index=False)
+    # What would follow on the last day, with much stress?
+    last = diary[diary["day"] == 10]
+    ahead = fit.predict(last, horizon=3, future={"stress": 1.5})
+    ahead.to_csv(out / "forecast.csv", index=False)
 
-    # Do we need stress, and do persons differ?
-    simpler = avem.MixedHMM([MOOD, WORRY], n_states=2).fit(panel, n_starts=2)
-    print(avem.compare({"stress acts": fit, "it does not": simpler}))
+    # Is it better with stress than without?
+    without = avem.MixedHMM([MOOD, WORRY], n_states=2).fit(panel, n_starts=2)
+    print(avem.compare({"stress": fit, "no stress": without}))
 
     # Does the model hold?
-    print(fit.diagnose(), fit.whiteness(), sep="\n")
+    print(fit.diagnose())
+    fit.whiteness().to_csv(out / "whiteness.csv", index=False)
     fit.plot.residuals().savefig(out / "residuals.png")
 
     # What goes into the paper?

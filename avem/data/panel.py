@@ -16,6 +16,7 @@ from avem.data.frames import (
     column,
     examples,
     numbers,
+    shown,
     to_pandas,
     whole_numbers,
 )
@@ -432,7 +433,7 @@ class Panel:
         other = seen[(values.take(seen).array != values.take(row[self.row_lane[seen]]).array)]
         if len(other):
             lane = self.row_lane[other[0]]
-            told = [repr(values.iloc[at]) for at in (row[lane], other[0])]
+            told = [shown(value) for value in values.take([row[lane], other[0]]).tolist()]
             raise DataError(
                 f"constant= has {name!r}, which has several values in one sequence of subject "
                 f"{self._label(self.lane_subject[lane])}: {told[0]} and {told[1]}. Leave it out; "

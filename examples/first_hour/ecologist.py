@@ -1,4 +1,4 @@
-"""Collars: the positions of ten animals, hour by hour for ten days, and the temperature.
+"""Collars: the positions of eight animals, hour by hour for six days, and the temperature.
 
     python examples/first_hour/ecologist.py results
 
@@ -34,15 +34,15 @@ TRUTH = {
 def make_tracks() -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
     """Positions as collars send them, the states behind their rows, and the animals' effects."""
     rng = np.random.default_rng(5)
-    fixes = [(f"deer {animal}", hour) for animal in range(10) for hour in range(240)]
+    fixes = [(f"deer {animal}", hour) for animal in range(8) for hour in range(144)]
     rows = pd.DataFrame(fixes, columns=["animal", "hour"])
-    by_hour = 15 + 8 * np.sin(2 * np.pi * np.arange(240) / 24) + rng.normal(0, 2, 240)
-    rows["temperature"] = np.tile(by_hour.round(1), 10)
+    by_hour = 15 + 8 * np.sin(2 * np.pi * np.arange(144) / 24) + rng.normal(0, 2, 144)
+    rows["temperature"] = np.tile(by_hour.round(1), 8)
     made = MODEL.simulate(TRUTH, data=rows, time="hour", seed=6)
     heading = made.frame.groupby("animal")["angle"].cumsum()
     for name, part in (("x", np.cos(heading)), ("y", np.sin(heading))):
         way = (made.frame["step"] * part).groupby(rows["animal"])
-        rows[name] = way.transform(lambda each: each.cumsum().shift(fill_value=0.0)).round(1)
+        rows[name] = way.transform(lambda each: each.cumsum().shift(fill_value=0.0)).round(3)
     rows.loc[rng.random(len(rows)) < 1 / 50, ["x", "y"]] = np.nan
     return rows, made.states, made.effects
 
@@ -84,7 +84,7 @@ def main(folder: str | Path) -> None:
     ahead.to_csv(out / "forecast.csv", index=False)
 
     # Is it better with temperature than without?
-    without = avem.MixedHMM([STEP, TURN], n_states=2).fit(tracks, time="hour", n_starts=2)
+    without = avem.MixedHMM([STEP, TURN], n_states=2).fit(tracks, time="hour", n_starts=1)
     print(avem.compare({"temperature": fit, "no temperature": without}))
 
     # Does the model hold?
@@ -93,10 +93,10 @@ def main(folder: str | Path) -> None:
     fit.plot.residuals().savefig(out / "residuals.png")
 
     # What goes into the paper?
-    (out / "table.md").write_text(fit.to_markdown(caption="Ten deer"), encoding="utf-8")
+    (out / "table.md").write_text(fit.to_markdown(caption="Eight deer"), encoding="utf-8")
 
     # What do I send to others?
-    fit.report(out / "report.html", title="Ten deer, ten days")
+    fit.report(out / "report.html", title="Eight deer, six days")
 
 
 if __name__ == "__main__":

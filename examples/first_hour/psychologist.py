@@ -80,7 +80,7 @@ def main(folder: str | Path) -> None:
     ahead.to_csv(out / "forecast.csv", index=False)
 
     # Is it better with stress than without?
-    without = avem.MixedHMM([MOOD, WORRY], n_states=2).fit(panel, n_starts=2)
+    without = avem.MixedHMM([MOOD, WORRY], n_states=2).fit(panel, n_starts=1)
     print(avem.compare({"stress": fit, "no stress": without}))
 
     # Does the model hold?

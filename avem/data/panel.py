@@ -430,9 +430,10 @@ class Panel:
         seen = np.flatnonzero(values.notna())
         row = self.order[np.cumsum(self.lane_length) - self.lane_length]
         row[self.row_lane[seen[::-1]]] = seen[::-1]
-        other = seen[(values.take(seen).array != values.take(row[self.row_lane[seen]]).array)]
+        found, only = values.take(seen), values.take(row[self.row_lane[seen]])
+        other = seen[np.asarray(found.array != only.array, dtype=bool)]
         if len(other):
-            lane = self.row_lane[other[0]]
+            lane = int(self.row_lane[other[0]])
             told = [shown(value) for value in values.take([row[lane], other[0]]).tolist()]
             raise DataError(
                 f"constant= has {name!r}, which has several values in one sequence of subject "

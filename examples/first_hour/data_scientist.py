@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -30,7 +31,7 @@ FIT_COMMAND = f"""avem fit log.parquet '{COUNTS}' --family poisson --transition 
     --state-names idle,active --time day --starts 2 --no-plots --out fit"""
 
 
-def make_log(folder: Path) -> tuple[pl.DataFrame, np.ndarray, np.ndarray]:
+def make_log(folder: Path) -> tuple[Any, np.ndarray, np.ndarray]:
     """Write a file per week, and one with the pushes that are planned; give what is behind them."""
     rng = np.random.default_rng(7)
     joined = rng.integers(1, 15, 200)
@@ -66,7 +67,8 @@ def main(folder: str | Path) -> None:
     print(states.group_by("day").agg(pl.col("active").mean()).sort("day").collect())
 
     # What was found?
-    fit = avem.load(out / "fit" / "fit.avem").with_data(pl.read_parquet(out / "log.parquet"))
+    fit: Any = avem.load(out / "fit" / "fit.avem")
+    fit = fit.with_data(pl.read_parquet(out / "log.parquet"))
     print(fit.summary(ratios=True))
 
     # Which users differ most from others? (Sessions a day, in each state.)

@@ -38,7 +38,7 @@ def make_tracks() -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
     rows = pd.DataFrame(fixes, columns=["animal", "hour"])
     by_hour = 15 + 8 * np.sin(2 * np.pi * np.arange(144) / 24) + rng.normal(0, 2, 144)
     rows["temperature"] = np.tile(by_hour.round(1), 8)
-    made = MODEL.simulate(TRUTH, data=rows, time="hour", seed=6)
+    made = MODEL.simulate(TRUTH, data=rows, time="hour", seed=9)
     heading = made.frame.groupby("animal")["angle"].cumsum()
     for name, part in (("x", np.cos(heading)), ("y", np.sin(heading))):
         way = (made.frame["step"] * part).groupby(rows["animal"])

@@ -43,7 +43,7 @@ def make_diary() -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
     rows["stress"] = rng.normal(size=240).round(2).repeat(6)  # asked once, in the morning
     made = MODEL.simulate(TRUTH, data=rows, time="beep", sequence="day", seed=3)
     answered = rng.random(len(rows)) > 1 / 7
-    diary = made.frame[answered].round(1).reset_index(drop=True)
+    diary = made.frame.loc[answered].round(1).reset_index(drop=True)
     return diary, made.states[answered], made.effects
 
 

@@ -602,3 +602,11 @@ def test_a_report_has_the_title_it_is_given(fitted, tmp_path, monkeypatch):
     result = run(*command, tmp_path / "two.html", "--title", "Sleep & mood")
     assert result.exit_code == 0, result.output
     assert given["title"] == "Sleep & mood"
+
+
+def test_every_state_needs_a_name(data, options, tmp_path):
+    command = ["fit", data, FORMULA, "--states", 2, *options, "--out", tmp_path / "out"]
+    result = run(*command, "--state-names", "low, high,higher")
+    assert result.exit_code == 2
+    assert "3 names, ['low', 'high', 'higher'], and the model has 2 states" in result.output
+    assert not (tmp_path / "out" / "fit.avem").exists()

@@ -21,6 +21,7 @@ from avem.cli._options import (
     PathOption,
     Seed,
     SequenceColumn,
+    StateNames,
     SubjectColumn,
     TableFormat,
     TimeColumn,
@@ -82,6 +83,7 @@ def fit(
     effects_by_state: Annotated[
         bool, Option("--effects-by-state", help="Every state has effects of its own.")
     ] = False,
+    state_names: StateNames = None,
     method: Annotated[
         str,
         Option(
@@ -139,6 +141,7 @@ def fit(
         transition=transition,
         initial=initial,
         effect_covariance=cast(Any, effect_covariance),  # the model checks words
+        state_names=None if state_names is None else names_in(state_names),
     )
     data = read_for(model, file, subject, time, sequence, missing_code or ())
     fitted = model.fit(
@@ -184,6 +187,7 @@ def fit_ssm(
     effect_covariance: Annotated[
         str | None, Option(help="Effects between subjects: full or diagonal.")
     ] = None,
+    state_names: StateNames = None,
     method: Annotated[str | None, Option(help="As for fit.", show_default="avem")] = None,
     refine: Annotated[str | None, Option(help="As for fit: auto, adaptive or never.")] = None,
     starts: Annotated[int | None, Option(help="Starting points to try.")] = None,
@@ -211,6 +215,7 @@ def fit_ssm(
             state=state,
             random=random if random is None or "," not in random else names_in(random),
             effect_covariance=effect_covariance,
+            state_names=None if state_names is None else names_in(state_names),
         ),
     )
     data = read_for(model, file, subject, time, sequence, missing_code or ())

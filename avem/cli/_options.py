@@ -47,6 +47,13 @@ TimeColumn = Annotated[str | None, Option(help="Column to sort the rows by.")]
 SequenceColumn = Annotated[
     str | None, Option(help="Column (session, day) that restarts the chain.")
 ]
+StateNames = Annotated[
+    str | None,
+    Option(
+        metavar="A,B,...",
+        help="Names of the states, in their order: that of the first outcome's mean, lowest first.",
+    ),
+]
 SubjectColumn = Annotated[str | None, Option(help="Subject column, if the formula names none.")]
 MissingCodes = Annotated[
     list[str] | None,

@@ -16,6 +16,7 @@ from avem.data.frames import (
     column,
     examples,
     numbers,
+    shown,
     to_pandas,
     whole_numbers,
 )
@@ -372,17 +373,21 @@ class Panel:
         out[order[has_past]] = values[order[np.flatnonzero(has_past) - back]]
         return out
 
-    def fill_gaps(self, step: float = 1) -> "Panel":
+    def fill_gaps(self, step: float = 1, constant: str | Sequence[str] = ()) -> "Panel":
         """Return a panel whose times advance by exactly one step within each sequence.
 
-        Inserted rows hold the subject, sequence and time, and missing values elsewhere. Rows come
-        sorted by sequence and time; they are no longer the caller's rows, so results have the
-        caller's kind of frame but rows numbered 0, 1, ...
+        Inserted rows hold the subject, sequence, time and the columns in `constant`, and missing
+        values elsewhere. Rows come sorted by sequence and time; they are no longer the caller's
+        rows, so results have the caller's kind of frame but rows numbered 0, 1, ...
 
         Parameters
         ----------
         step : float
             How far apart in time two rows of a sequence are.
+        constant : str or list of str
+            Columns with one value in all rows of a sequence, such as the group of a person or the
+            weather of a day: inserted rows have it, too. A covariate of the transitions is needed
+            at every step.
 
         Returns
         -------
@@ -407,6 +412,9 @@ class Panel:
         for name in (self.subject, self.sequence):
             if name is not None:
                 table[name] = self.table[name].take(first[lane]).reset_index(drop=True)
+        for name in [constant] if isinstance(constant, str) else constant:
+            row = np.where(origin >= 0, origin, self._only_value(name)[lane])
+            table[name] = self.table[name].take(row).reset_index(drop=True)
         times = self.table[self.time]
         whole = pd.api.types.is_integer_dtype(times.dtype)
         time = times.to_numpy(dtype=np.int64 if whole else np.float64)
@@ -415,6 +423,24 @@ class Panel:
         index = None if self.source.index is None else pd.RangeIndex(len(table))
         source = Source(self.source.backend, index, self.source.wrapped)
         return _index(table, self.subject, self.time, self.sequence, source)
+
+    def _only_value(self, name: str) -> np.ndarray:
+        """Return (lanes,) a row with the one value that a column has in each sequence."""
+        values = column(self.table, name, "constant=")
+        seen = np.flatnonzero(values.notna())
+        row = self.order[np.cumsum(self.lane_length) - self.lane_length]
+        row[self.row_lane[seen[::-1]]] = seen[::-1]
+        found, only = values.take(seen), values.take(row[self.row_lane[seen]])
+        other = seen[np.asarray(found.array != only.array, dtype=bool)]
+        if len(other):
+            lane = int(self.row_lane[other[0]])
+            told = [shown(value) for value in values.take([row[lane], other[0]]).tolist()]
+            raise DataError(
+                f"constant= has {name!r}, which has several values in one sequence of subject "
+                f"{self._label(self.lane_subject[lane])}: {told[0]} and {told[1]}. Leave it out; "
+                "if the transitions need it, put in the missing rows yourself, with its values."
+            )
+        return row
 
     def _label(self, subject: int) -> str:
         label = self.subjects[subject]

@@ -205,11 +205,7 @@ class Comparison:
                 yield f"{name}: degenerate, never recommended. {'; '.join(fit.degenerate)}."
             if fit.stop is not Stop.CONVERGED:
                 yield f"{name}: not converged. {fit.stop.value}"
-            if fit.model.n_effects and not fit.info.at_maximum_likelihood:
-                yield (
-                    f"{name}: fitted by method={fit.info.method!r} and not refined, so that its "
-                    "log likelihood may be below its maximum: fit(..., refine='adaptive')."
-                )
+        yield from self._below_maximum()
         if self.folds is None:
             yield (
                 "In-sample: a parameter that explains nothing still adds about half a unit to the "
@@ -222,6 +218,18 @@ class Comparison:
         n = len(next(iter(self.fits.values())).subjects)
         if n < FEW:
             yield f"BIC counts {count(n, 'subject')} and so penalises less than AIC: look at AIC."
+
+    def _below_maximum(self) -> Iterator[str]:
+        """Which log likelihoods may be higher, one sentence for all fits of a method."""
+        methods: dict[str, list[str]] = {}
+        for name, fit in self.fits.items():
+            if fit.model.n_effects and not fit.info.at_maximum_likelihood:
+                methods.setdefault(fit.info.method, []).append(name)
+        for method, names in methods.items():
+            yield (
+                f"{', '.join(names)}: fitted by method={method!r} and not refined, so that the log "
+                "likelihood may be below its maximum: fit(..., refine='adaptive')."
+            )
 
     def _choice(self) -> Iterator[str]:
         if self.criterion not in self.criteria:

@@ -156,6 +156,40 @@ def test_fill_gaps_inserts_missing_rows(kind):
         assert back.index.tolist() == list(range(6))
 
 
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_inserted_rows_have_what_is_constant(kind):
+    data = {
+        "s": ["b", "a", "b", "b", "a"],
+        "k": [1, 1, 2, 1, 1],
+        "t": [5, 0, 7, 2, 2],
+        "stress": [None, None, 0.5, 1.5, None],
+        "group": ["x", "y", "x", "x", "y"],
+        "sure": [True, False, False, True, False],
+        "y": [1.0, 2.0, 3.0, 1.0, 2.0],
+    }
+    panel = Panel.from_frame(KINDS[kind](data), "s", time="t", sequence="k")
+    table = panel.fill_gaps(constant=["stress", "group", "sure"]).table
+    assert table["group"].tolist() == ["x"] * 5 + ["y"] * 3
+    assert table["sure"].tolist() == [True] * 4 + [False] * 4
+    stress = table["stress"].tolist()  # missing where it was, and where the sequence has none
+    assert stress[:3] == [1.5, 1.5, 1.5]
+    assert stress[4] == 0.5
+    assert table["stress"].isna().tolist() == [False] * 3 + [True, False] + [True] * 3
+    assert table["y"].isna().tolist() == [False, True, True, False, False, False, True, False]
+    one = panel.fill_gaps(constant="group").table
+    assert one["group"].tolist() == table["group"].tolist()
+    assert one["stress"].isna().sum() == 6
+
+
+def test_constant_columns_that_change_are_refused():
+    frame = pd.DataFrame({"s": ["a", "b", "b"], "t": [1, 1, 3], "x": [1.5, 2.5, 3.5]})
+    panel = Panel.from_frame(frame, "s", time="t")
+    with pytest.raises(DataError, match=r"'x', which has several values .* 'b': 2\.5 and 3\.5"):
+        panel.fill_gaps(constant=["x"])
+    with pytest.raises(DataError, match="no column 'z'"):
+        panel.fill_gaps(constant="z")
+
+
 def test_fill_gaps_takes_decimal_steps_and_negative_times():
     frame = pd.DataFrame({"s": 0, "t": [0.3, -0.2, 0.1], "y": 1.0})
     filled = Panel.from_frame(frame, "s", time="t").fill_gaps(0.1)

@@ -150,12 +150,19 @@ def read_outcome(family: Family, panel: Panel, name: str) -> np.ndarray:
     bad = seen.copy()
     bad[seen] = ~family.valid(tuple(column[seen] for column in columns))
     if bad.any():
+        other = _for_zeros(family, y[bad])
         raise DataError(
             f"The outcome {name!r} is {y[bad][0]:g} at {panel.source.name_rows(bad)}; a "
-            f"{family.name} outcome takes {family.wanted}. Choose another family, or make these "
-            "values missing."
+            f"{family.name} outcome takes {family.wanted}. Choose another family{other}, or make "
+            "these values missing."
         )
     return np.stack(columns, axis=1)
+
+
+def _for_zeros(family: Family, bad: np.ndarray) -> str:
+    """A family that takes what is wrong, where that is zeros alone."""
+    other = f"zero_augmented_{family.name}"
+    return f" ({other} takes zeros)" if other in FAMILIES and not bad.any() else ""
 
 
 def read_extras(family: Family, panel: Panel) -> list[np.ndarray]:

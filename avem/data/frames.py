@@ -152,6 +152,11 @@ def shown(label: object) -> str:
     return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
 
 
+def as_python(label: object) -> str:
+    """Return a label as Python writes it, without NumPy's name of its kind."""
+    return repr(label.item() if isinstance(label, np.generic) else label)
+
+
 def column(table: pd.DataFrame, name: str, use: str) -> pd.Series:
     """Return one column, or say which columns there are. `use` says what it was wanted for."""
     if isinstance(name, Hashable) and name in table.columns:

@@ -13,6 +13,7 @@ from avem.data.frames import (
     MAX_WHOLE,
     Source,
     as_dates,
+    as_python,
     column,
     examples,
     numbers,
@@ -443,8 +444,7 @@ class Panel:
         return row
 
     def _label(self, subject: int) -> str:
-        label = self.subjects[subject]
-        return repr(label.item() if isinstance(label, np.generic) else label)
+        return as_python(self.subjects[subject])
 
     def __repr__(self) -> str:
         return (

@@ -46,7 +46,7 @@ def finish(
 
     out.mkdir(parents=True, exist_ok=True)
     fitted.save(out / "fit.avem")  # first, so that nothing that follows can lose it
-    text = str(fitted.summary(errors=thorough or None))
+    text = str(fitted.summary(errors=thorough))
     say(text)
     write_text(out / "summary.txt", text + "\n")
     tables = {

@@ -14,8 +14,8 @@ PIP_INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check --no-
 demo: .venv/.done-demo
 	$(BIN)/avem demo --out demo-output
 
-# Neighbouring tests share compiled code: each process begins with its part of them in order.
-PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+# The tests of a file share fits and compiled code: one process runs all of them.
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 test: .venv/.done-test
 	$(PYTEST)

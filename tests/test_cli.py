@@ -459,18 +459,22 @@ def test_shells_complete_commands_and_options():
     assert "--install-completion" in run("--help").stdout
 
 
-def test_in_a_process_of_its_own(data, options, tmp_path):
-    """python -m avem: an error without a traceback, and compiled code that is kept."""
+def test_in_a_process_of_its_own(tmp_path):
+    """python -m avem: an error without a traceback."""
+    process = start("summary", tmp_path / "absent.avem")
+    said = (*process.communicate(), process.returncode)
+    assert said == ("", f"avem: There is no file '{tmp_path / 'absent.avem'}'.\n", 2)
+
+
+@pytest.mark.slow
+def test_compiled_code_is_kept(data, options, tmp_path):
     cache = str(tmp_path / "cache")
     alike = ("y ~ 1", "--subject", "who")  # without effects there is less to compile
     fit = ("fit", data, *alike, "--states", 2, *options, "--no-plots", "--out", tmp_path / "out")
-    runs = [
-        start("summary", tmp_path / "absent.avem"),
-        start(*fit, XDG_CACHE_HOME=cache, LOCALAPPDATA=cache, AVEM_NO_CACHE="0", AVEM_NATIVE="0"),
-    ]
-    absent, fitted = ((*process.communicate(), process.returncode) for process in runs)
-    assert absent == ("", f"avem: There is no file '{tmp_path / 'absent.avem'}'.\n", 2)
-    assert fitted[1:] == ("", 0)
+    kept = {"XDG_CACHE_HOME": cache, "LOCALAPPDATA": cache}
+    process = start(*fit, **kept, AVEM_NO_CACHE="0", AVEM_NATIVE="0")
+    _, said = process.communicate()
+    assert (said, process.returncode) == ("", 0)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == FILES
     assert list((tmp_path / "cache" / "avem").rglob("jit_*-cache"))  # what is in C++: test_cpp.py
 

@@ -230,7 +230,7 @@ def try_many(strategy: st.SearchStrategy[Case], n_examples: int) -> None:
 
 
 def test_random_panels():
-    try_many(cases(MODELS, wide=False), 20)
+    try_many(cases(MODELS, wide=False), 12)
 
 
 def test_random_panels_without_effects():

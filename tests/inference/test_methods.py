@@ -314,10 +314,10 @@ def test_no_likelihood_is_found_between_the_nodes(seed):
         "effect_covariance": np.array([[0.25]]),
     }
     frame = chances.simulate(truth, 40, 100, seed=seed).frame
-    fit = chances.fit(frame, time="time", refine="adaptive")
+    fit = chances.fit(frame, time="time", refine="adaptive", n_starts=1)
     assert fit.bound == pytest.approx(float(fit.loglik()), abs=1e-2)
     # Quadrature with nodes of the prior goes the other way, from a variance that is too large.
-    other = chances.fit(frame, time="time", method=avem.Quadrature(20))
+    other = chances.fit(frame, time="time", method=avem.Quadrature(20), n_starts=1)
     assert float(fit.loglik()) > other.bound - 1e-2
 
 
@@ -352,10 +352,10 @@ def test_several_modes_count_as_information_lost():
         "effect_covariance": 2.0 * np.eye(2),
     }
     frame = three.simulate(truth, 30, 12, seed=1).frame
-    fit = three.fit(frame, time="time")
+    fit = three.fit(frame, time="time", n_starts=1)
     assert min(fit.info.lost) > 0.2
     assert fit.info.refined
-    anchored = three.fit(frame, time="time", refine=None)
+    anchored = three.fit(frame, time="time", n_starts=1, refine=None)
     assert float(fit.loglik()) > float(anchored.loglik()) + 0.5
     effects = anchored.diagnose().effects
     # Without the modes it would look as if anchoring held.

@@ -61,9 +61,15 @@ def stacked(xp: Any, parts: tuple[Any, ...]) -> Any:
 
 
 @per_subject
-def joined(xp: Any, parts: tuple[Any, ...]) -> Any:
-    """Arrays one after the other, along their first axis."""
-    return xp.concatenate(parts)
+def unstacked(xp: Any, array: Any) -> tuple[Any, ...]:
+    """The inverse of `stacked`."""
+    return tuple(array[i] for i in range(len(array)))
+
+
+@per_subject
+def taken(xp: Any, parts: tuple[Any, ...], which: Any) -> tuple[Any, ...]:
+    """Of each array, the subjects `which`."""
+    return tuple(part[..., which] for part in parts)
 
 
 def log_sum(xp: Any, values: Any) -> Any:

@@ -20,7 +20,7 @@ from avem.inference.mode_search import Elsewhere, elsewhere, modes_of
 from avem.inference.on_shard import Setting, Subjects
 from avem.inference.passes import Glance, effect_terms
 from avem.models.kernel import Kernel
-from avem.numerics.arrays import log_sum, per_subject, stacked, with_entries
+from avem.numerics.arrays import log_sum, per_subject, stacked, unstacked, with_entries
 from avem.numerics.jit import jit
 from avem.numerics.small import inverse, spectral
 
@@ -160,7 +160,7 @@ def _confirmed(chunk: Chunk, centres: Centres, setting: Setting) -> Centres:
 
 
 def _widths(chunk: Chunk, at: Any, setting: Setting) -> Any:
-    return stacked(tuple(_width(chunk, mean, setting) for mean in at))
+    return stacked(tuple(_width(chunk, mean, setting) for mean in unstacked(at)))
 
 
 @per_subject
@@ -259,7 +259,7 @@ def _looked(chunk: Chunk, at: Any, setting: Setting) -> _Candidates:
     """Heights and slopes at places (candidate, d, subject)."""
     sigma, top = setting.theta["effect_covariance"], np.zeros(np.shape(chunk.real))
     found = []
-    for place in at:
+    for place in unstacked(at):
         p, _ = setting.glance(chunk, place)
         here = _seen(place, p, sigma, top, np.float64(0.0), chunk.real)
         found.append((place, here.height, here.slope))

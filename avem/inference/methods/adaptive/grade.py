@@ -29,7 +29,7 @@ from avem.inference.on_shard import Setting, Subjects
 from avem.inference.passes import over_nodes
 from avem.inference.tuning import ENOUGH, GROWTH
 from avem.models.kernel import Kernel
-from avem.numerics.arrays import joined, stay
+from avem.numerics.arrays import per_subject
 from avem.numerics.jit import jit
 
 _CHANGED = 0.05
@@ -179,7 +179,7 @@ def _extrapolated(before: np.ndarray, now: np.ndarray) -> np.ndarray:
 
 
 def _of(centres: Centres, near: Centres, members: np.ndarray) -> Centres:
-    return centres.put(members, near.each(lambda part: part[..., members]))
+    return centres.put(members, near.of(members))
 
 
 def _logliks(
@@ -228,9 +228,14 @@ def _integrals(
     mixture = Proposal.of(centres.under(sigma), rule, sigma)
     at = mixture.at
     order = np.minimum(np.arange(-(-len(at) // _BLOCK) * _BLOCK), len(at) - 1)
-    blocks = at[order].reshape(len(order) // _BLOCK, _BLOCK, *at.shape[1:])
-    found = [stay(_loglik_at(kernel, theta, block, chunk, form)) for block in blocks]
-    return mixture.integral(joined(tuple(found))[: len(at)])
+    blocks = _in_blocks(at, order.reshape(-1, _BLOCK))
+    found = tuple(_loglik_at(kernel, theta, block, chunk, form) for block in blocks)
+    return mixture.integral(found)
+
+
+@per_subject
+def _in_blocks(xp: Any, at: Any, order: Any) -> tuple[Any, ...]:
+    return tuple(at[order[i]] for i in range(len(order)))
 
 
 @jit("kernel", "form")

@@ -12,7 +12,7 @@ from scipy.special import gammaln
 
 from avem.components.lanes import Theta
 from avem.kernels.inverse import cholesky, lower_solve
-from avem.numerics.arrays import per_subject, with_entries
+from avem.numerics.arrays import per_subject, taken, unstacked, with_entries
 from avem.numerics.small import inverse, spectral
 
 LOG_2PI = float(np.log(2 * np.pi))
@@ -54,18 +54,27 @@ class Centres(NamedTuple):
 
     def first(self, count: int) -> Centres:
         """The first few centres of everyone."""
+        if count == len(self.log_share):
+            return self
         return self.each(lambda part: part[:count])
+
+    def of(self, members: np.ndarray) -> Centres:
+        """Those of some subjects."""
+        return Centres(*taken(self[:3], members), prior=self.prior)
+
+    def filled(self, count: int) -> Centres:
+        """With more centres, not in use, where the first ones are."""
+        if count == len(self.log_share):
+            return self
+        return Centres(*_filled(self[:3], np.empty(count - len(self.log_share))), prior=self.prior)
 
     def put(self, members: np.ndarray, other: Centres) -> Centres:
         """With the first few centres of some subjects from others, which have theirs in front."""
-        n, first = len(members), slice(len(other.log_share))
-        pairs = zip(self[:3], other[:3], strict=True)
-        parts = (with_entries(old, (first, ..., members), new[..., :n]) for old, new in pairs)
-        return Centres(*parts, prior=self.prior)
+        return Centres(*_put(self[:3], other[:3], members), prior=self.prior)
 
     def modes(self) -> list[np.ndarray]:
         """The means (d, subject), every subject's heaviest first."""
-        return list(_heaviest_first(self.log_share, self.mean))
+        return list(unstacked(_heaviest_first(self.log_share, self.mean)))
 
     @classmethod
     def single(cls, mean: Any, covariance: Any, prior: Any) -> Centres:
@@ -98,6 +107,20 @@ def _under(
     moved = xp.einsum("abcn,bdcn,cdn->can", new, precision, mean)
     finite = xp.isfinite(covariance).all() & xp.isfinite(mean).all()
     return (moved, xp.moveaxis(new, 2, 0)), finite
+
+
+@per_subject
+def _put(xp: Any, old: tuple[Any, ...], new: tuple[Any, ...], members: Any) -> tuple[Any, ...]:
+    first, n = slice(len(new[0])), len(members)
+    pairs = zip(old, new, strict=True)
+    return tuple(with_entries(a, (first, ..., members), b[..., :n]) for a, b in pairs)
+
+
+@per_subject
+def _filled(xp: Any, parts: tuple[Any, ...], more: Any) -> tuple[Any, ...]:
+    unused = xp.full((len(more), parts[0].shape[1]), -xp.inf)
+    rest = (xp.concatenate([part] + [part[:1]] * len(more)) for part in parts[1:])
+    return xp.concatenate([parts[0], unused]), *rest
 
 
 @per_subject

@@ -15,7 +15,7 @@ from avem.data.subset import some_of
 from avem.inference.methods.adaptive.mixture import Centres
 from avem.inference.passes import Nodes, Pass
 from avem.models.kernel import Kernel
-from avem.numerics.arrays import stacked, stay, with_entries
+from avem.numerics.arrays import per_subject, with_entries
 
 _CHEAP = 1_000_000
 """Cells, times nodes, that are passed faster than code is compiled: in every iteration."""
@@ -82,11 +82,7 @@ class Portions(NamedTuple):
         wide = np.broadcast_to(prior[:, :, None], (most, d, d, n))
         made = Centres(log_share, np.zeros((most, d, n)), wide, prior)
         for part in self.parts:
-            own, more = part.centres, most - len(part.centres.log_share)
-            # Those that others have more of stand where the first one is.
-            share = stacked(tuple(own.log_share) + (np.full(own.mean.shape[-1], -np.inf),) * more)
-            mean, cov = (stacked(tuple(x) + (x[0],) * more) for x in own[1:3])
-            made = made.put(np.asarray(part.members), Centres(share, mean, cov, prior))
+            made = made.put(np.asarray(part.members), part.centres.filled(most))
         return made
 
 
@@ -158,7 +154,7 @@ def enough_of(chunk: Chunk, members: np.ndarray, n_passes: int, price: float) ->
 def of_members(centres: Centres, members: np.ndarray, size: int) -> Centres:
     """The centres of some, padded."""
     padded = np.concatenate([members, np.repeat(members[:1], size - len(members))])
-    return centres.each(lambda part: part[..., padded])
+    return centres.of(padded)
 
 
 class Piece(NamedTuple):
@@ -208,11 +204,9 @@ def merged(parts: Portions, passes: Sequence[Pass]) -> Pass:
         return passes[0]._replace(around=parts._replace(parts=around))
 
     def spread(name: str) -> Any:
-        values = [stay(getattr(found, name)) for found in passes]
+        values = tuple(getattr(found, name) for found in passes)
         out = np.zeros((*values[0].shape[:-1], parts.n))
-        for part, value in zip(parts.parts, values, strict=True):
-            out = with_entries(out, (..., part.members), value[..., : len(part.members)])
-        return out
+        return _spread(out, values, tuple(part.members for part in parts.parts))
 
     totals, terms = jax.tree.map(
         lambda *each: np.sum([np.asarray(one) for one in each], axis=0),
@@ -226,3 +220,11 @@ def merged(parts: Portions, passes: Sequence[Pass]) -> Pass:
         kept=KeptPortions(tuple(pieces)),
         terms=terms,
     )
+
+
+@per_subject
+def _spread(xp: Any, out: Any, values: tuple[Any, ...], members: tuple[Any, ...]) -> Any:
+    """Every part's values in the places of its members."""
+    for value, who in zip(values, members, strict=True):
+        out = with_entries(out, (..., who), value[..., : len(who)])
+    return out

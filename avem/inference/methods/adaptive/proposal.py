@@ -33,9 +33,12 @@ class Proposal(NamedTuple):
         """The nodes of a rule around every centre."""
         return cls(centres, *_nodes(*centres[:3], rule.points, rule.log_weights, sigma))
 
-    def integral(self, loglik: Any) -> tuple[Any, Centres]:
-        """(subject,) log p(D_i), from log p(D_i | f) at the nodes; and the centres that follow."""
-        total, share = _weighed(self.log_weight, loglik)
+    def integral(self, logliks: tuple[Any, ...]) -> tuple[Any, Centres]:
+        """(subject,) log p(D_i), from log p(D_i | f) at the nodes; and the centres that follow.
+
+        `logliks` come in blocks of nodes, the last one padded.
+        """
+        total, share = _weighed(self.log_weight, logliks)
         return total, self.following(share)
 
     def following(self, share: Any) -> Centres:
@@ -62,9 +65,9 @@ def _nodes(
 
 
 @per_subject
-def _weighed(xp: Any, log_weight: Any, loglik: Any) -> tuple[Any, Any]:
+def _weighed(xp: Any, log_weight: Any, logliks: tuple[Any, ...]) -> tuple[Any, Any]:
     """log p(D_i), and the posterior shares of the nodes."""
-    height = log_weight + loglik
+    height = log_weight + xp.concatenate(logliks)[: len(log_weight)]
     total = log_sum(xp, height)
     return total, xp.exp(height - total)
 

@@ -46,9 +46,9 @@ def stay(values: Any) -> Any:
 
 
 def with_entries(array: Any, where: Any, values: Any) -> Any:
-    """The array with other values at an index."""
+    """The array with other values at an index; compiled code leaves out what lies beyond it."""
     if not in_numpy():
-        return jnp.asarray(array).at[where].set(values)
+        return jnp.asarray(array).at[where].set(values, mode="drop")
     out = np.array(array)
     out[where] = values
     return out
@@ -64,6 +64,17 @@ def stacked(xp: Any, parts: tuple[Any, ...]) -> Any:
 def unstacked(xp: Any, array: Any) -> tuple[Any, ...]:
     """The inverse of `stacked`."""
     return tuple(array[i] for i in range(len(array)))
+
+
+def places(members: np.ndarray, size: int) -> np.ndarray:
+    """Where `with_entries` puts so many values, of which the first are those of members.
+
+    Compiled code serves all numbers of members of one size: the others go nowhere.
+    """
+    if in_numpy():
+        return members
+    nowhere = np.full(size - len(members), np.iinfo(np.int32).max)
+    return np.concatenate([members, nowhere]).astype(np.int32)
 
 
 @per_subject

@@ -20,7 +20,7 @@ from avem.inference.mode_search import Elsewhere, elsewhere, modes_of
 from avem.inference.on_shard import Setting, Subjects
 from avem.inference.passes import Glance, effect_terms
 from avem.models.kernel import Kernel
-from avem.numerics.arrays import log_sum, per_subject, stacked, unstacked, with_entries
+from avem.numerics.arrays import log_sum, per_subject, stacked, unstacked
 from avem.numerics.jit import jit
 from avem.numerics.small import inverse, spectral
 
@@ -154,9 +154,10 @@ def _confirmed(chunk: Chunk, centres: Centres, setting: Setting) -> Centres:
     log_share, at = _choose(found, wide[0], own.real, len(wide))
     if whole:
         return Centres(log_share, at, _widths(own, at, setting), here.prior)
-    gone = with_entries(centres.log_share, (slice(1, None), members), -np.inf)
-    found_ones = Centres(log_share, at, _widths(own, at, setting), centres.prior)
-    return centres._replace(log_share=gone).put(members, found_ones)
+    some = np.zeros(len(chunk.real), bool)
+    some[members] = True
+    alone = centres._replace(log_share=_first_of(centres.log_share, some))
+    return alone.put(members, Centres(log_share, at, _widths(own, at, setting), centres.prior))
 
 
 def _widths(chunk: Chunk, at: Any, setting: Setting) -> Any:
@@ -175,6 +176,13 @@ def _onward(xp: Any, found: _Candidates, there: _Candidates, wide: Any) -> tuple
     found = _Candidates(at, xp.where(rose, there.height, found.height), slope)
     steps = [_newton(xp, one, s[None])[0] for one, s in zip(wide, found.slope, strict=True)]
     return found, found.at + xp.where(rose, 1.0, 0.25)[:, None] * xp.stack(steps)
+
+
+@per_subject
+def _first_of(xp: Any, log_share: Any, some: Any) -> Any:
+    """The centres of some subjects not in use, but for the first one."""
+    later = xp.arange(len(log_share))[:, None] > 0
+    return xp.where(later & some, -xp.inf, log_share)
 
 
 @per_subject
@@ -311,20 +319,18 @@ def _chosen(xp: Any, found: _Candidates, width: Any, real: Any, slots: Any) -> t
     heights = xp.take_along_axis(found.height, order, axis=0)
     places = xp.take_along_axis(ahead, order[:, None], axis=0)
     most, n = len(slots), found.height.shape[1]
-    count, kept, there = xp.zeros(n, int), [xp.full(n, -1)] * most, [places[0]] * most
+    slot, count, ranks = xp.arange(most)[:, None], xp.zeros(n, int), xp.full((most, n), -1)
+    there = xp.stack([places[0]] * most)
     for rank in range(len(order)):
-        new = ((heights[rank] > heights[0] - _NEGLIGIBLE) & real) | (count == 0)
-        for slot in range(most):
-            away = places[rank] - there[slot]
-            distance = (away[:, None] * precision * away).sum((0, 1))
-            new &= (kept[slot] < 0) | (distance > _APART**2)
-        new &= count < most
-        for slot in range(most):
-            here = new & (count == slot)
-            kept[slot] = xp.where(here, rank, kept[slot])
-            there[slot] = xp.where(here, places[rank], there[slot])
+        away = places[rank] - there
+        distance = (away[:, :, None] * precision * away[:, None]).sum((1, 2))
+        apart = ((ranks < 0) | (distance > _APART**2)).all(0)
+        high = ((heights[rank] > heights[0] - _NEGLIGIBLE) & real) | (count == 0)
+        new = high & apart & (count < most)
+        here = new & (count == slot)
+        ranks = xp.where(here, rank, ranks)
+        there = xp.where(here[:, None], places[rank], there)
         count = count + new
-    ranks = xp.stack(kept)
     used, pick = ranks >= 0, xp.where(ranks >= 0, ranks, ranks[0])
     log_share = xp.where(used, xp.take_along_axis(heights, pick, axis=0), -xp.inf)
     at = xp.take_along_axis(found.at, xp.take_along_axis(order, pick, axis=0)[:, None], axis=0)

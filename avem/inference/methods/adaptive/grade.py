@@ -179,7 +179,9 @@ def _extrapolated(before: np.ndarray, now: np.ndarray) -> np.ndarray:
 
 
 def _of(centres: Centres, near: Centres, members: np.ndarray) -> Centres:
-    return centres.put(members, near.of(members))
+    mask = np.zeros(centres.log_share.shape[-1], bool)
+    mask[members] = True
+    return centres.put_where(mask, near)
 
 
 def _logliks(

@@ -12,7 +12,7 @@ from scipy.special import gammaln
 
 from avem.components.lanes import Theta
 from avem.kernels.inverse import cholesky, lower_solve
-from avem.numerics.arrays import per_subject, taken, unstacked, with_entries
+from avem.numerics.arrays import per_subject, places, taken, unstacked, with_entries
 from avem.numerics.small import inverse, spectral
 
 LOG_2PI = float(np.log(2 * np.pi))
@@ -70,7 +70,12 @@ class Centres(NamedTuple):
 
     def put(self, members: np.ndarray, other: Centres) -> Centres:
         """With the first few centres of some subjects from others, which have theirs in front."""
-        return Centres(*_put(self[:3], other[:3], members), prior=self.prior)
+        where = places(members, other.log_share.shape[-1])
+        return Centres(*_put(self[:3], other[:3], where), prior=self.prior)
+
+    def put_where(self, mask: np.ndarray, other: Centres) -> Centres:
+        """With the first few centres of the subjects of `mask` from those of everyone."""
+        return Centres(*_put_where(self[:3], other[:3], mask), prior=self.prior)
 
     def modes(self) -> list[np.ndarray]:
         """The means (d, subject), every subject's heaviest first."""
@@ -114,6 +119,13 @@ def _put(xp: Any, old: tuple[Any, ...], new: tuple[Any, ...], members: Any) -> t
     first, n = slice(len(new[0])), len(members)
     pairs = zip(old, new, strict=True)
     return tuple(with_entries(a, (first, ..., members), b[..., :n]) for a, b in pairs)
+
+
+@per_subject
+def _put_where(xp: Any, old: tuple[Any, ...], new: tuple[Any, ...], mask: Any) -> tuple[Any, ...]:
+    first = len(new[0])
+    pairs = zip(old, new, strict=True)
+    return tuple(xp.concatenate([xp.where(mask, b, a[:first]), a[first:]]) for a, b in pairs)
 
 
 @per_subject

@@ -15,7 +15,7 @@ from avem.data.subset import some_of
 from avem.inference.methods.adaptive.mixture import Centres
 from avem.inference.passes import Nodes, Pass
 from avem.models.kernel import Kernel
-from avem.numerics.arrays import per_subject, with_entries
+from avem.numerics.arrays import per_subject, places, with_entries
 
 _CHEAP = 1_000_000
 """Cells, times nodes, that are passed faster than code is compiled: in every iteration."""
@@ -206,7 +206,9 @@ def merged(parts: Portions, passes: Sequence[Pass]) -> Pass:
     def spread(name: str) -> Any:
         values = tuple(getattr(found, name) for found in passes)
         out = np.zeros((*values[0].shape[:-1], parts.n))
-        return _spread(out, values, tuple(part.members for part in parts.parts))
+        pairs = zip(parts.parts, values, strict=True)
+        where = tuple(places(part.members, value.shape[-1]) for part, value in pairs)
+        return _spread(out, values, where)
 
     totals, terms = jax.tree.map(
         lambda *each: np.sum([np.asarray(one) for one in each], axis=0),

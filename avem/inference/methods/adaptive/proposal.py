@@ -54,13 +54,12 @@ def _nodes(
     xp: Any, log_share: Any, mean: Any, covariance: Any, points: Any, log_weights: Any, sigma: Any
 ) -> tuple[Any, Any, Any]:
     """Where the nodes are, what they weigh, and whose they are."""
-    low = [factor(xp, one) for one in covariance]
-    at = xp.concatenate([_places(xp, *one, points) for one in zip(mean, low, strict=True)])
-    pairs = zip(log_share, mean, low, strict=True)
-    parts = xp.stack([share + _log_normal(xp, at - m, root) for share, m, root in pairs])
+    low = factor(xp, xp.moveaxis(covariance, 0, 2))  # (d, d, centre, subject)
+    at = _places(xp, mean, low, points)
+    parts = log_share[:, None] + _log_normal(xp, at - mean[:, None], low)
     mixture = log_sum(xp, parts)
     weight = log_share[:, None] + log_weights[None, :, None]
-    prior = _log_normal(xp, at, factor(xp, sigma[:, :, None]))
+    prior = _log_normal(xp, at[None], factor(xp, sigma[:, :, None, None]))[0]
     return at, weight.reshape(mixture.shape) + prior - mixture, xp.exp(parts - mixture)
 
 
@@ -98,22 +97,27 @@ def _following(
 
 
 def _places(xp: Any, mean: Any, low: Any, points: Any) -> Any:
-    """(point, d, n) around means (d, n)."""
-    away = [sum(points[:, j, None] * row[j] for j in range(i + 1)) for i, row in enumerate(low)]
-    return mean + xp.stack(away, axis=1) if away else xp.zeros((len(points), *mean.shape))
+    """(centre x point, d, n) around means (centre, d, n)."""
+    n_centres, d, n = mean.shape
+    at = xp.broadcast_to(mean[:, None], (n_centres, len(points), d, n))
+    if d:
+        rows = enumerate(low)
+        away = [sum(points[:, j, None] * row[j][:, None] for j in range(i + 1)) for i, row in rows]
+        at = at + xp.stack(away, axis=2)
+    return at.reshape(n_centres * len(points), d, n)
 
 
 def _log_normal(xp: Any, away: Any, low: Any) -> Any:
-    """(node, n) log density at distances (node, d, n) from the mean."""
+    """(centre, node, n) log density at distances (centre, node, d, n) from the means."""
     white: list[Any] = []
     for i, row in enumerate(low):
-        left = away[:, i]
+        left = away[:, :, i]
         for j, done in enumerate(white):
-            left = left - row[j] * done
-        white.append(left / row[i])
-    square = sum((one * one for one in white), xp.zeros((len(away), away.shape[-1])))
-    volume = sum((xp.log(low[i, i]) for i in range(len(low))), xp.zeros(1))
-    return log_base(square, len(low), np.inf, xp) - volume
+            left = left - row[j][:, None] * done
+        white.append(left / row[i][:, None])
+    square = sum((one * one for one in white), xp.zeros((*away.shape[:2], away.shape[-1])))
+    volume = sum((xp.log(low[i, i]) for i in range(len(low))), xp.zeros((1, 1)))
+    return log_base(square, len(low), np.inf, xp) - volume[:, None]
 
 
 def _second(xp: Any, share: Any, mean: Any, at: Any) -> Any:

@@ -82,8 +82,8 @@ def summary(chunk: Chunk, subjects: Subjects, setting: Setting, possible: bool =
     p = subjects.found
     assert p is not None
     totals = p.totals._replace(model=setting.kernel.read(p.totals.model))
-    sums = _sums(p.bound, p.loglik, subjects.anchor, p.mean, chunk.real)
-    return ShardSums(possible, *sums, totals, p.terms)
+    bound, loglik, moved = _sums(p.bound, p.loglik, subjects.anchor, p.mean, chunk.real)
+    return ShardSums(possible, bound, loglik, moved, totals, p.terms)
 
 
 def is_finite(p: Pass) -> bool:

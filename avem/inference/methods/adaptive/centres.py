@@ -174,8 +174,8 @@ def _onward(xp: Any, found: _Candidates, there: _Candidates, wide: Any) -> tuple
         for own, its in ((found.at, there.at), (found.slope, there.slope))
     )
     found = _Candidates(at, xp.where(rose, there.height, found.height), slope)
-    steps = [_newton(xp, one, s[None])[0] for one, s in zip(wide, found.slope, strict=True)]
-    return found, found.at + xp.where(rose, 1.0, 0.25)[:, None] * xp.stack(steps)
+    steps = _newton(xp, wide, found.slope)
+    return found, found.at + xp.where(rose, 1.0, 0.25)[:, None] * steps
 
 
 @per_subject
@@ -224,7 +224,10 @@ class _Candidates(NamedTuple):
 
 
 def _newton(xp: Any, width: Any, slope: Any) -> Any:
-    """(candidate, d, subject) steps to where a posterior as wide as `width` would have its mode."""
+    """(candidate, d, subject) steps to where a posterior as wide as `width` would have its mode.
+
+    `width` is (d, d, subject), or (candidate, d, d, subject).
+    """
     move = (width * slope[:, None]).sum(2)
     gain = 0.5 * (move * slope).sum(1)
     short = xp.minimum(1.0, _FURTHEST / xp.sqrt(xp.maximum(2.0 * gain, 1e-300)))

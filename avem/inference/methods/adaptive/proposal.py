@@ -116,7 +116,7 @@ def _log_normal(xp: Any, away: Any, low: Any) -> Any:
             left = left - row[j][:, None] * done
         white.append(left / row[i][:, None])
     square = sum((one * one for one in white), xp.zeros((*away.shape[:2], away.shape[-1])))
-    volume = sum((xp.log(low[i, i]) for i in range(len(low))), xp.zeros((1, 1)))
+    volume: Any = sum((xp.log(low[i, i]) for i in range(len(low))), xp.zeros((1, 1)))
     return log_base(square, len(low), np.inf, xp) - volume[:, None]
 
 

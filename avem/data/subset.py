@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from avem.data.layout import Chunk, Pattern, RowList
-from avem.numerics import devices
+from avem.numerics.arrays import per_subject
 
 _LEAST = 8
 
@@ -60,11 +60,14 @@ def _rows(rows: RowList, new_lane: np.ndarray, place: np.ndarray) -> RowList:
 
 def _taken(values: Any, which: np.ndarray, size: int, blank: Any = 0) -> Any:
     """The entries `which` of the last axis, then `blank`s; on a GPU, if the values are there."""
-    if devices.of(values).platform == "cpu":
-        values = np.asarray(values)
-    xp = values.__array_namespace__()
-    rest = xp.full((*values.shape[:-1], size - len(which)), blank, dtype=values.dtype)
-    return xp.concatenate([values[..., which], rest], -1)
+    padded = np.zeros(size, which.dtype)
+    padded[: len(which)] = which
+    return _picked(values, padded, np.arange(size) < len(which), values.dtype.type(blank))
+
+
+@per_subject
+def _picked(xp: Any, values: Any, which: Any, real: Any, blank: Any) -> Any:
+    return xp.where(real, values[..., which], blank) if values.shape[-1] else values[..., which]
 
 
 def _padded(size: int, least: int = _LEAST) -> int:

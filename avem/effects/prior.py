@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+
+from avem.numerics.arrays import per_subject
 
 STRUCTURES = ("full", "block", "diagonal", "isotropic")
 
@@ -20,16 +24,16 @@ def project_covariance(moment: np.ndarray, structure: str, blocks: np.ndarray) -
     return np.where(blocks[:, None] == blocks[None], moment, 0.0)
 
 
-def log_joint(loglik: np.ndarray, covariance: np.ndarray, f: np.ndarray) -> np.ndarray:
+@per_subject
+def log_joint(xp: Any, loglik: Any, covariance: Any, f: Any) -> Any:
     """log p(D_i, f_i) of each subject, from log p(D_i | f_i); -inf where that is not finite."""
-    height = np.asarray(loglik) + log_density(covariance, f)
-    return np.where(np.isfinite(height), height, -np.inf)
+    height = loglik + _log_density(xp, covariance, f)
+    return xp.where(xp.isfinite(height), height, -xp.inf)
 
 
-def log_density(covariance: np.ndarray, f: np.ndarray) -> np.ndarray:
+def _log_density(xp: Any, covariance: Any, f: Any) -> Any:
     """log N(f; 0, Sigma) of each column of f (d, subjects)."""
-    factor = np.linalg.cholesky(covariance)
-    whitened = np.linalg.solve(factor, f)
-    logdet = 2.0 * np.log(np.diagonal(factor)).sum()
-    with np.errstate(over="ignore"):  # an effect out of all bounds has density 0
-        return -0.5 * ((whitened**2).sum(0) + logdet + len(f) * np.log(2.0 * np.pi))
+    factor = xp.linalg.cholesky(covariance)
+    whitened = xp.linalg.solve(factor, f)
+    logdet = 2.0 * xp.log(xp.diagonal(factor)).sum()
+    return -0.5 * ((whitened**2).sum(0) + logdet + len(f) * np.log(2.0 * np.pi))

@@ -12,15 +12,16 @@ anchors of Lemma 2, near the means of q. `known` finds subjects again that a sha
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from avem.data.layout import Chunk
 from avem.effects.prior import log_joint
 from avem.inference.methods.anchored import bound_at
-from avem.inference.on_shard import Setting, ShardSums, Subjects, is_finite, summary
+from avem.inference.on_shard import Setting, ShardSums, Subjects, is_finite, squares, summary
 from avem.inference.passes import Glance, Pass
+from avem.numerics.arrays import per_subject
 
 MOST_PASSES = 8
 _FURTHEST = 8.0
@@ -59,8 +60,7 @@ def known(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Subjects
     anchor, height = _climbed(chunk, there.anchor, anchored)
     for move in setting.kernel.twins(setting.theta, setting.matches):
         other, level = _climbed(chunk, move(anchor), anchored)
-        better = level > height + _RISE
-        anchor, height = np.where(better, other, anchor), np.where(better, level, height)
+        anchor, height = _better((anchor, height), (other, level))
     there = Subjects(anchor)
     for _ in range(0 if setting.method.anchored else _FOLLOW):
         p = setting.look(chunk, there)
@@ -83,54 +83,69 @@ def seen(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Pass:
     return setting.look(chunk, subjects) if subjects.found is None else subjects.found
 
 
+@per_subject
+def _better(xp: Any, here: tuple[Any, Any], there: tuple[Any, Any]) -> tuple[Any, ...]:
+    """Of two places and log p(D_i, f) at them, the first unless the second is clearly higher."""
+    higher = there[1] > here[1] + _RISE
+    return tuple(xp.where(higher, new, old) for new, old in zip(there, here, strict=True))
+
+
 class _Place(NamedTuple):
     """Anchors, where the next q-update puts them, and log p(D_i, f) at them."""
 
-    at: np.ndarray
-    towards: np.ndarray
-    height: np.ndarray
+    at: Any
+    towards: Any
+    height: Any
 
 
 def settle(
     chunk: Chunk, subjects: Subjects, setting: Setting, still: float, most: int = MOST_PASSES
 ) -> Subjects:
     """Anchors whose next step is at most `still` (root mean square), and the E-step at them."""
-    real, sigma = np.asarray(chunk.real), setting.theta["effect_covariance"]
+    sigma = setting.theta["effect_covariance"]
 
-    def place(anchor: np.ndarray, p: Pass | Glance) -> _Place:
+    def place(anchor: Any, p: Pass | Glance) -> _Place:
         return _Place(anchor, p.mean, log_joint(p.loglik, sigma, anchor))
 
     found = setting.look(chunk, subjects) if subjects.found is None else subjects.found
     best = place(subjects.anchor, found)
-    trial = best.towards
+    trial, distance = best.towards, _distance(best, chunk.real)
     for _ in range(most):
-        if not _distance(best, real) > still:
+        if not float(distance) > still:
             break
         glance, there = setting.glance(chunk, trial)
-        new = place(trial, glance)
-        rose = new.height >= best.height - 1e-9
-        trial = np.where(rose, _extrapolated(best, new), best.towards)
-        best = _Place(*(np.where(rose, n, o) for n, o in zip(new, best, strict=True)))
-        found = there if (rose | ~real).all() else None
+        best, trial, distance, all_rose = _step(best, place(trial, glance), chunk.real)
+        found = there if all_rose else None
     at_best = subjects._replace(anchor=best.at, found=None)
     return at_best._replace(found=setting.look(chunk, at_best) if found is None else found)
 
 
-def _distance(place: _Place, real: np.ndarray) -> float:
-    return float(np.sqrt(np.mean((place.towards - place.at)[:, real] ** 2)))
+@per_subject
+def _distance(xp: Any, place: _Place, real: Any) -> Any:
+    away = place.towards - place.at
+    return xp.sqrt(squares(xp, away, real) / xp.maximum(len(away) * real.sum(), 1))
 
 
-def _extrapolated(old: _Place, new: _Place) -> np.ndarray:
+@per_subject
+def _step(xp: Any, best: _Place, new: _Place, real: Any) -> tuple[_Place, Any, Any, Any]:
+    """The better of two places, where to try next, how far that is, and if all have risen."""
+    rose = new.height >= best.height - 1e-9
+    trial = xp.where(rose, _extrapolated(xp, best, new), best.towards)
+    best = _Place(*(xp.where(rose, n, o) for n, o in zip(new, best, strict=True)))
+    return best, trial, _distance(best, real), (rose | ~real).all()
+
+
+def _extrapolated(xp: Any, old: _Place, new: _Place) -> Any:
     """Each subject's secant through its last two steps, where that goes on, and not too far."""
     before, now = old.towards - old.at, new.towards - new.at
     change = now - before
-    share = (now * change).sum(0) / np.maximum((change**2).sum(0), 1e-300)
+    share = (now * change).sum(0) / xp.maximum((change**2).sum(0), 1e-300)
     step = now - share * (new.towards - old.towards)
-    length = np.sqrt((step**2).sum(0))
-    plain = np.sqrt((now**2).sum(0))
-    step = step * np.minimum(1.0, _FURTHEST * plain / np.maximum(length, 1e-300))
+    length = xp.sqrt((step**2).sum(0))
+    plain = xp.sqrt((now**2).sum(0))
+    step = step * xp.minimum(1.0, _FURTHEST * plain / xp.maximum(length, 1e-300))
     onward = (step * now).sum(0) > 0
-    return new.at + np.where(onward, step, now)
+    return new.at + xp.where(onward, step, now)
 
 
 class Walk(NamedTuple):

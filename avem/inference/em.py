@@ -15,10 +15,11 @@ from avem.execution.dataset import Dataset, PerShard, add_up
 from avem.inference.catch_up import best_anchors, known, seen
 from avem.inference.e_steps import ESteps, Expectation, Guard, State
 from avem.inference.m_step import MStep
-from avem.inference.on_shard import Setting, Subjects
+from avem.inference.on_shard import Setting, Subjects, squares
 from avem.inference.passes import coef_height, coef_pass
 from avem.inference.theta import pack_theta, theta_moves
 from avem.models.kernel import Kernel
+from avem.numerics.arrays import per_subject
 
 if TYPE_CHECKING:
     from avem.inference.methods.base import EStep
@@ -169,7 +170,7 @@ def _next(
     """Subjects for the next E-step, and the sum of squares of the anchors' moves."""
     subjects = known(chunk, subjects, before)
     p = seen(chunk, subjects, before)
-    anchor = subjects.anchor if rule == "fixed" else p.mean - shift[:, None]
+    anchor = subjects.anchor if rule == "fixed" else _recentred(p.mean, shift)
     if guard is not None:
         anchor = guard(after.theta, anchor)
     if rule == "optimal":
@@ -177,8 +178,17 @@ def _next(
     around = subjects.around
     if not stay:
         around = None if p.around is None else p.around.shifted(shift)
-    away = (anchor - subjects.anchor)[:, np.asarray(chunk.real)]
-    return Subjects(anchor, around), np.sum(away**2)
+    return Subjects(anchor, around), _moves(anchor, subjects.anchor, chunk.real)
+
+
+@per_subject
+def _recentred(xp: Any, mean: Any, shift: Any) -> Any:
+    return mean - shift[:, None]
+
+
+@per_subject
+def _moves(xp: Any, to: Any, anchor: Any, real: Any) -> Any:
+    return squares(xp, to - anchor, real)
 
 
 def _coef_terms(

@@ -82,22 +82,34 @@ class Rows:
             means[:, j] = total / (1 + np.bincount(subject[seen], minlength=self.n_subjects))
         return means
 
-    def averaged(self, values: np.ndarray, window: int) -> np.ndarray:
-        """Each row's mean with its neighbours in the same sequence, over what was seen."""
+    @cached_property
+    def place(self) -> np.ndarray:
+        """(rows,) of each row among all, sequence by sequence."""
+        order = self.data.panel.order
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        return place
+
+    def features_of(self, rows: np.ndarray, centred: bool, columns: list[int]) -> np.ndarray:
+        """(..., features) of some rows, and their products with some design columns."""
+        features = self.features[rows]
+        if centred:
+            features = features - self.subject_means[self.data.panel.row_subject[rows]]
+        products = [features * self.data.a[rows][..., [c]] for c in columns]
+        return np.concatenate([features, *products], axis=-1)
+
+    def averaged(
+        self, rows: np.ndarray, window: int, centred: bool, columns: list[int]
+    ) -> np.ndarray:
+        """Of some rows, the means with their neighbours in the same sequence, of what was seen."""
         panel = self.data.panel
-        order = panel.order
-        seen = ~np.isnan(values[order])
-        zero = np.zeros((1, values.shape[1]))
-        total = np.concatenate([zero, np.cumsum(np.where(seen, values[order], 0.0), axis=0)])
-        count = np.concatenate([zero, np.cumsum(seen, axis=0)])
-        lane = panel.row_lane[order]
-        first = np.searchsorted(lane, lane, side="left")
-        last = np.searchsorted(lane, lane, side="right")
-        here = np.arange(len(order))
-        low, high = np.maximum(first, here - window // 2), np.minimum(last, here + window // 2 + 1)
-        out = np.empty_like(values)
-        out[order] = (total[high] - total[low]) / np.maximum(count[high] - count[low], 1)
-        return out
+        near = self.place[rows][:, None] + np.arange(-(window // 2), window // 2 + 1)
+        inside = (near >= 0) & (near < panel.n_rows)
+        near = panel.order[np.where(inside, near, 0)]
+        inside &= panel.row_lane[near] == panel.row_lane[rows][:, None]
+        values = self.features_of(near, centred, columns)
+        seen = inside[..., None] & ~np.isnan(values)
+        return np.where(seen, values, 0.0).sum(1) / np.maximum(seen.sum(1), 1)
 
 
 def make_start(
@@ -107,21 +119,18 @@ def make_start(
     model, data = rows.model, rows.data
     n_states = model.n_states
     centred = _has_levels(model) and number % 2 == 0
-    features = rows.features
-    if centred:
-        features = features - rows.subject_means[data.panel.row_subject]
+    sample = rng.choice(rows.usable, min(_SAMPLE, len(rows.usable)), replace=False)
     columns = sorted({c for emission in model.emissions for c in emission.lines[0].x_cols})
     if rows.coarse or (rare and number // 2 == _SMOOTH):
         # Where states differ in how they respond, it shows in the products with the covariates.
         moving = [c for c in columns if c != model.scaling.constant]
-        products = [features * data.a[:, [c]] for c in moving]
         window = _WINDOWS[(number // 2) % len(_WINDOWS)] if rows.coarse else _NEIGHBOURS
-        features = rows.averaged(np.concatenate([features, *products], axis=1), window)
-        features /= np.maximum(np.nanstd(features, axis=0), 1e-12)
+        y = rows.averaged(sample, window, centred, moving)
+        y /= np.maximum(y.std(0), 1e-12)
         columns = [model.scaling.constant]
-    sample = rng.choice(rows.usable, min(_SAMPLE, len(rows.usable)), replace=False)
+    else:
+        y = np.nan_to_num(rows.features_of(sample, centred, []))
     x = data.a[sample][:, columns]
-    y = np.nan_to_num(features[sample])
     uneven = rare and number // 2 in _UNEVEN
     label = _first_labels(y, n_states, number // 2, uneven, rng)
     for _ in range(1 if uneven else _LLOYD_STEPS):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from avem.inference.catch_up import known
 from avem.inference.e_steps import ESteps, State
 from avem.inference.on_shard import Setting, Subjects
 from avem.models.relabelling import Move
+from avem.numerics.arrays import per_subject
 
 _OTHERS = 2
 """How many other subjects' effects each subject tries."""
@@ -66,7 +67,7 @@ class Elsewhere:
         """Other places for the anchors of a shard; `drawn` (times, subject) of the pool."""
         for move in self.moves:
             yield move(anchor)
-        yield np.zeros_like(anchor)
+        yield np.zeros(np.shape(anchor))
         for others in drawn:
             yield self.pool[:, others]
 
@@ -93,7 +94,8 @@ def modes_of(subjects: Subjects) -> list[np.ndarray]:
 
 def _some(chunk: Chunk, subjects: Subjects | None, setting: Setting, every: int) -> np.ndarray:
     """(d, subjects) effects of every so many."""
-    return modes_of(known(chunk, subjects, setting))[0][:, np.asarray(chunk.real)][:, ::every]
+    effects = np.asarray(modes_of(known(chunk, subjects, setting))[0])
+    return effects[:, np.asarray(chunk.real)][:, ::every]
 
 
 def _search(
@@ -104,22 +106,42 @@ def _search(
     elsewhere: Elsewhere,
 ) -> tuple[Subjects, tuple[int, float]]:
     """Subjects in the best modes found; how many moved, and the rise of log p(D, f)."""
-    anchor, real = known(chunk, subjects, setting).anchor, np.asarray(chunk.real)
-    own, best = _climb(chunk, anchor, setting)
-    best, rise, moved = best + _RISE, 0.0, np.zeros_like(real)
+    anchor = known(chunk, subjects, setting).anchor
+    own, height = _climb(chunk, anchor, setting)
+    best = start = _Best(anchor, height + _RISE)
     for place in elsewhere.places(own, drawn):
-        there, height = _climb(chunk, place, setting)
-        better = (height > best) & real
-        rise += float((height[better] - best[better]).sum())
-        anchor = np.where(better, there, anchor)
-        best = np.where(better, height, best)
-        moved |= better
-    return Subjects(anchor), (int(moved.sum()), rise)
+        best = _better(best, *_climb(chunk, place, setting), chunk.real)
+    return Subjects(best.anchor), _gain(start.height, best.height)
 
 
-def _climb(chunk: Chunk, anchor: np.ndarray, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
+class _Best(NamedTuple):
+    """Anchors, and what log p(D_i, f) must exceed elsewhere."""
+
+    anchor: Any
+    height: Any
+
+
+@per_subject
+def _better(xp: Any, best: _Best, there: Any, height: Any, real: Any) -> _Best:
+    better = (height > best.height) & real
+    return _Best(xp.where(better, there, best.anchor), xp.where(better, height, best.height))
+
+
+@per_subject
+def _gain(xp: Any, before: Any, after: Any) -> tuple[Any, Any]:
+    """How many subjects rose, and how much in all."""
+    rose = after > before
+    return rose.sum(), xp.where(rose, after - before, 0.0).sum()
+
+
+def _climb(chunk: Chunk, anchor: Any, setting: Setting) -> tuple[Any, Any]:
     """The effects after one q-update from the anchors, and log p(D_i, f) there."""
-    there = setting.glance(chunk, anchor)[0].mean
-    there = np.where(np.isfinite(there), there, 0.0)
+    there = possible(setting.glance(chunk, anchor)[0].mean)
     seen, _ = setting.glance(chunk, there)
     return there, log_joint(seen.loglik, setting.theta["effect_covariance"], there)
+
+
+@per_subject
+def possible(xp: Any, effects: Any) -> Any:
+    """Effects, 0 where they are not finite."""
+    return xp.where(xp.isfinite(effects), effects, 0.0)

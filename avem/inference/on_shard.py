@@ -13,6 +13,7 @@ from avem.data.layout import Chunk
 from avem.inference.passes import Glance, Pass, Totals
 from avem.inference.theta import Match
 from avem.models.kernel import Kernel
+from avem.numerics.arrays import per_subject, stay
 
 if TYPE_CHECKING:
     from avem.inference.methods.base import EStep
@@ -44,18 +45,20 @@ class Setting:
     """What compiling costs beside work on this shard: 1 for the only one, on a processor."""
 
     def look(self, chunk: Chunk, subjects: Subjects) -> Pass:
-        """The E-step of a chunk; all that Python looks at leaves the device here, once."""
+        """The E-step of a chunk; sums leave the device here, once, and on a CPU all but `kept`."""
         p = self.method.e_step(
             self.kernel, self.theta, subjects.anchor, subjects.around, chunk, self.form
         )
-        return Pass(*jax.device_get(p._replace(kept=None)))._replace(kept=p.kept)
+        totals, terms = jax.device_get((p.totals, p.terms))
+        seen = Pass(*stay(p._replace(kept=None, totals=None, terms=())))
+        return seen._replace(kept=p.kept, totals=totals, terms=terms)
 
     def glance(self, chunk: Chunk, anchor: np.ndarray) -> tuple[Glance, Pass | None]:
         """What climbing reads of an E-step at anchors, and the E-step itself if it was run."""
         at = (self.kernel, self.theta, anchor, chunk, self.form)
         found = self.method.glance(*at)
         if found is not None:
-            return Glance(*jax.device_get(found)), None
+            return Glance(*stay(found)), None
         p = self.look(chunk, Subjects(anchor))
         return Glance(p.mean, p.covariance, p.loglik), p
 
@@ -79,10 +82,27 @@ def summary(chunk: Chunk, subjects: Subjects, setting: Setting, possible: bool =
     p = subjects.found
     assert p is not None
     totals = p.totals._replace(model=setting.kernel.read(p.totals.model))
-    away = (p.mean - subjects.anchor)[:, np.asarray(chunk.real)]
-    return ShardSums(possible, np.sum(p.bound), np.sum(p.loglik), np.sum(away**2), totals, p.terms)
+    bound, loglik, moved = _sums(p.bound, p.loglik, subjects.anchor, p.mean, chunk.real)
+    return ShardSums(possible, bound, loglik, moved, totals, p.terms)
 
 
 def is_finite(p: Pass) -> bool:
     """Whether every subject has a bound."""
-    return bool(np.isfinite(p.bound).all())
+    return bool(_all_finite(p.bound))
+
+
+@per_subject
+def _all_finite(xp: Any, values: Any) -> Any:
+    return xp.isfinite(values).all()
+
+
+@per_subject
+def _sums(
+    xp: Any, bound: Any, loglik: Any, anchor: Any, mean: Any, real: Any
+) -> tuple[Any, Any, Any]:
+    return bound.sum(), loglik.sum(), squares(xp, mean - anchor, real)
+
+
+def squares(xp: Any, away: Any, real: Any) -> Any:
+    """The sum of squares over the subjects that are not padding."""
+    return xp.where(real, away**2, 0.0).sum()

@@ -22,8 +22,8 @@ _LANES_ELSEWHERE = 1 << 20
 """A GPU wants all lanes at once, as far as they fit into its memory."""
 _LANES_OF_STARTS = 1 << 14
 """There are several chunks, so that starts can be tried on some of them."""
-_GPU_SPEED = 10.0
-"""Of a pass at many nodes, beside a processor's: where the nodes are is computed in NumPy."""
+_GPU_SPEED = 100.0
+"""Of a pass at many nodes, beside a processor's."""
 _UNKNOWN_ROOM = 4 << 30
 _NODES_AT_ONCE = 32
 """Of a subject, whose results must fit as well."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,7 +20,9 @@ from avem.inference.mode_search import Elsewhere, elsewhere, modes_of
 from avem.inference.on_shard import Setting, Subjects
 from avem.inference.passes import Glance, effect_terms
 from avem.models.kernel import Kernel
+from avem.numerics.arrays import log_sum, per_subject, stacked, unstacked
 from avem.numerics.jit import jit
+from avem.numerics.small import inverse, spectral
 
 _CLIMB, _GLANCE = 4, 2
 """Passes that bring a candidate near its mode: to put nodes there, and to see whether it counts."""
@@ -70,16 +71,27 @@ def information(chunk: Chunk, f: np.ndarray, setting: Setting, step: np.ndarray)
 
     Central differences of the exact score, `step` (d,) apart.
     """
-    d = len(f)
+    steps = np.diag(step)
 
-    def score(at: np.ndarray) -> np.ndarray:
-        return np.asarray(score_pass(setting.kernel, setting.theta, at, chunk, setting.form)[0])
+    def score(at: Any) -> Any:
+        return score_pass(setting.kernel, setting.theta, at, chunk, setting.form)[0]
 
-    out = np.zeros((d, d, f.shape[1]))
-    for e in range(d):
-        unit = (np.arange(d) == e)[:, None] * step[e]
-        out[:, e] = -(score(f + unit) - score(f - unit)) / (2 * step[e])
-    return 0.5 * (out + np.swapaxes(out, 0, 1))
+    scores = [(score(moved(f, step)), score(moved(f, -step))) for step in steps]
+    return _bend(tuple(scores), step)
+
+
+@per_subject
+def moved(xp: Any, f: Any, step: Any) -> Any:
+    """Effects (d, subject), all of them a step (d,) on."""
+    return f + step[:, None]
+
+
+@per_subject
+def _bend(xp: Any, scores: tuple[tuple[Any, Any], ...], step: Any) -> Any:
+    """(d, d, subject) from the scores on either side."""
+    pairs = zip(scores, step, strict=True)
+    out = xp.stack([-(up - down) / (2 * width) for (up, down), width in pairs], axis=1)
+    return 0.5 * (out + xp.swapaxes(out, 0, 1))
 
 
 def _with_centres(
@@ -95,12 +107,11 @@ def _with_centres(
     sigma = setting.theta["effect_covariance"]
     climbing = replace(setting, method=Anchored("laplace", _CLIMB))
     found = _candidates(chunk, subjects, drawn, climbing, places, _CLIMB)
-    best = found.height.argmax(0)
-    width = _width(chunk, found.at[best, :, np.arange(len(best))].T, setting)
+    width = _width(chunk, _highest(found), setting)
     with_draws = _MOST_WITH_DRAWS if setting.kernel.has_twins else 1
     most = with_draws if method.by_draws else _MOST
-    log_share, at = _choose(found, width, np.asarray(chunk.real), most)
-    centres = Centres(log_share, at, np.broadcast_to(width, (len(at), *width.shape)), sigma)
+    log_share, at = _choose(found, width, chunk.real, most)
+    centres = Centres(log_share, at, stacked((width,) * len(at)), sigma)
     centres = _confirmed(chunk, centres, replace(climbing, form=setting.form))
     n_nodes = [len(rule.points) for rule in method.ladder]
     around = apart(
@@ -127,38 +138,56 @@ def _confirmed(chunk: Chunk, centres: Centres, setting: Setting) -> Centres:
 
     `setting` is that of an anchored method.
     """
-    members = np.flatnonzero(np.isfinite(centres.log_share[1:]).any(0))
+    members = np.flatnonzero(np.isfinite(np.asarray(centres.log_share[1:])).any(0))
     if not len(members):
         return centres
     n_passes = 2 * len(centres.mean) * (_NEWTON_STEPS + len(centres.mean[0]))
     own = enough_of(chunk, members, n_passes, setting.code_price)
     whole = own is chunk
     here = centres if whole else of_members(centres, members, len(own.real))
-    wide = np.stack([_width(own, mean, setting) for mean in here.mean])
-    found, trial = None, here.mean
-    for _ in range(_NEWTON_STEPS):
-        there = _looked(own, trial, setting)
-        # A step that does not lead upwards is taken back, and a shorter one tried.
-        found = there if found is None else found
-        rose = there.height >= found.height
-        found = found.where(~rose, there)
-        step = _joined([found.only(c).nearer(wide[c]) for c in range(len(wide))]).at - found.at
-        trial = found.at + np.where(rose, 1.0, 0.25)[:, None] * step
-    assert found is not None
-    used = np.isfinite(here.log_share)
-    found = found._replace(height=np.where(used, found.height, -np.inf))
-    real = np.asarray(own.real)
-    log_share, at = _choose(found, wide[0], real, len(wide))
+    wide = _widths(own, here.mean, setting)
+    found = _looked(own, here.mean, setting)
+    trial = _onward(found, found, wide)[1]
+    for _ in range(_NEWTON_STEPS - 1):
+        found, trial = _onward(found, _looked(own, trial, setting), wide)
+    found = _in_use(found, here.log_share)
+    log_share, at = _choose(found, wide[0], own.real, len(wide))
     if whole:
         return Centres(log_share, at, _widths(own, at, setting), here.prior)
-    gone = np.array(centres.log_share)
-    gone[1:, members] = -np.inf
-    found_ones = Centres(log_share, at, _widths(own, at, setting), centres.prior)
-    return centres._replace(log_share=gone).put(members, found_ones)
+    some = np.zeros(len(chunk.real), bool)
+    some[members] = True
+    alone = centres._replace(log_share=_first_of(centres.log_share, some))
+    return alone.put(members, Centres(log_share, at, _widths(own, at, setting), centres.prior))
 
 
-def _widths(chunk: Chunk, at: np.ndarray, setting: Setting) -> np.ndarray:
-    return np.stack([_width(chunk, mean, setting) for mean in at])
+def _widths(chunk: Chunk, at: Any, setting: Setting) -> Any:
+    return stacked(tuple(_width(chunk, mean, setting) for mean in unstacked(at)))
+
+
+@per_subject
+def _onward(xp: Any, found: _Candidates, there: _Candidates, wide: Any) -> tuple[_Candidates, Any]:
+    """The better of two places for each candidate, and the next one to try."""
+    # A step that does not lead upwards is taken back, and a shorter one tried.
+    rose = there.height >= found.height
+    at, slope = (
+        xp.where(rose[:, None], its, own)
+        for own, its in ((found.at, there.at), (found.slope, there.slope))
+    )
+    found = _Candidates(at, xp.where(rose, there.height, found.height), slope)
+    steps = _newton(xp, wide, found.slope)
+    return found, found.at + xp.where(rose, 1.0, 0.25)[:, None] * steps
+
+
+@per_subject
+def _first_of(xp: Any, log_share: Any, some: Any) -> Any:
+    """The centres of some subjects not in use, but for the first one."""
+    later = xp.arange(len(log_share))[:, None] > 0
+    return xp.where(later & some, -xp.inf, log_share)
+
+
+@per_subject
+def _in_use(xp: Any, found: _Candidates, log_share: Any) -> _Candidates:
+    return found._replace(height=xp.where(xp.isfinite(log_share), found.height, -xp.inf))
 
 
 def between_modes(
@@ -174,47 +203,42 @@ def between_modes(
     `setting` is that of an anchored method, and `width` the posteriors' at the anchors.
     """
     found = _candidates(chunk, subjects, drawn, setting, places, _GLANCE)
-    log_share, at = _choose(found, width, np.asarray(chunk.real), _MOST)
-    share = np.exp(log_share)[:, None]
+    return _between(*_choose(found, width, chunk.real, _MOST))
+
+
+@per_subject
+def _between(xp: Any, log_share: Any, at: Any) -> Any:
+    share = xp.exp(log_share)[:, None]
     return (share * (at - (share * at).sum(0)) ** 2).sum(0)
 
 
 class _Candidates(NamedTuple):
     """Places near modes, for the subjects of a chunk."""
 
-    at: np.ndarray
+    at: Any
     """(candidate, d, subject)."""
-    height: np.ndarray
+    height: Any
     """(candidate, subject) log p(D_i, f)."""
-    slope: np.ndarray
+    slope: Any
     """(candidate, d, subject) of log p(D_i, f)."""
 
-    def only(self, number: int) -> _Candidates:
-        """One of them."""
-        return _Candidates(*(part[number : number + 1] for part in self))
 
-    def where(self, keep: np.ndarray, other: _Candidates) -> _Candidates:
-        """These where `keep` (candidate, subject) says so, others elsewhere."""
-        height = np.where(keep, self.height, other.height)
-        at, slope = (
-            np.where(keep[:, None], own, its)
-            for own, its in ((self.at, other.at), (self.slope, other.slope))
-        )
-        return _Candidates(at, height, slope)
+def _newton(xp: Any, width: Any, slope: Any) -> Any:
+    """(candidate, d, subject) steps to where a posterior as wide as `width` would have its mode.
 
-    def nearer(self, width: np.ndarray) -> _Candidates:
-        """One Newton step on, where a posterior as wide as `width` would have its mode.
-
-        Candidates that are on their way to a mode are not yet there, but not elsewhere either.
-        """
-        move = np.einsum("abn,cbn->can", width, self.slope)
-        gain = 0.5 * np.einsum("can,can->cn", move, self.slope)
-        short = np.minimum(1.0, _FURTHEST / np.sqrt(np.maximum(2.0 * gain, 1e-300)))
-        return self._replace(at=self.at + short[:, None] * move)
+    `width` is (d, d, subject), or (candidate, d, d, subject).
+    """
+    move = (width * slope[:, None]).sum(2)
+    gain = 0.5 * (move * slope).sum(1)
+    short = xp.minimum(1.0, _FURTHEST / xp.sqrt(xp.maximum(2.0 * gain, 1e-300)))
+    return short[:, None] * move
 
 
-def _joined(parts: Sequence[_Candidates]) -> _Candidates:
-    return _Candidates(*map(np.concatenate, zip(*parts, strict=True)))
+@per_subject
+def _highest(xp: Any, found: _Candidates) -> Any:
+    """(d, subject) the highest candidate of each."""
+    best = found.height.argmax(0)
+    return xp.take_along_axis(found.at, best[None, None], axis=0)[0]
 
 
 def _candidates(
@@ -227,79 +251,108 @@ def _candidates(
 ) -> _Candidates:
     """Where a few climbing steps lead from all the places worth trying."""
     modes = modes_of(subjects)
-    real, sigma = np.asarray(chunk.real), setting.theta["effect_covariance"]
-    found, top = [], np.full(real.shape, -np.inf)
+    sigma = setting.theta["effect_covariance"]
+    found, top = [], np.full(np.shape(chunk.real), -np.inf)
     for number, at in enumerate([*modes, *places.places(modes[0], drawn)]):
         for look in range(n_passes):
             p, _ = setting.glance(chunk, at)
-            height = log_joint(p.loglik, sigma, at)
-            hopeless = number >= len(modes) and not (height > top - _HOPE[look])[real].any()
+            here = _seen(at, p, sigma, top, np.float64(_HOPE[look]), chunk.real)
+            hopeless = number >= len(modes) and not here.hope
             if hopeless or look == n_passes - 1:
                 break
-            at = np.where(np.isfinite(p.mean), p.mean, 0.0)
-        found.append((at, height, _pull(at, p)))
-        top = np.fmax(top, height)
-    return _Candidates(*map(np.stack, zip(*found, strict=True)))
+            at = here.towards
+        found.append((at, here.height, here.slope))
+        top = here.top
+    return _Candidates(*(stacked(part) for part in zip(*found, strict=True)))
 
 
-def _looked(chunk: Chunk, at: np.ndarray, setting: Setting) -> _Candidates:
+def _looked(chunk: Chunk, at: Any, setting: Setting) -> _Candidates:
     """Heights and slopes at places (candidate, d, subject)."""
-    sigma = setting.theta["effect_covariance"]
+    sigma, top = setting.theta["effect_covariance"], np.zeros(np.shape(chunk.real))
     found = []
-    for place in at:
+    for place in unstacked(at):
         p, _ = setting.glance(chunk, place)
-        found.append((place, log_joint(p.loglik, sigma, place), _pull(place, p)))
-    return _Candidates(*map(np.stack, zip(*found, strict=True)))
+        here = _seen(place, p, sigma, top, np.float64(0.0), chunk.real)
+        found.append((place, here.height, here.slope))
+    return _Candidates(*(stacked(part) for part in zip(*found, strict=True)))
 
 
-def _pull(at: np.ndarray, p: Glance) -> np.ndarray:
-    """(d, subject) the slope of log p(D_i, f), of which the next anchor is the complete-data step.
+class _Seen(NamedTuple):
+    """What a pass says of a place."""
 
-    Also where there is no closed form: by Fisher's identity it has the same slope.
-    """
-    precision = np.linalg.inv(np.moveaxis(p.covariance, -1, 0))
-    slope = np.einsum("nab,bn->an", precision, p.mean - at)
-    return np.where(np.isfinite(slope), slope, 0.0)
+    height: Any
+    """log p(D_i, f)."""
+    slope: Any
+    """Of it; the next anchor is the complete-data step. Also where there is no closed form: by
+    Fisher's identity it has the same slope."""
+    towards: Any
+    """Where the pass would put the anchor."""
+    top: Any
+    """The highest log p(D_i, f) so far."""
+    hope: Any
+    """Somebody may have a mode near it that counts."""
 
 
-def _choose(
-    found: _Candidates, width: np.ndarray, real: np.ndarray, most: int
-) -> tuple[np.ndarray, np.ndarray]:
+@per_subject
+def _seen(xp: Any, at: Any, p: Glance, sigma: Any, top: Any, enough: Any, real: Any) -> _Seen:
+    height = log_joint(p.loglik, sigma, at)
+    slope = (inverse(xp, p.covariance) * (p.mean - at)).sum(1)
+    return _Seen(
+        height,
+        xp.where(xp.isfinite(slope), slope, 0.0),
+        xp.where(xp.isfinite(p.mean), p.mean, 0.0),
+        xp.fmax(top, height),
+        ((height > top - enough) & real).any(),
+    )
+
+
+def _choose(found: _Candidates, width: Any, real: Any, most: int) -> tuple[Any, Any]:
     """The highest modes that are apart: log shares (centre, subject) and places."""
-    n, ahead = found.at.shape[-1], found.nearer(width).at
-    precision = np.linalg.inv(np.moveaxis(width, -1, 0))
-    order = np.argsort(-found.height, axis=0, kind="stable")
-    who, count, kept = np.arange(n), np.zeros(n, int), np.full((most, n), -1)
-    top = found.height[order[0], who]
-    for number in order:
-        at = ahead[number, :, who].T
-        new = ((found.height[number, who] > top - _NEGLIGIBLE) & real) | (count == 0)
-        for slot in range(most):
-            away = at - ahead[np.maximum(kept[slot], 0), :, who].T
-            distance = np.einsum("an,nab,bn->n", away, precision, away)
-            new &= (kept[slot] < 0) | (distance > _APART**2)
-        new &= count < most
-        kept[count[new], who[new]] = number[new]
-        count += new
-    n_centres = count[real].max(initial=1)
-    kept, used = kept[:n_centres], kept[:n_centres] >= 0
-    pick = np.where(used, kept, kept[0])
-    log_share = np.where(used, found.height[pick, who], -np.inf)
-    log_share -= np.logaddexp.reduce(log_share, axis=0)
-    return log_share, np.moveaxis(found.at[pick, :, who], -1, 1)
+    log_share, at, n_centres = _chosen(found, width, real, np.empty(most))
+    return log_share[: int(n_centres)], at[: int(n_centres)]
 
 
-def _width(chunk: Chunk, at: np.ndarray, setting: Setting) -> np.ndarray:
+@per_subject
+def _chosen(xp: Any, found: _Candidates, width: Any, real: Any, slots: Any) -> tuple[Any, Any, Any]:
+    """As many as there are `slots`, not all of them in use; and how many one has at most."""
+    # Candidates that are on their way to a mode are not yet there, but not elsewhere either.
+    ahead = found.at + _newton(xp, width, found.slope)
+    precision = inverse(xp, width)
+    order = xp.argsort(-found.height, axis=0, stable=True)
+    heights = xp.take_along_axis(found.height, order, axis=0)
+    places = xp.take_along_axis(ahead, order[:, None], axis=0)
+    most, n = len(slots), found.height.shape[1]
+    slot, count, ranks = xp.arange(most)[:, None], xp.zeros(n, int), xp.full((most, n), -1)
+    there = xp.stack([places[0]] * most)
+    for rank in range(len(order)):
+        away = places[rank] - there
+        distance = (away[:, :, None] * precision * away[:, None]).sum((1, 2))
+        apart = ((ranks < 0) | (distance > _APART**2)).all(0)
+        high = ((heights[rank] > heights[0] - _NEGLIGIBLE) & real) | (count == 0)
+        new = high & apart & (count < most)
+        here = new & (count == slot)
+        ranks = xp.where(here, rank, ranks)
+        there = xp.where(here[:, None], places[rank], there)
+        count = count + new
+    used, pick = ranks >= 0, xp.where(ranks >= 0, ranks, ranks[0])
+    log_share = xp.where(used, xp.take_along_axis(heights, pick, axis=0), -xp.inf)
+    at = xp.take_along_axis(found.at, xp.take_along_axis(order, pick, axis=0)[:, None], axis=0)
+    n_centres = xp.maximum(xp.where(real, count, 0).max(), 1)
+    return log_share - log_sum(xp, log_share), at, n_centres
+
+
+def _width(chunk: Chunk, at: Any, setting: Setting) -> Any:
     """(d, d, subject) the inverse curvature of log p(D_i, f), bounded by the prior's."""
     sigma = setting.theta["effect_covariance"]
     step = _APPROACH * np.sqrt(np.diagonal(sigma))
     return posterior_width(information(chunk, at, setting, step), sigma)
 
 
-def posterior_width(info: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+@per_subject
+def posterior_width(xp: Any, info: Any, sigma: Any) -> Any:
     """(d, d, subject) a posterior's covariance, from the information in the data."""
-    prior = np.linalg.inv(sigma)
-    precision = np.moveaxis(info, -1, 0) + prior
-    values, vectors = np.linalg.eigh(np.where(np.isfinite(precision), precision, prior))
-    values = np.maximum(values, 0.25 * np.linalg.eigvalsh(prior)[0])
-    return np.moveaxis((vectors / values[:, None]) @ np.swapaxes(vectors, 1, 2), 0, -1)
+    prior = xp.linalg.inv(sigma)
+    precision = info + prior[:, :, None]
+    precision = xp.where(xp.isfinite(precision), precision, prior[:, :, None])
+    least = 0.25 * xp.linalg.eigvalsh(prior)[0]
+    return spectral(xp, precision, lambda values: 1.0 / xp.maximum(values, least))

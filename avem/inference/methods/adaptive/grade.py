@@ -29,6 +29,7 @@ from avem.inference.on_shard import Setting, Subjects
 from avem.inference.passes import over_nodes
 from avem.inference.tuning import ENOUGH, GROWTH
 from avem.models.kernel import Kernel
+from avem.numerics.arrays import per_subject
 from avem.numerics.jit import jit
 
 _CHANGED = 0.05
@@ -178,7 +179,9 @@ def _extrapolated(before: np.ndarray, now: np.ndarray) -> np.ndarray:
 
 
 def _of(centres: Centres, near: Centres, members: np.ndarray) -> Centres:
-    return centres.put(members, near.each(lambda part: np.asarray(part)[..., members]))
+    mask = np.zeros(centres.log_share.shape[-1], bool)
+    mask[members] = True
+    return centres.put_where(mask, near)
 
 
 def _logliks(
@@ -197,8 +200,8 @@ def _logliks(
     else:
         found, moved = _integrals(own, here, rule, setting)
     if whole:
-        return found[members], moved
-    return found[: len(members)], few.put(members, moved)
+        return np.asarray(found)[members], moved
+    return np.asarray(found)[: len(members)], few.put(members, moved)
 
 
 def _of_two_sets(
@@ -224,12 +227,17 @@ def _integrals(
     """
     kernel, theta, form = setting.kernel, setting.theta, setting.form
     sigma = np.asarray(theta["effect_covariance"])
-    mixture = Proposal(centres.under(sigma), rule, sigma)
+    mixture = Proposal.of(centres.under(sigma), rule, sigma)
     at = mixture.at
     order = np.minimum(np.arange(-(-len(at) // _BLOCK) * _BLOCK), len(at) - 1)
-    blocks = at[order].reshape(len(order) // _BLOCK, _BLOCK, *at.shape[1:])
-    found = [np.asarray(_loglik_at(kernel, theta, block, chunk, form)) for block in blocks]
-    return mixture.integral(np.concatenate(found)[: len(at)])
+    blocks = _in_blocks(at, order.reshape(-1, _BLOCK))
+    found = tuple(_loglik_at(kernel, theta, block, chunk, form) for block in blocks)
+    return mixture.integral(found)
+
+
+@per_subject
+def _in_blocks(xp: Any, at: Any, order: Any) -> tuple[Any, ...]:
+    return tuple(at[order[i]] for i in range(len(order)))
 
 
 @jit("kernel", "form")

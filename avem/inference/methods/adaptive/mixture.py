@@ -12,6 +12,8 @@ from scipy.special import gammaln
 
 from avem.components.lanes import Theta
 from avem.kernels.inverse import cholesky, lower_solve
+from avem.numerics.arrays import per_subject, places, taken, unstacked, with_entries
+from avem.numerics.small import inverse, spectral
 
 LOG_2PI = float(np.log(2 * np.pi))
 _LEAST = -0.5
@@ -40,25 +42,10 @@ class Centres(NamedTuple):
         Nodes that stood much wider apart than a posterior is wide, because the prior has become
         narrow, would find a likelihood that is not there.
         """
-        finite = np.isfinite(self.covariance).all() and np.isfinite(self.mean).all()
-        if not finite or not sigma.size or np.array_equal(sigma, self.prior):
+        if not sigma.size or np.array_equal(sigma, self.prior):
             return self
-        low = np.linalg.cholesky(sigma)
-        wide = self.covariance + _NEXT_TO_NOTHING * self.prior[:, :, None]
-        precision = np.linalg.inv(np.moveaxis(wide, -1, 1))  # (centre, subject, d, d)
-        known = low.T @ (precision - np.linalg.inv(self.prior)) @ low
-        values, vectors = np.linalg.eigh(known)
-        spread = low @ vectors
-        covariance = (spread / (1.0 + np.maximum(values, _LEAST))[..., None, :]) @ np.swapaxes(
-            spread, -1, -2
-        )
-        mean = covariance @ precision @ np.moveaxis(self.mean, -1, 1)[..., None]
-        return Centres(
-            self.log_share,
-            np.moveaxis(mean[..., 0], 1, -1),
-            np.moveaxis(covariance, 1, -1),
-            sigma,
-        )
+        moved, finite = _under(self.mean, self.covariance, self.prior, sigma)
+        return Centres(self.log_share, *moved, prior=sigma) if finite else self
 
     def each(self, change: Callable[[Any], Any]) -> Centres:
         """Shares, means and covariances changed in the same way."""
@@ -67,21 +54,32 @@ class Centres(NamedTuple):
 
     def first(self, count: int) -> Centres:
         """The first few centres of everyone."""
+        if count == len(self.log_share):
+            return self
         return self.each(lambda part: part[:count])
+
+    def of(self, members: np.ndarray) -> Centres:
+        """Those of some subjects."""
+        return Centres(*taken(self[:3], members), prior=self.prior)
+
+    def filled(self, count: int) -> Centres:
+        """With more centres, not in use, where the first ones are."""
+        if count == len(self.log_share):
+            return self
+        return Centres(*_filled(self[:3], np.empty(count - len(self.log_share))), prior=self.prior)
 
     def put(self, members: np.ndarray, other: Centres) -> Centres:
         """With the first few centres of some subjects from others, which have theirs in front."""
-        n, parts = len(members), []
-        for old, new in zip(self[:3], other[:3], strict=True):
-            part = np.array(old)
-            part[: len(new)][..., members] = np.asarray(new)[..., :n]
-            parts.append(part)
-        return Centres(*parts, prior=self.prior)
+        where = places(members, other.log_share.shape[-1])
+        return Centres(*_put(self[:3], other[:3], where), prior=self.prior)
+
+    def put_where(self, mask: np.ndarray, other: Centres) -> Centres:
+        """With the first few centres of the subjects of `mask` from those of everyone."""
+        return Centres(*_put_where(self[:3], other[:3], mask), prior=self.prior)
 
     def modes(self) -> list[np.ndarray]:
         """The means (d, subject), every subject's heaviest first."""
-        order = np.argsort(-np.asarray(self.log_share), axis=0, kind="stable")
-        return list(np.take_along_axis(np.asarray(self.mean), order[:, None], axis=0))
+        return list(unstacked(_heaviest_first(self.log_share, self.mean)))
 
     @classmethod
     def single(cls, mean: Any, covariance: Any, prior: Any) -> Centres:
@@ -95,6 +93,52 @@ class Centres(NamedTuple):
     def stepped(self, towards: Centres, stride: np.ndarray) -> Centres:
         """Themselves: nodes stay where they are while a q_i takes its steps."""
         return self
+
+
+@per_subject
+def _under(
+    xp: Any, mean: Any, covariance: Any, prior: Any, sigma: Any
+) -> tuple[tuple[Any, Any], Any]:
+    """Means and covariances under another prior, and whether all of the old ones were finite."""
+    low = xp.linalg.cholesky(sigma)
+
+    def between(left: Any, middle: Any) -> Any:
+        return xp.einsum("ab,bc...,dc->ad...", left, middle, left)
+
+    wide = xp.moveaxis(covariance + _NEXT_TO_NOTHING * prior[:, :, None], 0, 2)
+    precision = inverse(xp, wide)  # (d, d, centre, subject)
+    known = between(low.T, precision - xp.linalg.inv(prior)[:, :, None, None])
+    new = between(low, spectral(xp, known, lambda x: 1.0 / (1.0 + xp.maximum(x, _LEAST))))
+    moved = xp.einsum("abcn,bdcn,cdn->can", new, precision, mean)
+    finite = xp.isfinite(covariance).all() & xp.isfinite(mean).all()
+    return (moved, xp.moveaxis(new, 2, 0)), finite
+
+
+@per_subject
+def _put(xp: Any, old: tuple[Any, ...], new: tuple[Any, ...], members: Any) -> tuple[Any, ...]:
+    first, n = slice(len(new[0])), len(members)
+    pairs = zip(old, new, strict=True)
+    return tuple(with_entries(a, (first, ..., members), b[..., :n]) for a, b in pairs)
+
+
+@per_subject
+def _put_where(xp: Any, old: tuple[Any, ...], new: tuple[Any, ...], mask: Any) -> tuple[Any, ...]:
+    first = len(new[0])
+    pairs = zip(old, new, strict=True)
+    return tuple(xp.concatenate([xp.where(mask, b, a[:first]), a[first:]]) for a, b in pairs)
+
+
+@per_subject
+def _filled(xp: Any, parts: tuple[Any, ...], more: Any) -> tuple[Any, ...]:
+    unused = xp.full((len(more), parts[0].shape[1]), -xp.inf)
+    rest = (xp.concatenate([part] + [part[:1]] * len(more)) for part in parts[1:])
+    return xp.concatenate([parts[0], unused]), *rest
+
+
+@per_subject
+def _heaviest_first(xp: Any, log_share: Any, mean: Any) -> Any:
+    order = xp.argsort(-log_share, axis=0, stable=True)
+    return xp.take_along_axis(mean, order[:, None], axis=0)
 
 
 def prior_centres(theta: Theta, anchor: Array) -> Centres:

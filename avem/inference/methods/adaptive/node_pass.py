@@ -21,10 +21,10 @@ def node_pass(
     kernel: Kernel, theta: Theta, centres: Centres, rule: Rule, chunk: Chunk, form: str
 ) -> Pass:
     """The E-step of a chunk by the nodes of a quadrature."""
-    proposal = Proposal(centres, rule, np.asarray(theta["effect_covariance"]))
+    proposal = Proposal.of(centres, rule, np.asarray(theta["effect_covariance"]))
     found = _weighed(kernel, theta, proposal.at, proposal.log_weight, chunk, form)
     nodes: Nodes = found.kept
-    return found._replace(around=proposal.following(np.asarray(nodes.share)))
+    return found._replace(around=proposal.following(nodes.share))
 
 
 @jit("kernel", "form")

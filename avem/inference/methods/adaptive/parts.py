@@ -15,6 +15,7 @@ from avem.data.subset import some_of
 from avem.inference.methods.adaptive.mixture import Centres
 from avem.inference.passes import Nodes, Pass
 from avem.models.kernel import Kernel
+from avem.numerics.arrays import per_subject, places, with_entries
 
 _CHEAP = 1_000_000
 """Cells, times nodes, that are passed faster than code is compiled: in every iteration."""
@@ -73,21 +74,16 @@ class Portions(NamedTuple):
         """The centres of everyone; those that only some have are not in use for the others."""
         if self.parts[0].members is None:
             return self.parts[0].centres
-        n, most = self.n, max(np.shape(part.centres.log_share)[0] for part in self.parts)
-        d = np.shape(self.parts[0].centres.mean)[1]
-        log_share, mean = np.full((most, n), -np.inf), np.zeros((most, d, n))
-        cov = np.zeros((most, d, d, n))
+        n, most = self.n, max(len(part.centres.log_share) for part in self.parts)
+        prior = np.asarray(self.parts[0].centres.prior)
+        d = len(prior)
+        log_share = np.full((most, n), -np.inf)
         log_share[0] = 0.0
-        cov[:] = np.asarray(self.parts[0].centres.prior)[:, :, None]
+        wide = np.broadcast_to(prior[:, :, None], (most, d, d, n))
+        made = Centres(log_share, np.zeros((most, d, n)), wide, prior)
         for part in self.parts:
-            own, who = part.centres, np.asarray(part.members)
-            count, m = np.shape(own.log_share)[0], len(who)
-            log_share[:count, who] = np.asarray(own.log_share)[:, :m]
-            mean[:count, :, who] = np.asarray(own.mean)[..., :m]
-            mean[count:, :, who] = np.asarray(own.mean)[:1, :, :m]
-            cov[:count, :, :, who] = np.asarray(own.covariance)[..., :m]
-            cov[count:, :, :, who] = np.asarray(own.covariance)[:1, ..., :m]
-        return Centres(log_share, mean, cov, self.parts[0].centres.prior)
+            made = made.put(np.asarray(part.members), part.centres.filled(most))
+        return made
 
 
 def everyone(centres: Centres, level: int = 0) -> Portions:
@@ -158,7 +154,7 @@ def enough_of(chunk: Chunk, members: np.ndarray, n_passes: int, price: float) ->
 def of_members(centres: Centres, members: np.ndarray, size: int) -> Centres:
     """The centres of some, padded."""
     padded = np.concatenate([members, np.repeat(members[:1], size - len(members))])
-    return centres.each(lambda part: np.asarray(part)[..., padded])
+    return centres.of(padded)
 
 
 class Piece(NamedTuple):
@@ -207,12 +203,12 @@ def merged(parts: Portions, passes: Sequence[Pass]) -> Pass:
     if parts.parts[0].members is None:
         return passes[0]._replace(around=parts._replace(parts=around))
 
-    def spread(name: str) -> np.ndarray:
-        values = [np.asarray(getattr(found, name)) for found in passes]
+    def spread(name: str) -> Any:
+        values = tuple(getattr(found, name) for found in passes)
         out = np.zeros((*values[0].shape[:-1], parts.n))
-        for part, value in zip(parts.parts, values, strict=True):
-            out[..., part.members] = value[..., : len(part.members)]
-        return out
+        pairs = zip(parts.parts, values, strict=True)
+        where = tuple(places(part.members, value.shape[-1]) for part, value in pairs)
+        return _spread(out, values, where)
 
     totals, terms = jax.tree.map(
         lambda *each: np.sum([np.asarray(one) for one in each], axis=0),
@@ -226,3 +222,11 @@ def merged(parts: Portions, passes: Sequence[Pass]) -> Pass:
         kept=KeptPortions(tuple(pieces)),
         terms=terms,
     )
+
+
+@per_subject
+def _spread(xp: Any, out: Any, values: tuple[Any, ...], members: tuple[Any, ...]) -> Any:
+    """Every part's values in the places of its members."""
+    for value, who in zip(values, members, strict=True):
+        out = with_entries(out, (..., who), value[..., : len(who)])
+    return out

@@ -1,118 +1,127 @@
 """A mixture of centres with nodes around them: what each node weighs, and where centres follow to.
 
-In NumPy: it is little work beside the local passes, and need not be compiled for every number of
-nodes and centres.
+It is little work beside the local passes, and on a processor nothing of it is compiled, whatever
+the number of nodes and centres (`per_subject`).
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from avem.inference.methods.adaptive.mixture import LEAST_SHARE, Centres, log_base
 from avem.inference.methods.adaptive.rules import Rule
 from avem.inference.tuning import BETWEEN
+from avem.numerics.arrays import log_sum, per_subject
+from avem.numerics.small import factor
 
 
-class Proposal:
+class Proposal(NamedTuple):
     """The nodes of a chunk's subjects, under an effect covariance."""
 
-    def __init__(self, centres: Centres, rule: Rule, sigma: np.ndarray) -> None:
-        self._centres = centres
-        log_share, mean = np.asarray(centres.log_share), np.asarray(centres.mean)
-        self._log_share = log_share  # (centre, subject)
-        low = [_factor(one) for one in np.asarray(centres.covariance)]
-        own = zip(mean, low, strict=True)
-        self.at = np.concatenate([_places(*one, rule.points) for one in own])
-        """(node, d, subject)."""
-        pairs = zip(log_share, mean, low, strict=True)
-        parts = np.stack([share + _log_normal(self.at - m, root) for share, m, root in pairs])
-        with np.errstate(invalid="ignore"):  # what is not finite is seen in the likelihood
-            mixture = np.logaddexp.reduce(parts, axis=0)
-            self._part = np.exp(parts - mixture)  # (centre, node, subject): whose a node is
-        weight = log_share[:, None] + rule.log_weights[None, :, None]
-        prior = _log_normal(self.at, _factor(sigma[:, :, None]))
-        self.log_weight = weight.reshape(mixture.shape) + prior - mixture
-        """(node, subject) log of what a node weighs, beside the likelihood at it."""
+    centres: Centres
+    at: Any
+    """(node, d, subject)."""
+    log_weight: Any
+    """(node, subject) log of what a node weighs, beside the likelihood at it."""
+    part: Any
+    """(centre, node, subject) whose a node is."""
 
-    def integral(self, loglik: np.ndarray) -> tuple[np.ndarray, Centres]:
-        """(subject,) log p(D_i), from log p(D_i | f) at the nodes; and the centres that follow."""
-        height = self.log_weight + loglik
-        with np.errstate(invalid="ignore"):
-            total = np.logaddexp.reduce(height, axis=0)
-            share = np.exp(height - total)
+    @classmethod
+    def of(cls, centres: Centres, rule: Rule, sigma: np.ndarray) -> Proposal:
+        """The nodes of a rule around every centre."""
+        return cls(centres, *_nodes(*centres[:3], rule.points, rule.log_weights, sigma))
+
+    def integral(self, logliks: tuple[Any, ...]) -> tuple[Any, Centres]:
+        """(subject,) log p(D_i), from log p(D_i | f) at the nodes; and the centres that follow.
+
+        `logliks` come in blocks of nodes, the last one padded.
+        """
+        total, share = _weighed(self.log_weight, logliks)
         return total, self.following(share)
 
-    def following(self, share: np.ndarray) -> Centres:
+    def following(self, share: Any) -> Centres:
         """The centres with the moments of the posterior near them; `share` (node, subject)."""
-        old, at = self._centres, self.at
-        if not at.shape[1]:
+        old = self.centres
+        if not self.at.shape[1]:
             return old
-        own = share * self._part
-        mass = own.sum(1)
-        safe = np.maximum(mass, 1e-12)
-        mean = np.stack([(one[:, None] * at).sum(0) for one in own]) / safe[:, None]
-        cov = np.stack([_second(*one, at) for one in zip(own, mean, strict=True)])
-        cov = cov / safe[:, None, None]
-        # Never much narrower than before: the nodes must be able to find their way back. And the
-        # mixture must cover what lies between its parts.
-        several = np.isfinite(self._log_share).sum(0) > 1
-        cov = np.where(several, BETWEEN, 1.0) * (cov + 1e-3 * np.asarray(old.covariance))
-        sound = np.isfinite(share).all(0)
-        used = np.isfinite(cov).all((1, 2)) & (mass > 1e-6) & sound
-        log_share = np.where(
-            np.isfinite(self._log_share), np.log(np.maximum(mass, LEAST_SHARE)), -np.inf
-        )
-        log_share = np.where(sound, log_share, self._log_share)
-        return Centres(
-            log_share - np.logaddexp.reduce(log_share, axis=0),
-            np.where(used[:, None], mean, old.mean),
-            np.where(used[:, None, None], cov, old.covariance),
-            old.prior,
-        )
+        return Centres(*_following(*old[:3], self.at, self.part, share), prior=old.prior)
 
 
-# Entry by entry of the small matrices, subjects last: long loops, and no products of tiny ones.
+@per_subject
+def _nodes(
+    xp: Any, log_share: Any, mean: Any, covariance: Any, points: Any, log_weights: Any, sigma: Any
+) -> tuple[Any, Any, Any]:
+    """Where the nodes are, what they weigh, and whose they are."""
+    low = factor(xp, xp.moveaxis(covariance, 0, 2))  # (d, d, centre, subject)
+    at = _places(xp, mean, low, points)
+    parts = log_share[:, None] + _log_normal(xp, at - mean[:, None], low)
+    mixture = log_sum(xp, parts)
+    weight = log_share[:, None] + log_weights[None, :, None]
+    prior = _log_normal(xp, at[None], factor(xp, sigma[:, :, None, None]))[0]
+    return at, weight.reshape(mixture.shape) + prior - mixture, xp.exp(parts - mixture)
 
 
-def _factor(covariance: np.ndarray) -> np.ndarray:
-    """Lower Cholesky factors of (d, d, n); not a number where there is none."""
-    low = np.zeros_like(covariance)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        for i in range(len(low)):
-            for j in range(i + 1):
-                left = covariance[i, j] - (low[i, :j] * low[j, :j]).sum(0)
-                low[i, j] = np.sqrt(left) if i == j else left / low[j, j]
-    return np.where(np.isfinite(low).all((0, 1)), low, np.nan)
+@per_subject
+def _weighed(xp: Any, log_weight: Any, logliks: tuple[Any, ...]) -> tuple[Any, Any]:
+    """log p(D_i), and the posterior shares of the nodes."""
+    height = log_weight + xp.concatenate(logliks)[: len(log_weight)]
+    total = log_sum(xp, height)
+    return total, xp.exp(height - total)
 
 
-def _places(mean: np.ndarray, low: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """(point, d, n) around means (d, n)."""
-    at = np.repeat(mean[None], len(points), axis=0)
+@per_subject
+def _following(
+    xp: Any, log_share: Any, old_mean: Any, old_covariance: Any, at: Any, part: Any, share: Any
+) -> tuple[Any, Any, Any]:
+    own = share * part
+    mass = own.sum(1)
+    safe = xp.maximum(mass, 1e-12)
+    mean = xp.stack([(one[:, None] * at).sum(0) for one in own]) / safe[:, None]
+    cov = xp.stack([_second(xp, *one, at) for one in zip(own, mean, strict=True)])
+    cov = cov / safe[:, None, None]
+    # Never much narrower than before: the nodes must be able to find their way back. And the
+    # mixture must cover what lies between its parts.
+    in_use = xp.isfinite(log_share)
+    cov = xp.where(in_use.sum(0) > 1, BETWEEN, 1.0) * (cov + 1e-3 * old_covariance)
+    sound = xp.isfinite(share).all(0)
+    used = xp.isfinite(cov).all((1, 2)) & (mass > 1e-6) & sound
+    new_share = xp.where(in_use, xp.log(xp.maximum(mass, LEAST_SHARE)), -xp.inf)
+    new_share = xp.where(sound, new_share, log_share)
+    return (
+        new_share - log_sum(xp, new_share),
+        xp.where(used[:, None], mean, old_mean),
+        xp.where(used[:, None, None], cov, old_covariance),
+    )
+
+
+def _places(xp: Any, mean: Any, low: Any, points: Any) -> Any:
+    """(centre x point, d, n) around means (centre, d, n)."""
+    n_centres, d, n = mean.shape
+    at = xp.broadcast_to(mean[:, None], (n_centres, len(points), d, n))
+    if d:
+        rows = enumerate(low)
+        away = [sum(points[:, j, None] * row[j][:, None] for j in range(i + 1)) for i, row in rows]
+        at = at + xp.stack(away, axis=2)
+    return at.reshape(n_centres * len(points), d, n)
+
+
+def _log_normal(xp: Any, away: Any, low: Any) -> Any:
+    """(centre, node, n) log density at distances (centre, node, d, n) from the means."""
+    white: list[Any] = []
     for i, row in enumerate(low):
-        for j in range(i + 1):
-            at[:, i] += points[:, j, None] * row[j]
-    return at
-
-
-def _log_normal(away: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """(node, n) log density at distances (node, d, n) from the mean."""
-    white: list[np.ndarray] = []
-    for i, row in enumerate(low):
-        left = away[:, i]
+        left = away[:, :, i]
         for j, done in enumerate(white):
-            left = left - row[j] * done
-        white.append(left / row[i])
-    square = sum((one * one for one in white), np.zeros((len(away), away.shape[-1])))
-    volume = sum((np.log(low[i, i]) for i in range(len(low))), np.zeros(1))
-    return log_base(square, len(low), np.inf, np) - volume
+            left = left - row[j][:, None] * done
+        white.append(left / row[i][:, None])
+    square = sum((one * one for one in white), xp.zeros((*away.shape[:2], away.shape[-1])))
+    volume: Any = sum((xp.log(low[i, i]) for i in range(len(low))), xp.zeros((1, 1)))
+    return log_base(square, len(low), np.inf, xp) - volume[:, None]
 
 
-def _second(share: np.ndarray, mean: np.ndarray, at: np.ndarray) -> np.ndarray:
+def _second(xp: Any, share: Any, mean: Any, at: Any) -> Any:
     """(d, d, n) sums of products of distances from the mean."""
-    away = at - mean
-    out = np.empty((len(mean), *mean.shape))
-    for i in range(len(mean)):
-        weighed = share * away[:, i]
-        for j in range(i + 1):
-            out[i, j] = out[j, i] = (weighed * away[:, j]).sum(0)
-    return out
+    away, d = at - mean, range(len(mean))
+    rows = [[(share * away[:, i] * away[:, j]).sum(0) for j in range(i + 1)] for i in d]
+    return xp.stack([xp.stack([rows[max(i, j)][min(i, j)] for j in d]) for i in d])

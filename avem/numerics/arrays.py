@@ -1,0 +1,90 @@
+"""Little work on every subject: in NumPy on a processor, compiled on a GPU.
+
+Such a function takes the library of array functions first, `numpy` or `jax.numpy`. NumPy starts at
+once and compiles nothing. On a GPU the arrays stay where they are, and one program does what would
+be dozens of calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from avem.numerics.devices import platform
+
+
+def in_numpy() -> bool:
+    """Whether subjects' values are NumPy's here."""
+    return platform() == "cpu"
+
+
+def per_subject(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a function of arrays its library, and compile it on a GPU.
+
+    Its arguments, after the library, are arrays or tuples of them.
+    """
+    compiled: Any = jax.jit(partial(function, jnp))
+
+    @wraps(function)
+    def call(*args: Any) -> Any:
+        if not in_numpy():
+            return compiled(*args)
+        with np.errstate(all="ignore"):  # what is not finite is seen in the likelihood
+            return function(np, *jax.tree.map(np.asarray, args))
+
+    return call
+
+
+def stay(values: Any) -> Any:
+    """Results of compiled code, as NumPy's on a processor; on a GPU as they are."""
+    return jax.device_get(values) if in_numpy() else values
+
+
+def with_entries(array: Any, where: Any, values: Any) -> Any:
+    """The array with other values at an index; compiled code leaves out what lies beyond it."""
+    if not in_numpy():
+        return jnp.asarray(array).at[where].set(values, mode="drop")
+    out = np.array(array)
+    out[where] = values
+    return out
+
+
+@per_subject
+def stacked(xp: Any, parts: tuple[Any, ...]) -> Any:
+    """Arrays of one shape along a new first axis."""
+    return xp.stack(parts)
+
+
+@per_subject
+def unstacked(xp: Any, array: Any) -> tuple[Any, ...]:
+    """The inverse of `stacked`."""
+    return tuple(array[i] for i in range(len(array)))
+
+
+def places(members: np.ndarray, size: int) -> np.ndarray:
+    """Where `with_entries` puts so many values, of which the first are those of members.
+
+    Compiled code serves all numbers of members of one size: the others go nowhere.
+    """
+    if in_numpy():
+        return members
+    nowhere = np.full(size - len(members), np.iinfo(np.int32).max)
+    return np.concatenate([members, nowhere]).astype(np.int32)
+
+
+@per_subject
+def taken(xp: Any, parts: tuple[Any, ...], which: Any) -> tuple[Any, ...]:
+    """Of each array, the subjects `which`."""
+    return tuple(part[..., which] for part in parts)
+
+
+def log_sum(xp: Any, values: Any) -> Any:
+    """log of the sum of exponentials over the first axis."""
+    top = values.max(0)
+    top = xp.where(xp.isfinite(top), top, 0.0)
+    return top + xp.log(xp.exp(values - top).sum(0))

@@ -1,0 +1,78 @@
+"""Many small symmetric matrices at once, entry by entry, in NumPy or compiled (`arrays`).
+
+They are (d, d, ...): long loops over the rest, and no products of tiny matrices. LAPACK takes about
+a microsecond for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def factor(xp: Any, matrix: Any) -> Any:
+    """Lower Cholesky factors; not a number where there is none."""
+    low = _factor(xp, matrix)
+    if not low:
+        return matrix
+    zero = xp.zeros_like(low[0][0])
+    size = range(len(low))
+    full = xp.stack([xp.stack([low[i][j] if j <= i else zero for j in size]) for i in size])
+    return xp.where(xp.isfinite(full).all((0, 1)), full, xp.nan)
+
+
+def inverse(xp: Any, matrix: Any) -> Any:
+    """The inverse of positive definite matrices; not a number where they are not."""
+    low = _factor(xp, matrix)
+    if not low:
+        return matrix
+    size = range(len(low))
+    half: list[list[Any]] = [[None for _ in size] for _ in size]
+    for j in size:  # the factor's inverse by forward substitution
+        half[j][j] = 1.0 / low[j][j]
+        for i in range(j + 1, len(low)):
+            half[i][j] = -sum(low[i][m] * half[m][j] for m in range(j, i)) / low[i][i]
+
+    def entry(i: int, j: int) -> Any:
+        return sum(half[m][i] * half[m][j] for m in range(max(i, j), len(low)))
+
+    return xp.stack([xp.stack([entry(i, j) for j in size]) for i in size])
+
+
+def spectral(xp: Any, matrix: Any, function: Callable[[Any], Any]) -> Any:
+    """A function of symmetric matrices: of their eigenvalues, with the same eigenvectors."""
+    d = len(matrix)
+    if d == 0:
+        return matrix
+    if d == 1:
+        return function(matrix)
+    if d == 2:
+        return _of_two(xp, matrix, function)
+    values, vectors = xp.linalg.eigh(xp.moveaxis(matrix, (0, 1), (-2, -1)))
+    made = (vectors * function(values)[..., None, :]) @ xp.swapaxes(vectors, -1, -2)
+    return xp.moveaxis(made, (-2, -1), (0, 1))
+
+
+def _of_two(xp: Any, matrix: Any, function: Callable[[Any], Any]) -> Any:
+    """By Sylvester's formula: f(A) = mean of f + slope of f (A - mean)."""
+    (a, b), (_, c) = matrix
+    middle = 0.5 * (a + c)
+    reach = xp.hypot(0.5 * (a - c), b)
+    low, high = function(middle - reach), function(middle + reach)
+    apart = reach > 0.0
+    slope = xp.where(apart, (high - low) / xp.where(apart, 2.0 * reach, 1.0), 0.0)
+    at, side = 0.5 * (low + high), slope * (a - middle)
+    return xp.stack([xp.stack([at + side, slope * b]), xp.stack([slope * b, at - side])])
+
+
+def _factor(xp: Any, matrix: Any) -> list[list[Any]]:
+    """The entries of the lower Cholesky factor, row by row."""
+    low: list[list[Any]] = []
+    for i in range(len(matrix)):
+        low.append([])
+        for j in range(i + 1):
+            rest = matrix[i, j]
+            for m in range(j):
+                rest = rest - low[i][m] * low[j][m]
+            low[i].append(xp.sqrt(rest) if i == j else rest / low[j][j])
+    return low

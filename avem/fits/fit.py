@@ -184,8 +184,8 @@ class Fit(Readable, Generic[Model, Drawn]):
         ----------
         names : dict, list or None
             ``{0: "low", 1: "high"}``, or a name for every state in order. States that have names
-            can be given by these, and those left out of a dict keep theirs. None takes the names
-            away.
+            can be given by these. Those left out of a dict keep theirs, or are called
+            ``"state 1"``. None takes the names away.
 
         Returns
         -------

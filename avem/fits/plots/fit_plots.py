@@ -13,6 +13,7 @@ import numpy as np
 
 from avem.data.frames import to_pandas
 from avem.errors import ModelError
+from avem.fits.elsewhere import SaysWhere
 from avem.fits.plots.bound import bound_figure
 from avem.fits.plots.figures import Size, first_outcomes, one_of
 from avem.fits.plots.residuals import residuals_figure
@@ -25,7 +26,7 @@ MOST_OUTCOMES = 4
 """Drawn beside their states when no outcome is chosen."""
 
 
-class FitPlots(ABC):
+class FitPlots(SaysWhere, ABC):
     """The pictures that every fit has."""
 
     _fit: Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from avem.fits.elsewhere import HMM_PLOTS
 from avem.fits.plots.covariate import covariate_figure
 from avem.fits.plots.dwell import dwell_figure, stationary_figure
 from avem.fits.plots.emissions import emissions_figure
@@ -38,6 +39,7 @@ class Plots(FitPlots):
     """
 
     _fit: HMMFit
+    _elsewhere = HMM_PLOTS
 
     def states(
         self,

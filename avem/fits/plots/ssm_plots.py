@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.special import ndtri
 
+from avem.fits.elsewhere import SSM_PLOTS
 from avem.fits.plots import drawing
 from avem.fits.plots.figures import (
     DARK,
@@ -49,6 +50,7 @@ class SSMPlots(FitPlots):
     """
 
     _fit: SSMFit
+    _elsewhere = SSM_PLOTS
 
     def states(
         self,

@@ -135,6 +135,7 @@ class Plots(FitPlots):
         outcome: str | None = None,
         max_subjects: int = 3,
         *,
+        of: Literal["outcomes", "states"] | None = None,
         future: Any = None,
         effects: Literal["integrated", "fitted"] = "integrated",
         max_rows: int | None = None,
@@ -156,6 +157,8 @@ class Plots(FitPlots):
             As in `states`.
         max_subjects : int
             As in `states`.
+        of : {"outcomes", "states"}, optional
+            Draw one of them alone, as for `fit.predict`; by default both.
         future : DataFrame or dict, optional
             Covariates of the steps to come, as for `fit.predict`.
         effects : {"integrated", "fitted"}
@@ -176,8 +179,8 @@ class Plots(FitPlots):
         --------
         >>> figure = fit.plot.forecast("p01", horizon=2, effects="fitted")
         """
-        outcomes = self._outcomes(outcome, MOST_OUTCOMES)
-        chosen = (subjects, horizon, outcomes, max_subjects)
+        outcomes = self._outcomes_ahead(of, outcome)
+        chosen = (subjects, horizon, outcomes, of != "outcomes", max_subjects)
         return ahead_figure(self._fit, *chosen, future, effects, max_rows, ax, figsize)
 
     def residuals(

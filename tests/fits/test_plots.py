@@ -388,9 +388,9 @@ def test_forecast_shows_the_predicted_means_and_chances(fit):
     assert [ax.get_ylabel() for ax in outcomes] == ["y1", "y2"]
     drawn = [line.get_ydata()[0] for line in outcomes[1].lines if line.get_gid() == "mean"]
     np.testing.assert_allclose(drawn, own, rtol=1e-9)
-    with pytest.raises(ModelError, match="of is 'means'; choose one of 'outcomes', 'states'"):
+    with pytest.raises(avem.ModelError, match="of is 'means'; choose one of 'outcomes', 'states'"):
         fit.plot.forecast(3, of="means")
-    with pytest.raises(ModelError, match="leave one of them out"):
+    with pytest.raises(avem.ModelError, match="leave one of them out"):
         fit.plot.forecast(3, of="states", outcome="y1")
 
 

@@ -73,9 +73,10 @@ def likelihood_ratio_test(smaller: HMMFit, larger: HMMFit) -> LRTest:
     Both must be maximum likelihood fits to the same data, with the same number of states. By
     default a fit is refined to maximum likelihood only where that matters: of two fits one may be
     and the other not. A warning then says which, with the code that goes on to its maximum; fitting
-    both with ``refine="adaptive"`` avoids it. A variance of effects that is 0 in the smaller model lies on the boundary, and
-    the reference is a mixture of chi-squared distributions (Self and Liang 1987, Stram and Lee
-    1994).
+    both with ``refine="adaptive"`` avoids it.
+
+    A variance of effects that is 0 in the smaller model lies on the boundary, and the reference is
+    a mixture of chi-squared distributions (Self and Liang 1987, Stram and Lee 1994).
 
     Parameters
     ----------
@@ -164,8 +165,8 @@ def _unfinished(fit: HMMFit, which: str) -> Iterator[str]:
     if fit.model.n_effects and not fit.info.at_maximum_likelihood:
         yield (
             f"The {which} model was fitted by method={fit.info.method!r} and not refined; the test "
-            "needs the maximum likelihood of both. Go on from this fit to its maximum (data are the "
-            f"data of both fits):\n{_code(fit, which, f'init={which}')}\n"
+            "needs the maximum likelihood of both. Go on from this fit to its maximum (data are "
+            f"those of both fits):\n{_code(fit, which, f'init={which}')}\n"
         )
     if fit.stop is not Stop.CONVERGED:
         yield f"The fit of the {which} model did not converge. {fit.stop.value}"

@@ -250,6 +250,8 @@ def test_the_rule_for_refining_is_the_rule_of_the_fit():
     fit = told(fit_of("counts"), bias=0.05)
     assert "by 0.1 standard errors or more" in approximation(fit)
     assert "Here it would move one by 0.0500 standard errors" in approximation(fit)
+    early = approximation(told(fit, bias=0.05, bias_at="on the way"))
+    assert "some iterations before the end, it would have moved one by 0.0500" in early
     assert "So anchors are good enough here" in approximation(fit)
     assert "was not refined" in approximation(told(fit, bias=0.4))
     assert "This fit is refined" in approximation(told(fit, bias=0.4, refined=True))

@@ -158,7 +158,12 @@ def approximation(fit: Fit) -> str:
         f"combination of the parameters by {BIAS:g} standard errors or more, the fit is refined "
         "to maximum likelihood."
     ]
-    if info.bias is not None:
+    if info.bias is not None and info.bias_at == "on the way":
+        said.append(
+            "When that was asked, some iterations before the end, it would have moved one by "
+            f"{_far(info.bias)}."
+        )
+    elif info.bias is not None:
         said.append(f"Here it would move one by {_far(info.bias)}.")
     if info.refined:
         said.append("<strong>This fit is refined: its estimates do not depend on anchors.</strong>")

@@ -87,11 +87,12 @@ def compose(
     """A summary: the model in words, the data, how it ended, its starts, tables, notes."""
     info = fit.info
     missing = f", {info.n_missing:,} missing" if info.n_missing else ""
+    level = fit.bound_name + (" on the log likelihood" if fit.bound_name == "bound" else "")
     lines = [
         *head,
         f"{count(len(fit.subjects), 'subject')}, {count(info.n_sequences, 'sequence')}, "
         f"{count(info.n_rows, 'row')}, {count(info.n_observed, 'observed value')}{missing}",
-        f"{fit.bound_name} {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s"
+        f"{level} {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s"
         f"{' on a GPU' if info.device == 'gpu' else ''}. {fit.stop}",
         *starts,
         *_on_errors(told),

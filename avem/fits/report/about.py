@@ -45,7 +45,7 @@ def glance(fit: Fit) -> str:
         (f"{info.n_rows:,}", "rows"),
         (f"{fit.model.size}", f"{fit.model.state_words}s"),
         (f"{fit.n_params:,}", "parameters"),
-        (fixed(fit.bound, 1), fit.bound_name),
+        (fixed(fit.bound, 1), f'<a href="#word-bound">{fit.bound_name}</a>'),
         (ended, "converged"),
         *fit._parts().facts(),
     ]
@@ -154,9 +154,9 @@ def approximation(fit: Fit) -> str:
     info = fit.info
     said = [
         "A fit begins fast, with every subject's states computed at one value of its effects, the "
-        "anchor. Then it compares this with integrating over the effects. If that would move any "
-        f"combination of the parameters by {BIAS:g} standard errors or more, the fit is refined "
-        "to maximum likelihood."
+        '<a href="#word-anchor">anchor</a>. Then it compares this with integrating over the '
+        "effects. If that would move any combination of the parameters by "
+        f"{BIAS:g} standard errors or more, the fit is refined to maximum likelihood."
     ]
     if info.bias is not None and info.bias_at == "on the way":
         said.append(
@@ -203,9 +203,9 @@ def anchoring(found: Diagnosis, names: Sequence[str]) -> str:
         "gaussian_gap": "lost by taking effects as Gaussian",
     }
     rows = [[words, fixed(float(total[name]), 3)] for name, words in parts.items()]
-    return side_by_side(
-        [
-            table("Log likelihood and bound, over all subjects", ["", "sum"], rows),
-            lost(names, found.effects["lost"].tolist()),
-        ]
-    )
+    tables = [
+        table("Log likelihood and bound, over all subjects", ["", "sum"], rows),
+        lost(names, found.effects["lost"].tolist()),
+    ]
+    about = '<p class="caption">What is lost is a <a href="#word-gap">gap</a>.</p>'
+    return side_by_side(tables) + about

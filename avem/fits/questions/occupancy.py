@@ -16,7 +16,7 @@ from avem.errors import DataError, ModelError
 from avem.fits.questions.keys import check_keys
 from avem.fits.questions.time_in_states import (
     MOST_PARTS,
-    Parts,
+    RowParts,
     drawn_time_in_states,
     time_in_states,
 )
@@ -40,11 +40,11 @@ def occupancy_table(
     if means_subjects(panel, by):
         check_keys([panel.subject], _COLUMNS)
         labels = {panel.subject: panel.subjects}
-        return _of_parts(fit, labels, Parts.of(panel, panel.row_subject), level, parameters)
+        return _of_parts(fit, labels, RowParts.of(panel, panel.row_subject), level, parameters)
     keys = _values(panel, by)
     groups = _grouped(keys, panel.n_rows)
     if panel.subject in keys and _names_columns(panel, by):
-        parts = Parts.of(panel, groups.code)
+        parts = RowParts.of(panel, groups.code)
         table = _of_parts(fit, groups.labels, parts, level, parameters)
         table.insert(table.columns.get_loc("rows"), "subjects", 1)
         return table.assign(note=np.where(table["se"].isna(), _MANY, "").astype(object))
@@ -172,7 +172,7 @@ def _of_groups(
 
 
 def _of_parts(
-    fit: HMMFit, labels: dict[str, np.ndarray], parts: Parts, level: float, parameters: str
+    fit: HMMFit, labels: dict[str, np.ndarray], parts: RowParts, level: float, parameters: str
 ) -> pd.DataFrame:
     """Shares of parts of subjects' rows, with what is not known of their states and effects."""
     n, n_states, rows = len(parts.rows), fit.model.n_states, parts.rows[:, None]

@@ -26,7 +26,7 @@ MOST_PARTS = 50
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class RowParts:
     """Rows cut into parts, none of which has rows of two subjects."""
 
     code: np.ndarray
@@ -37,8 +37,8 @@ class Parts:
     """(parts,) how many rows it has."""
 
     @classmethod
-    def of(cls, panel: Panel, code: np.ndarray) -> Parts:
-        """Parts numbered from 0, each with at least one row."""
+    def of(cls, panel: Panel, code: np.ndarray) -> RowParts:
+        """RowParts numbered from 0, each with at least one row."""
         known = code >= 0
         rows = np.bincount(code[known])
         owner = np.zeros(len(rows), int)
@@ -67,7 +67,7 @@ class Parts:
         return turn
 
 
-def time_in_states(fit: HMMFit, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
+def time_in_states(fit: HMMFit, parts: RowParts) -> tuple[np.ndarray, np.ndarray]:
     """(parts, states) mean and variance of the numbers of rows in each state, given the data.
 
     The parameters are taken as known. The variance is that of the path at the subject's effect,
@@ -87,7 +87,7 @@ def time_in_states(fit: HMMFit, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
     return counts(at[parts.owner]), _path_variance(fit, parts) + following
 
 
-def drawn_time_in_states(fit: HMMFit, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
+def drawn_time_in_states(fit: HMMFit, parts: RowParts) -> tuple[np.ndarray, np.ndarray]:
     """The same over draws of parameters and effects together."""
     weights, first, second = 0.0, 0.0, 0.0
     for weight, theta, effects in weighted_draws(fit, STATE_DRAWS, fit.info.seed):
@@ -99,7 +99,7 @@ def drawn_time_in_states(fit: HMMFit, parts: Parts) -> tuple[np.ndarray, np.ndar
     return mean, _path_variance(fit, parts) + between
 
 
-def _path_variance(fit: HMMFit, parts: Parts) -> np.ndarray:
+def _path_variance(fit: HMMFit, parts: RowParts) -> np.ndarray:
     """(parts, states) variance of the numbers of rows over all paths, at the effects' means."""
     mean = parts.sums(fit._state_probabilities(fit._own_data))
     found = np.where(parts.rows[:, None] == 1, mean * (1.0 - mean), np.nan)
@@ -113,7 +113,7 @@ def _path_variance(fit: HMMFit, parts: Parts) -> np.ndarray:
     return found
 
 
-def _spread(fit: HMMFit, parts: Parts, rows: np.ndarray) -> Iterator[np.ndarray]:
+def _spread(fit: HMMFit, parts: RowParts, rows: np.ndarray) -> Iterator[np.ndarray]:
     """For each state, (parts,) the variance of how many of these rows are in it."""
     inside = fit.model.effects_in(fit.effects_mean)
     for k, unit in enumerate(np.eye(fit.model.n_states)):

@@ -38,7 +38,7 @@ class RowParts:
 
     @classmethod
     def of(cls, panel: Panel, code: np.ndarray) -> RowParts:
-        """RowParts numbered from 0, each with at least one row."""
+        """Parts numbered from 0, each with at least one row."""
         known = code >= 0
         rows = np.bincount(code[known])
         owner = np.zeros(len(rows), int)

@@ -109,13 +109,16 @@ def compose(
     return Summary("\n".join(text), "\n".join(html))
 
 
+_SOURCES = {
+    "observed": "the curvature of the log likelihood",
+    "sandwich": "the sandwich, which needs no faith in the model's distributions",
+}
+
+
 def _on_errors(told: Told) -> list[str]:
     if not told.level:
         return [told.why] if told.why else []
-    words = (
-        f"Standard errors and {100 * told.level:g}% intervals are from the curvature of the log "
-        "likelihood."
-    )
+    words = f"Standard errors and {100 * told.level:g}% intervals are from {_SOURCES[told.errors]}."
     cells = [cell for part in told.parts for cell in part.cells if not cell.by_definition]
     lacking = any(np.isnan(cell.se) for cell in cells)
     return [words + (" Where one is missing, fit.standard_errors() says why." if lacking else "")]

@@ -321,5 +321,5 @@ def test_occupancy_over_draws_of_the_parameters(restless, monkeypatch):
     assert ((table["lower"] <= table["share"]) & (table["share"] <= table["upper"])).all()
     with pytest.raises(ModelError, match="by='subject'"):
         restless.occupancy(parameters="estimated")
-    parts = restless.occupancy(by=["who", "t"], parameters="estimated")
+    parts = restless.occupancy(by=["who", "time"], parameters="estimated")
     np.testing.assert_allclose(parts["share"], chance.to_numpy().ravel(), rtol=1e-8)

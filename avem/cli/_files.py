@@ -67,6 +67,7 @@ def finish(
     written = ["fit.avem", "summary.txt", *(f"{name}{ending}" for name in tables), "report.html"]
     written += [f"{name}.png" for name in drawn]
     say("\nWritten:\n" + "\n".join(f"  {out / name}" for name in written))
+    say(f"\nOpen {out / 'report.html'} in a browser: it begins with what was found.")
     if fitted.stop is not Stop.CONVERGED:
         raise typer.Exit(NOT_CONVERGED)
 

@@ -13,7 +13,7 @@ from avem.errors import ModelError
 from avem.fits.notes import REFINED
 from avem.fits.questions.diagnosis import HARD_TO_TELL
 from avem.fits.report import report_html
-from avem.fits.report.about import approximation, lead
+from avem.fits.report.about import approximation, ending, lead
 from avem.fits.report.findings import (
     NO_INTERVAL,
     Influence,
@@ -244,6 +244,15 @@ def test_cards_of_latent_states():
 
 def told(fit, **info):
     return dataclasses.replace(fit, info=dataclasses.replace(fit.info, **info))
+
+
+def test_a_log_likelihood_that_falls_is_explained():
+    fit = dataclasses.replace(
+        told(fit_of("counts"), refined=True), bound_history=np.array([-12.0, -10.0, -10.4, -10.3])
+    )
+    assert "it can fall by a little" in ending(fit)
+    rising = dataclasses.replace(fit, bound_history=np.array([-12.0, -10.0, -9.9]))
+    assert "it can fall" not in ending(rising)
 
 
 def test_the_rule_for_refining_is_the_rule_of_the_fit():

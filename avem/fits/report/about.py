@@ -146,7 +146,19 @@ def ending(fit: Fit) -> str:
     figure = new_figure(_PANEL)
     fit.plot.bound(ax=figure.subplots())
     alt = f"Line chart of the {fit.bound_name}, which ends at {fixed(fit.bound, 3)}."
-    return text + figure_html(figure, alt, f"The {fit.bound_name} at each iteration.")
+    caption = f"The {fit.bound_name} at each iteration."
+    if info.at_maximum_likelihood and _falls(fit.bound_history):
+        caption += (
+            " It is an average over values that the effects may have. Where other values are "
+            "taken, or more, it can fall by a little although the parameters are no worse."
+        )
+    return text + figure_html(figure, alt, caption)
+
+
+def _falls(history: np.ndarray) -> bool:
+    """By so much that it can be seen."""
+    seen = history[np.isfinite(history)]
+    return bool((np.diff(seen) < -0.02 * np.ptp(seen)).any()) if len(seen) > 1 else False
 
 
 def approximation(fit: Fit) -> str:

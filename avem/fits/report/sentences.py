@@ -19,9 +19,9 @@ above it, and is comparable only between fits to the same values.</p>"""
 _ANCHOR = """<p id="word-anchor"><strong>An anchor</strong> is the one value of a subject's effects
 at which a fast iteration computes its states. Integrating over the effects, as a refined fit does,
 takes all values that they may have.</p>"""
-_GAP = """<p id="word-gap"><strong>A gap</strong> is how far the bound lies below the log
-likelihood: what is lost by having one anchor per subject, and by taking what is known of its
-effects as Gaussian.</p>"""
+_GAP = """<p id="word-gap"><strong>A gap</strong> is how far the bound, which a fast
+iteration raises, lies below the log likelihood: what is lost by having one anchor per subject, and
+by taking what is known of its effects as Gaussian.</p>"""
 
 
 def no_effects(subject: str) -> str:

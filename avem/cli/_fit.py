@@ -126,6 +126,11 @@ def fit(
     no_cache: NoCache = False,
 ) -> None:
     """Fit a model to a table and write everything about it into a folder."""
+    if formula is not None and "~" not in formula and Path(formula).is_file():
+        raise ModelError(
+            f"{formula!r} is a file, and a formula is wanted there. A pattern of several files "
+            "needs quotes: 'folder/*.csv'."
+        )
     if formula is not None and named_formula is not None:
         raise ModelError("The formula is there twice: as FORMULA and as --formula.")
     ending = table_ending(file, table_format)

@@ -21,7 +21,13 @@ PathOption = partial(Option, parser=_named, metavar="PATH")
 PathArgument = partial(typer.Argument, parser=_named)
 
 FitFile = Annotated[Path, PathArgument(metavar="FIT", help="A fit saved by avem (.avem).")]
-DataFile = Annotated[Path, PathArgument(metavar="FILE", help="The data: .csv, .tsv or .parquet.")]
+DataFile = Annotated[
+    Path,
+    PathArgument(
+        metavar="FILE",
+        help="The data: .csv, .tsv or .parquet, a folder of such files, or a pattern in quotes.",
+    ),
+]
 OutFolder = Annotated[Path, PathOption(help="Folder for the results; made if need be.")]
 TableFormat = Annotated[
     str | None,

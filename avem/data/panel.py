@@ -9,22 +9,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from avem.data.filling import filled
 from avem.data.frames import (
-    MAX_WHOLE,
     Source,
     as_dates,
-    as_python,
     column,
     examples,
-    numbers,
-    shown,
     to_pandas,
     whole_numbers,
 )
 from avem.data.sorting import codes, refuse_repeated_times
 from avem.errors import DataError
-
-MAX_GROWTH = 20  # fill_gaps beyond this is almost always a wrong step
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -404,116 +399,16 @@ class Panel:
         >>> panel.gaps()[0]
         0
         """
-        place = self._places(step)
-        last = np.zeros(self.n_lanes, dtype=np.int64)
-        np.maximum.at(last, self.row_lane, place)
-        start = np.concatenate([[0], np.cumsum(last + 1)])
-        origin = np.full(start[-1], -1)  # the input row of each new row; -1 where inserted
-        origin[start[self.row_lane] + place] = np.arange(self.n_rows)
-        lane = np.repeat(np.arange(self.n_lanes), last + 1)
-        first = origin[start[:-1]]
-        table = _with_room_for_missing(self.table).reindex(origin).reset_index(drop=True)
-        for name in (self.subject, self.sequence):
-            if name is not None:
-                table[name] = self.table[name].take(first[lane]).reset_index(drop=True)
-        for name in [constant] if isinstance(constant, str) else constant:
-            row = np.where(origin >= 0, origin, self._only_value(name)[lane])
-            table[name] = self.table[name].take(row).reset_index(drop=True)
-        times = self.table[self.time]
-        whole = pd.api.types.is_integer_dtype(times.dtype)
-        time = times.to_numpy(dtype=np.int64 if whole else np.float64)
-        regular = time[first[lane]] + step * (np.arange(start[-1]) - start[lane])
-        table[self.time] = np.where(origin >= 0, time[origin], regular)
+        table = filled(self, step, constant)
         index = None if self.source.index is None else pd.RangeIndex(len(table))
         source = Source(self.source.backend, index, self.source.wrapped)
         return _index(table, self.subject, self.time, self.sequence, source)
-
-    def _only_value(self, name: str) -> np.ndarray:
-        """Return (lanes,) a row with the one value that a column has in each sequence."""
-        values = column(self.table, name, "constant=")
-        seen = np.flatnonzero(values.notna())
-        row = self.order[np.cumsum(self.lane_length) - self.lane_length]
-        row[self.row_lane[seen[::-1]]] = seen[::-1]
-        found, only = values.take(seen), values.take(row[self.row_lane[seen]])
-        other = seen[np.asarray(found.array != only.array, dtype=bool)]
-        if len(other):
-            lane = int(self.row_lane[other[0]])
-            told = [shown(value) for value in values.take([row[lane], other[0]]).tolist()]
-            raise DataError(
-                f"constant= has {name!r}, which has several values in one sequence of subject "
-                f"{self._label(self.lane_subject[lane])}: {told[0]} and {told[1]}. Leave it out; "
-                "if the transitions need it, put in the missing rows yourself, with its values."
-            )
-        return row
-
-    def _label(self, subject: int) -> str:
-        return as_python(self.subjects[subject])
 
     def __repr__(self) -> str:
         return (
             f"Panel({self.n_subjects:,} subjects in {self.subject!r}, {self.n_lanes:,} sequences, "
             f"{self.n_rows:,} rows, columns {', '.join(map(str, self.table.columns))})"
         )
-
-    def _places(self, step: float) -> np.ndarray:
-        """Return (rows,) how many steps each row is after the first of its lane."""
-        if self.time is None:
-            raise DataError("fill_gaps needs times: give time= when making the panel.")
-        is_number = isinstance(step, int | float | np.number) and not isinstance(step, bool)
-        if not (is_number and np.isfinite(step) and step > 0):
-            raise DataError(
-                f"step is {step!r}; a positive number is wanted. Turn dates into numbers first, "
-                "e.g. days since the first."
-            )
-        time = column(self.table, self.time, "the time")
-        values = numbers(time)
-        if values is None or pd.api.types.is_bool_dtype(time.dtype):
-            raise DataError(
-                f"The time column {self.time!r} is {time.dtype}; fill_gaps needs numbers. "
-                "Convert dates to a count of steps first, e.g. days since the first."
-            )
-        whole = whole_numbers(time)
-        if whole is not None:
-            values = whole  # exact beyond 2**53, where floats are not
-        elif pd.api.types.is_integer_dtype(time.dtype):
-            raise DataError(
-                f"The time column {self.time!r} has whole numbers beyond {MAX_WHOLE:,}. Count from "
-                "the first instead."
-            )
-        first = np.zeros(self.n_lanes, values.dtype)
-        first[self.row_lane[self.row_step == 0]] = values[self.row_step == 0]
-        after = self.order
-        with np.errstate(over="ignore", invalid="ignore"):
-            exact = (values - first[self.row_lane]) / step
-            place = np.rint(exact)
-            # 1e-6 of a step forgives decimal steps such as 0.1, which floats cannot hold exactly.
-            off = np.abs(exact - place) > 1e-6
-            same = (np.diff(place[after]) == 0) & (np.diff(self.row_lane[after]) == 0)
-        off[after[1:][same]] = True
-        if off.any():
-            row = int(np.flatnonzero(off)[0])
-            raise DataError(
-                f"Times are not multiples of step={step} from the start of their sequence, at "
-                f"{self.source.name_rows(off)}: subject "
-                f"{self._label(self.row_subject[row])} starts at {first[self.row_lane[row]]} "
-                f"and has a row at {values[row]}. Try a smaller step, or round the times."
-            )
-        self._refuse_growth(place, step)
-        return place.astype(np.int64)
-
-    def _refuse_growth(self, place: np.ndarray, step: float) -> None:
-        """Raise where rows are so many steps apart that filling in would exhaust the memory."""
-        lengths = np.zeros(self.n_lanes)
-        np.maximum.at(lengths, self.row_lane, place + 1)
-        if lengths.sum() > MAX_GROWTH * self.n_rows:
-            longest = int(np.argmax(lengths))
-            raise DataError(
-                f"Filling gaps with step={step} would turn {self.n_rows} rows into "
-                f"{lengths.sum():.16g}, more than {MAX_GROWTH} times as many (the longest "
-                f"sequence, of subject {self._label(self.lane_subject[longest])}, would have "
-                f"{lengths[longest]:.16g}). Try a larger step, or split long pauses into sequences "
-                "with sequence=."
-            )
 
 
 def _index(
@@ -579,15 +474,3 @@ def _from_rows(rows: np.ndarray, lengths: np.ndarray) -> Panel:
     table = pd.DataFrame(rows, columns=[f"y{j + 1}" for j in range(rows.shape[1])])
     table.insert(0, "subject", np.repeat(np.arange(len(lengths)), lengths))
     return _index(table, "subject", None, None, Source(index=table.index))
-
-
-def _with_room_for_missing(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with integer and boolean columns nullable, so that gaps lose no digits."""
-    nullable = {"i": "Int64", "u": "UInt64", "b": "boolean"}
-    return table.astype(
-        {
-            name: nullable[dtype.kind]
-            for name, dtype in table.dtypes.items()
-            if isinstance(dtype, np.dtype) and dtype.kind in nullable
-        }
-    )

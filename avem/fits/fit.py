@@ -184,8 +184,8 @@ class Fit(Readable, Generic[Model, Drawn]):
         ----------
         names : dict, list or None
             ``{0: "low", 1: "high"}``, or a name for every state in order. States that have names
-            can be given by these, and those left out of a dict keep theirs. None takes the names
-            away.
+            can be given by these. Those left out of a dict keep theirs, or are called
+            ``"state 1"``. None takes the names away.
 
         Returns
         -------
@@ -563,6 +563,8 @@ class Fit(Readable, Generic[Model, Drawn]):
         data: Any = None,
         effects: Literal["drawn", "fitted"] = "drawn",
         seed: int = 0,
+        *,
+        by: Literal["outcome", "lag"] = "outcome",
     ) -> Any:
         """Per outcome, tests of the one-step residuals, pooled over sequences.
 
@@ -582,6 +584,9 @@ class Fit(Readable, Generic[Model, Drawn]):
             few rows each.
         seed : int
             Of the draws.
+        by : {"outcome", "lag"}
+            A row for each outcome, with all tests, or for each outcome and lag, to plot or to
+            filter.
 
         Returns
         -------
@@ -589,7 +594,9 @@ class Fit(Readable, Generic[Model, Drawn]):
             Of the data's own kind. ``p_white``: no autocorrelation at lags 1 to `lags`
             (Ljung-Box); ``p_normal``: no skewness or excess kurtosis (Jarque-Bera); ``p_apart``, of
             a state-space model: no correlation with the other outcomes' residuals of the same row;
-            ``mean`` and ``sd``, which should be 0 and 1.
+            ``mean`` and ``sd``, which should be 0 and 1. By lag: the ``autocorrelation`` of ``n``
+            pairs with its ``se`` if there is none, ``p`` of that lag alone, and ``p_white`` of all
+            lags up to it.
 
         Examples
         --------
@@ -597,7 +604,7 @@ class Fit(Readable, Generic[Model, Drawn]):
         ['valence']
         """
         encoded = self._encode(data)
-        return encoded.panel.source.table(whiteness(self, encoded, lags, effects, seed))
+        return encoded.panel.source.table(whiteness(self, encoded, lags, effects, seed, by))
 
     def check(
         self,

@@ -14,6 +14,7 @@ from avem.data import Panel
 from avem.data.frames import to_pandas
 from avem.errors import ModelError
 from avem.fits import tables
+from avem.fits.elsewhere import HMM_FIT
 from avem.fits.fit import Fit
 from avem.fits.plots.hmm_plots import Plots
 from avem.fits.predict import hmm as prediction
@@ -72,6 +73,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
     """
 
     kind: ClassVar[str] = "hmm"
+    _elsewhere: ClassVar[Mapping[str, str]] = HMM_FIT
 
     @property
     def plot(self) -> Plots:
@@ -341,7 +343,8 @@ class HMMFit(Fit[HMMModel, Simulation]):
         ----------
         by : str, list of str or array, optional
             A column of the data, several of them, or one value per row: a time, a condition.
-            ``"subject"`` (or the name of that column) gives every subject its own.
+            ``"subject"`` (or the name of that column) gives every subject its own, and
+            ``["subject", "session"]`` each of its sessions.
         level : float
             Probability of the intervals.
         parameters : {"fixed", "estimated"}
@@ -354,8 +357,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
         DataFrame
             Of the data's own kind: ``share`` from the probabilities of the states, ``se``,
             ``lower`` and ``upper``. Of groups and of all rows they are those of a sample of
-            subjects, the parameters taken as known; of a subject, what is not known of its own
-            states and effects. A single subject is no sample: ``note`` says so.
+            subjects, the parameters taken as known; of a subject, or of a part of its rows, what
+            is not known of its own states and effects. A single subject is no sample: ``note`` says
+            so.
 
         Examples
         --------
@@ -557,7 +561,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
             that of the sign they show.
         states : tuple of int or str, or True, optional
             ``(1, 0)``: parameters of state 1 less those of state 0, with standard errors and
-            ``p``; states that have names can be given by them. True for all pairs.
+            ``p``; states that have names can be given by them. True for all pairs. Directions
+            of angles differ by the nearer way round, between -pi and pi; an interval lies around
+            the difference, and may reach further.
         level : float
             Probability of the intervals.
         posterior : {"fit", "adaptive"}

@@ -81,7 +81,10 @@ class FitInfo:
         Those of the adaptive tier, where it may go on from the method's solution.
     bias : float or None
         How far one anchor per subject would move any combination of the parameters, in standard
-        errors; AVEM only.
+        errors; AVEM only. `bias_at` says of which parameters.
+    bias_at : {"end", "on the way"} or None
+        Where `bias` and `lost` were found: at the parameters of this fit, or where it was decided
+        whether to refine, some iterations before them. `fit.diagnose` asks at those of the fit.
     device : str or None
         Where it was computed: "cpu" or "gpu".
 
@@ -125,6 +128,7 @@ class FitInfo:
     options: dict | None = None
     refine_options: dict | None = None
     bias: float | None = None
+    bias_at: str | None = None
     device: str | None = None
 
     @property
@@ -171,6 +175,7 @@ def make_info(
         refined=fitted.refined,
         lost=() if fitted.gate is None else fitted.gate.lost,
         bias=None if fitted.gate is None else fitted.gate.bias,
+        bias_at=None if fitted.gate is None else "end" if fitted.gate_at_end else "on the way",
         n_rows=panel.n_rows,
         n_sequences=panel.n_lanes,
         n_observed=int(observed.sum()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from avem.data import Panel
+from avem.fits.elsewhere import SSM_FIT
 from avem.fits.fit import Fit
 from avem.fits.plots.ssm_plots import SSMPlots
 from avem.fits.predict import ssm as prediction
@@ -46,6 +47,7 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
     """
 
     kind: ClassVar[str] = "ssm"
+    _elsewhere: ClassVar[Mapping[str, str]] = SSM_FIT
 
     @property
     def plot(self) -> SSMPlots:

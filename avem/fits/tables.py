@@ -87,11 +87,12 @@ def compose(
     """A summary: the model in words, the data, how it ended, its starts, tables, notes."""
     info = fit.info
     missing = f", {info.n_missing:,} missing" if info.n_missing else ""
+    level = fit.bound_name + (" on the log likelihood" if fit.bound_name == "bound" else "")
     lines = [
         *head,
         f"{count(len(fit.subjects), 'subject')}, {count(info.n_sequences, 'sequence')}, "
         f"{count(info.n_rows, 'row')}, {count(info.n_observed, 'observed value')}{missing}",
-        f"{fit.bound_name} {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s"
+        f"{level} {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s"
         f"{' on a GPU' if info.device == 'gpu' else ''}. {fit.stop}",
         *starts,
         *_on_errors(told),
@@ -108,13 +109,16 @@ def compose(
     return Summary("\n".join(text), "\n".join(html))
 
 
+_SOURCES = {
+    "observed": "the curvature of the log likelihood",
+    "sandwich": "the sandwich, which needs no faith in the model's distributions",
+}
+
+
 def _on_errors(told: Told) -> list[str]:
     if not told.level:
         return [told.why] if told.why else []
-    words = (
-        f"Standard errors and {100 * told.level:g}% intervals are from the curvature of the log "
-        "likelihood."
-    )
+    words = f"Standard errors and {100 * told.level:g}% intervals are from {_SOURCES[told.errors]}."
     cells = [cell for part in told.parts for cell in part.cells if not cell.by_definition]
     lacking = any(np.isnan(cell.se) for cell in cells)
     return [words + (" Where one is missing, fit.standard_errors() says why." if lacking else "")]

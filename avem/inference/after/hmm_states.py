@@ -115,28 +115,29 @@ def custom_histories(
 
 
 @jit("kernel", "form")
-def _expected_rows(kernel, theta, f, chunk, tilt, form):
+def _tilted(kernel, theta, f, chunk, tilt, form):
     initial, transition, table = kernel.tables(theta, f, chunk)
-    tilted, steps = table + tilt[:, None], kernel.transition.steps(chunk)
-    posterior = hmm.smooth(initial, transition, tilted, chunk.valid, form, steps)
-    return by_subject(posterior.state.sum(0), chunk)
+    steps = kernel.transition.steps(chunk)
+    return hmm.smooth(initial, transition, table + tilt, chunk.valid, form, steps).state
 
 
-def _rows_in_states(chunk, f, kernel, theta, tilt):
-    return _expected_rows(kernel, theta, f, chunk, tilt, "log")
+def _tilted_states(chunk, f, tilt, kernel, theta):
+    return _tilted(kernel, theta, f, chunk, tilt, "log")
 
 
 @in_float64
-def rows_in_states(
+def tilted_states(
     model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray, tilt: np.ndarray
 ) -> np.ndarray:
-    """(states, subjects) expected numbers of rows in each state, every subject at its effect.
+    """(rows, states) state probabilities with ``tilt`` (rows, states) added to the log densities.
 
-    ``tilt`` (states,) is added to the log density of every row. The numbers' derivatives in it, at
-    0, are their covariances: the log likelihood is then their cumulant generating function.
+    Where it is the same number for some rows and one state, the derivative at 0 of how many of
+    these rows are in that state is the variance of their number: the log likelihood is then its
+    cumulant generating function.
     """
     shards = Dataset.of(data)
-    return shards.gather(_rows_in_states, (shards.split(effects),), data.kernel, theta, tilt)
+    own = (shards.split(effects), shards.place(list(data.layout.scatter(tilt))))
+    return shards.rows(_tilted_states, own, data.kernel, theta)
 
 
 @jit("kernel", "form")

@@ -105,6 +105,8 @@ class MixedHMM(Mixed):
                 "Effects on the first state are not available: a subject has few first states. "
                 "Leave the (... | group) term out of initial=."
             )
+        if start is not None and start.offset:
+            raise ModelError(f"initial={initial!r}: an offset() of the first state says nothing.")
         if isinstance(transition, str):
             transition = LogitTransitions(text=_one_sided(transition, "transition").text)
         moves = as_transitions(transition)

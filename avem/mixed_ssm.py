@@ -405,7 +405,7 @@ def _outcome_formula(given: Any) -> Formula:
         formula = parse_formula(given)
         if not formula.outcomes:
             raise ModelError(f"The formula {given!r} has no outcomes; write 'y1 + y2 ~ 1'.")
-        return formula
+        return _without_offset(formula)
     if not isinstance(given, Sequence) or not given:
         raise ModelError(f"outcomes is {given!r}; a list of column names or a formula is wanted.")
     wrong = [name for name in given if not isinstance(name, str)]
@@ -429,6 +429,15 @@ def _state_formula(text: Any) -> Formula:
         raise ModelError(
             f"state={text!r} has an intercept, which cannot be told from the outcomes' own. Write "
             f"'~ 0{'' if bare == '1' else f' + {bare}'}'."
+        )
+    return _without_offset(formula)
+
+
+def _without_offset(formula: Formula) -> Formula:
+    if formula.offset:
+        raise ModelError(
+            f"offset() in {formula.text!r} is not available in a state-space model. Subtract it "
+            "from the outcome before the fit: all is linear there."
         )
     return formula
 

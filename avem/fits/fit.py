@@ -840,7 +840,7 @@ class Fit(Readable, Generic[Model, Drawn]):
         return uncertainty(self._marginal, free, n_draws)
 
     def _jacobian(self, data: Any) -> np.ndarray:
-        of_row = self.model.scaling.log_jacobian(~np.isnan(data.y))
+        of_row = self.model.log_jacobian(data.y)
         return np.bincount(data.panel.row_subject, of_row, minlength=data.panel.n_subjects)
 
     def _effects_for(self, data: Any) -> np.ndarray:

@@ -79,7 +79,7 @@ def fit_task(
     """
     model, panel, observed = task.model, task.data.panel, ~np.isnan(task.data.y)
     rules = options.rules(tol)
-    jacobian = float(model.scaling.log_jacobian(observed).sum())
+    jacobian = float(model.log_jacobian(task.data.y).sum())
     with Watch(progress, options.max_iter, jacobian, callback, model.params_out) as watch:
         fitted = fit(task, start.guess, options, rules, watch)
     (doubts, notes), run = tell(fitted), fitted.run

@@ -114,7 +114,7 @@ class HMMModel(Model):
         """The model with levels, moments and columns learned from a panel, in the user's units."""
         families = tuple(learn_families(outcome, panel) for outcome in spec.outcomes)
         designs = Designs(tuple(Design.build(formula, panel) for formula in spec.formulas))
-        n_outcomes = sum(1 + len(family.extras) for of_spec in families for family in of_spec)
+        n_outcomes = sum(1 + family.n_beside for of_spec in families for family in of_spec)
         scaling = Scaling.none(n_outcomes, len(designs.keys), designs.names.index("Intercept"))
         constant = (np.arange(len(designs.keys)) == scaling.constant).astype(float)
         return cls(spec, families, designs, scaling, averages=constant)
@@ -260,6 +260,13 @@ class HMMModel(Model):
         return np.concatenate(found, axis=1)
 
     # --- data -----------------------------------------------------------------------------------
+
+    def log_jacobian(self, y: np.ndarray) -> np.ndarray:
+        seen = np.zeros(y.shape, bool)
+        for emission in self.emissions:
+            at = list(emission.y_cols)
+            seen[:, at] = emission.in_units(y[:, at])
+        return self.scaling.log_jacobian(seen)
 
     def read(self, panel: Panel, outcomes: bool = True) -> PanelData:
         """The panel's outcomes and design columns."""

@@ -78,10 +78,8 @@ def _measures(fit: Fit) -> dict[str, str]:
         for name in part.outcomes:
             if family.emission == "custom":
                 del found[name]
-            elif family.zeros_apart:
-                found[name] = "density with a probability of 0"
-            elif family.discrete:
-                found[name] = "probability"
+            else:
+                found[name] = family.measure
     return found
 
 

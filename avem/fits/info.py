@@ -84,6 +84,10 @@ class FitInfo:
         errors; AVEM only.
     device : str or None
         Where it was computed: "cpu" or "gpu".
+    weights, weights_kind : str or None
+        The column of the subjects' weights, and what they are: "survey" or "frequency".
+    total_weight : float
+        Their sum, survey weights with a mean of 1.
 
     Examples
     --------
@@ -126,6 +130,9 @@ class FitInfo:
     refine_options: dict | None = None
     bias: float | None = None
     device: str | None = None
+    weights: str | None = None
+    weights_kind: str | None = None
+    total_weight: float = 0.0
 
     @property
     def at_maximum_likelihood(self) -> bool:
@@ -165,6 +172,7 @@ def make_info(
     **more: Any,
 ) -> FitInfo:
     """The record of a fit; ``observed`` (rows, outcomes)."""
+    weights = panel.subject_weights
     return FitInfo(
         **options.record(fitted.method),
         **more,
@@ -180,6 +188,9 @@ def make_info(
         starts_agreeing=starts_agreeing(fitted.starts),
         moved=fitted.run.moved,
         held_back=fitted.held_back,
+        weights=None if panel.weights is None else panel.weights.column,
+        weights_kind=None if panel.weights is None else panel.weights.kind,
+        total_weight=float(np.sum(np.ones(panel.n_subjects) if weights is None else weights)),
         seconds=fitted.seconds,
         notes=tuple(notes),
     )

@@ -80,7 +80,9 @@ def summary(chunk: Chunk, subjects: Subjects, setting: Setting, possible: bool =
     assert p is not None
     totals = p.totals._replace(model=setting.kernel.read(p.totals.model))
     away = (p.mean - subjects.anchor)[:, np.asarray(chunk.real)]
-    return ShardSums(possible, np.sum(p.bound), np.sum(p.loglik), np.sum(away**2), totals, p.terms)
+    counting = 1.0 if chunk.weight is None else np.asarray(chunk.weight)
+    bound, loglik = np.sum(p.bound * counting), np.sum(p.loglik * counting)
+    return ShardSums(possible, bound, loglik, np.sum(away**2), totals, p.terms)
 
 
 def is_finite(p: Pass) -> bool:

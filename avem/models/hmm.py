@@ -125,7 +125,11 @@ class HMMModel(Model):
 
     def averaged_over(self, data: PanelData) -> HMMModel:
         """The same model with the averages of a data set."""
-        return replace(self, averages=data.A[~np.isnan(data.Y).all(axis=1)].mean(0))
+        return replace(self, averages=data.A[self.observed(data.Y)].mean(0))
+
+    def observed(self, Y: np.ndarray) -> np.ndarray:
+        """(rows,) where some outcome is known."""
+        return ~np.isnan(Y[:, self.outcome_columns]).all(axis=1)
 
     # --- what it is made of ---------------------------------------------------------------------
 
@@ -297,7 +301,7 @@ class HMMModel(Model):
         everywhere = np.ones(panel.n_rows, bool)
         seen: dict[int, np.ndarray] = {}
         for emission in self.emissions:
-            at = list(emission.y_cols)
+            at = list(emission.y_cols[: len(emission.outcomes)])
             observed = everywhere if Y is None else ~np.isnan(Y[:, at]).all(axis=1)
             for line in emission.lines:
                 seen[line.part] = seen.get(line.part, ~everywhere) | observed

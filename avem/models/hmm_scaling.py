@@ -37,7 +37,7 @@ def learn_scaling(model: HMMModel, data: PanelData) -> Scaling:
         if owners.get(emission.lines[0].offset, emission) is not emission:
             scale[list(emission.y_cols)] = 1.0  # an offset in several units can have none
     column_centre, column_scale = np.zeros(A.shape[1]), np.ones(A.shape[1])
-    used = A[~np.isnan(Y).all(axis=1)]
+    used = A[model.observed(Y)]
     for column, owner in owners.items():
         if owner is not None:  # it has the unit of what it is added to
             column_scale[column] = scale[owner.y_cols[0]]

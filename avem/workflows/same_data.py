@@ -35,6 +35,12 @@ def check_same_data(first: Fit, second: Fit) -> None:
         raise DataError(
             f"The fits have {first.info.n_rows:,} and {second.info.n_rows:,} rows. {advice}"
         )
+    weights = [(fit.info.weights, fit.info.weights_kind) for fit in (first, second)]
+    if weights[0] != weights[1]:
+        raise DataError(
+            f"The fits have different weights of subjects: {weights[0][0]!r} and "
+            f"{weights[1][0]!r}. Give both the same weights=."
+        )
     names, others = sorted(first.model.outcomes), sorted(second.model.outcomes)
     if names != others:
         raise DataError(

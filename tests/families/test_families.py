@@ -445,11 +445,16 @@ def derivatives(family, y, eta):
     """First derivatives (eta, ...) and second ones (eta, eta, ...)."""
     parts = np.broadcast_arrays(*y, *eta)
     shape, size, p = parts[0].shape, parts[0].size, len(eta)
-    assert size <= ONE_SIZE
-    parts = [np.resize(part.ravel(), ONE_SIZE) for part in parts]
-    first, second = compiled_derivatives(family, tuple(parts[:-p]), tuple(parts[-p:]))
-    table = [[second[min(i, j), max(i, j)] for j in range(p)] for i in range(p)]
-    first, table = np.array(first)[:, :size], np.array(table)[:, :, :size]
+    flat = np.stack([part.ravel() for part in parts])
+    firsts, tables = [], []
+    for begin in range(0, size, ONE_SIZE):
+        some = flat[:, begin : begin + ONE_SIZE]
+        rows = [np.resize(row, ONE_SIZE) for row in some]
+        first, second = compiled_derivatives(family, tuple(rows[:-p]), tuple(rows[-p:]))
+        table = [[second[min(i, j), max(i, j)] for j in range(p)] for i in range(p)]
+        firsts.append(np.array(first)[:, : some.shape[1]])
+        tables.append(np.array(table)[:, :, : some.shape[1]])
+    first, table = np.concatenate(firsts, axis=1), np.concatenate(tables, axis=2)
     return first.reshape(p, *shape), table.reshape(p, p, *shape)
 
 

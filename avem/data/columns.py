@@ -142,8 +142,9 @@ def outcome_labels(panel: Panel, name: str, ordered: bool = False) -> list[Any]:
     """
     values, what = column(panel.table, name, "an outcome"), f"The outcome {name!r}"
     levels = _plain_values(values, what)
-    categorical = isinstance(values.dtype, pd.CategoricalDtype)
-    in_order = categorical and values.dtype.ordered
+    dtype: Any = values.dtype
+    categorical = isinstance(dtype, pd.CategoricalDtype)
+    in_order = categorical and dtype.ordered
     if ordered and not in_order and any(isinstance(level, str) for level in levels):
         raise DataError(
             f"{what} has the levels {examples(levels)}, and nothing says which is higher. Give "
@@ -151,7 +152,7 @@ def outcome_labels(panel: Panel, name: str, ordered: bool = False) -> list[Any]:
             "make the column an ordered categorical."
         )
     if in_order or (categorical and not ordered):
-        return _in_category_order(values.dtype, levels)  # pyright: ignore[reportArgumentType]
+        return _in_category_order(dtype, levels)
     return _sorted(levels, what)
 
 

@@ -63,6 +63,7 @@ class Censored(Univariate):
     name = "censored"
     other_names = ("tobit",)
     infinite_extras = True
+    harmless = 1.0  # to all of them
 
     def __post_init__(self) -> None:
         given: Any = self.family
@@ -94,16 +95,12 @@ class Censored(Univariate):
     # --- facts, all of them the base's ----------------------------------------------------------
 
     @property
-    def wanted(self) -> str:
+    def wanted(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return f"{self.base.wanted}, and a lower limit below the upper"
 
     @property
-    def location_scale(self) -> bool:
+    def location_scale(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.base.location_scale
-
-    @property
-    def harmless(self) -> float:
-        return self.base.harmless
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -156,21 +153,22 @@ class Censored(Univariate):
         return known, side
 
     def has_density(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
-        return y[1] == 0 if len(y) > 1 else np.ones(np.shape(y[0]), bool)
+        side = y[1:]
+        return side[0] == 0 if side else np.ones(np.shape(y[0]), bool)
 
     def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
         value, side = y
-        below, above = self.base.log_tails(value, eta)
+        below, above = self.base._log_tails(value, eta)
         inside = self.base.log_density((value,), eta)
         if self.lower is not None:
             inside = jnp.where(side < 0, below, inside)
         return inside if self.upper is None else jnp.where(side > 0, above, inside)
 
     def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
-        return self.base.start(y[:1])
+        return self.base.start((y[0],))
 
     def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
-        return self.base.features(y[:1])
+        return self.base.features((y[0],))
 
     def ends(
         self, low: np.ndarray, high: np.ndarray, extras: tuple[np.ndarray, ...]

@@ -37,7 +37,7 @@ class Exponential(Tailed):
     def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
         return -eta[0] - y[0] * jnp.exp(-eta[0])
 
-    def log_tails(self, y: Array, eta: tuple[Array, ...]) -> tuple[Array, Array]:
+    def _log_tails(self, y: Array, eta: tuple[Array, ...]) -> tuple[Array, Array]:
         return exponential_tails(jnp.log(jnp.maximum(y, np.finfo(float).tiny)) - eta[0])
 
     def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:

@@ -44,7 +44,7 @@ class Gamma(Tailed):
         log_y, ratio = jnp.log(y[0]), y[0] * jnp.exp(-eta[0])
         return constant - log_y + shape * (log_y - eta[0] - (ratio - 1.0))
 
-    def log_tails(self, y: Array, eta: tuple[Array, ...]) -> tuple[Array, Array]:
+    def _log_tails(self, y: Array, eta: tuple[Array, ...]) -> tuple[Array, Array]:
         return log_gamma_tails(jnp.log(y) - eta[0], *self._shape(eta))
 
     def _shape(self, eta: tuple[Array, ...]) -> tuple[Array, Array]:

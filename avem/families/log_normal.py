@@ -41,8 +41,8 @@ class LogNormal(Tailed):
         log_y = jnp.log(y[0])
         return Normal().log_density((log_y,), eta) - log_y
 
-    def log_tails(self, y: Array, eta: tuple[Array, ...]) -> tuple[Array, Array]:
-        return Normal().log_tails(jnp.log(y), eta)
+    def _log_tails(self, y: Array, eta: tuple[Array, ...]) -> tuple[Array, Array]:
+        return Normal()._log_tails(jnp.log(y), eta)
 
     def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
         return Normal().start((np.log(y[0]),))

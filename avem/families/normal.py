@@ -46,7 +46,7 @@ class Normal(Tailed):
         z = (y[0] - eta[0]) * jnp.exp(-eta[1])
         return -(eta[1] + 0.5 * np.log(2 * np.pi)) - 0.5 * z**2
 
-    def log_tails(self, y: Array, eta: tuple[Array, ...]) -> tuple[Array, Array]:
+    def _log_tails(self, y: Array, eta: tuple[Array, ...]) -> tuple[Array, Array]:
         return log_normal_tails((y - eta[0]) * jnp.exp(-eta[1]))
 
     def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:

@@ -21,26 +21,10 @@ class Tailed(Univariate):
     """One continuous outcome that may be known only to lie beyond a limit."""
 
     @abstractmethod
-    def log_tails(self, y: Array, eta: tuple[Array, ...]) -> tuple[Array, Array]:
+    def _log_tails(self, y: Array, eta: tuple[Array, ...]) -> tuple[Array, Array]:
         """Log probabilities of at most `y` and of more, elementwise.
 
         Traced by JAX and differentiated twice in each `eta`.
-
-        Parameters
-        ----------
-        y : array
-            Limits.
-        eta : tuple of array
-            One array per linear predictor; they broadcast against each other.
-
-        Returns
-        -------
-        tuple of jax.Array
-
-        Examples
-        --------
-        >>> [round(float(tail), 3) for tail in avem.Exponential().log_tails(1.0, (0.0,))]
-        [-0.459, -1.0]
         """
 
 

@@ -49,7 +49,7 @@ class Weibull(Tailed):
         z = jnp.exp(eta[1]) * (log_y - eta[0])
         return eta[1] - log_y + z - bounded_exp(z)
 
-    def log_tails(self, y: Array, eta: tuple[Array, ...]) -> tuple[Array, Array]:
+    def _log_tails(self, y: Array, eta: tuple[Array, ...]) -> tuple[Array, Array]:
         return exponential_tails(jnp.exp(eta[1]) * (jnp.log(y) - eta[0]))
 
     def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:

@@ -129,7 +129,7 @@ class HMMModel(Model):
 
     def observed(self, Y: np.ndarray) -> np.ndarray:
         """(rows,) where some outcome is known."""
-        return ~np.isnan(Y[:, self.outcome_columns]).all(axis=1)
+        return np.asarray(~np.isnan(Y[:, self.outcome_columns]).all(axis=1))
 
     # --- what it is made of ---------------------------------------------------------------------
 

@@ -102,8 +102,21 @@ def test_all_is_finite_far_out(word):
         assert np.isfinite(part).all()
 
 
-def test_limits_at_infinity_are_none():
-    """The density is that of the quantity itself, and the fit the same."""
+@every_base
+def test_limits_at_infinity_are_none(word):
+    """The density is that of the quantity itself."""
+    family = avem.Censored(word, lower="low", upper="high")
+    y, eta = grid(word)
+    columns = family.columns((y, np.full(len(y), -np.inf), np.full(len(y), np.inf)))
+    np.testing.assert_array_equal(columns[1], 0.0)
+    truth = REFERENCES[word](*eta, *[0.0] * (2 - len(eta)))
+    found, expected = densities(family, columns, eta)[0], truth.logpdf(y)
+    known = np.isfinite(expected)
+    np.testing.assert_allclose(found[known], expected[known], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_fit_without_limits_is_that_of_the_family():
     frame = panel()
     frame["low"], frame["high"] = -np.inf, np.inf
     free = avem.MixedHMM(avem.outcome("y ~ 1 + (1 | who)", "gaussian", sd="~ 1"), 2)
@@ -152,6 +165,14 @@ def test_a_fit_sees_beyond_the_limit(tobit):
     assert 1e6 * naive.params["coef"][0, 0, 0] > low + 0.1
 
 
+def test_only_densities_have_a_unit(tobit):
+    frame, fit = tobit
+    of_row = fit.model.log_jacobian(fit._own_data.y)
+    np.testing.assert_array_equal(of_row == 0, frame["y"] <= -0.5e-6)
+    assert len(np.unique(of_row)) == 2
+
+
+@pytest.mark.slow
 def test_the_likelihood_does_not_depend_on_the_unit(tobit):
     """Densities change with it, probabilities beyond the limit do not."""
     frame, fit = tobit
@@ -178,7 +199,7 @@ def test_what_is_done_with_a_fit(tobit, tmp_path):
     assert again.model.spec.outcomes[0].family == family
     assert "censored Gaussian" in str(fit.summary(errors=False))
     with pytest.raises(DataError, match="density with a probability beyond the limits"):
-        avem.compare({"a": fit, "b": avem.MixedHMM("y ~ 1", 2).fit(frame, "who", n_starts=1)})
+        avem.compare({"a": fit, "b": avem.MixedHMM("y ~ 1", 1).fit(frame, "who")})
 
 
 def test_values_and_limits_are_checked():

@@ -16,7 +16,8 @@ from avem.components.param_info import check_states
 from avem.components.transitions import Transitions, as_transitions
 from avem.data import Panel, parse_formula
 from avem.data.formula import Formula
-from avem.data.grouping import group_of
+from avem.data.grouping import group_of, with_weights
+from avem.data.weights import WeightKind
 from avem.effects.prior import STRUCTURES, project_covariance
 from avem.errors import ModelError, did_you_mean
 from avem.families import Family, FamilyWord
@@ -105,6 +106,8 @@ class MixedHMM(Mixed):
                 "Effects on the first state are not available: a subject has few first states. "
                 "Leave the (... | group) term out of initial=."
             )
+        if start is not None and start.offset:
+            raise ModelError(f"initial={initial!r}: an offset() of the first state says nothing.")
         if isinstance(transition, str):
             transition = LogitTransitions(text=_one_sided(transition, "transition").text)
         moves = as_transitions(transition)
@@ -204,6 +207,8 @@ class MixedHMM(Mixed):
         device: Literal["cpu", "gpu"] | None = None,
         progress: bool | None = None,
         callback: Callback | None = None,
+        weights: str | None = None,
+        weights_kind: WeightKind = "survey",
         **of_method: Any,
     ) -> HMMFit:
         """The model fitted to data.
@@ -259,6 +264,13 @@ class MixedHMM(Mixed):
             A function that is called after every iteration that follows the starts, with an
             `Iteration` (number, stage, bound, change, params), to log it or to end the fit there by
             returning True.
+        weights : str, optional
+            A column with how much each subject counts: a positive number, the same in all rows of
+            a subject.
+        weights_kind : {"survey", "frequency"}
+            What they are. ``"survey"``: how many people a subject stands for; only ratios count,
+            and standard errors are robust ones (a sandwich). ``"frequency"``: so many subjects are
+            alike, and one of them is in the data.
         **of_method
             Options of methods that fit() itself had before: they work, with a warning that says
             what to write instead.
@@ -286,6 +298,7 @@ class MixedHMM(Mixed):
             plain=plain,
         )
         panel = self._panel(data, subject, time, sequence)
+        panel = with_weights(panel, weights, weights_kind)
         model, read = self._model(panel, plain)
         options.method.check(model.effect_names, plain)
         with devices.wanted(device):

@@ -16,7 +16,8 @@ from avem.components.param_info import check_count
 from avem.data import Panel, parse_formula
 from avem.data.design import has_intercept
 from avem.data.formula import Formula
-from avem.data.grouping import group_of, subject_column
+from avem.data.grouping import group_of, subject_column, with_weights
+from avem.data.weights import WeightKind
 from avem.errors import ModelError, did_you_mean
 from avem.fits.making import fit_task, start_from
 from avem.fits.notes import ssm_alarms, ssm_remarks
@@ -204,6 +205,8 @@ class MixedSSM(Mixed):
         device: Literal["cpu", "gpu"] | None = None,
         progress: bool | None = None,
         callback: Callback | None = None,
+        weights: str | None = None,
+        weights_kind: WeightKind = "survey",
         **of_method: Any,
     ) -> SSMFit:
         """The model fitted to data.
@@ -257,6 +260,13 @@ class MixedSSM(Mixed):
             A function that is called after every iteration that follows the starts, with an
             `Iteration` (number, stage, bound, change, params), to log it or to end the fit there by
             returning True.
+        weights : str, optional
+            A column with how much each subject counts: a positive number, the same in all rows of
+            a subject.
+        weights_kind : {"survey", "frequency"}
+            What they are. ``"survey"``: how many people a subject stands for; only ratios count,
+            and standard errors are robust ones (a sandwich). ``"frequency"``: so many subjects are
+            alike, and one of them is in the data.
         **of_method
             Options of methods that fit() itself had before: they work, with a warning that says
             what to write instead.
@@ -286,6 +296,7 @@ class MixedSSM(Mixed):
         self._check_radius(max_radius)
         radius = None if max_radius is None else float(max_radius)
         panel = self._panel(data, subject, time, sequence)
+        panel = with_weights(panel, weights, weights_kind)
         model, read = self._model(panel, plain)
         options.method.check(model.effect_names, plain)
         if options.method.lanes_per_chunk:
@@ -405,7 +416,7 @@ def _outcome_formula(given: Any) -> Formula:
         formula = parse_formula(given)
         if not formula.outcomes:
             raise ModelError(f"The formula {given!r} has no outcomes; write 'y1 + y2 ~ 1'.")
-        return formula
+        return _without_offset(formula)
     if not isinstance(given, Sequence) or not given:
         raise ModelError(f"outcomes is {given!r}; a list of column names or a formula is wanted.")
     wrong = [name for name in given if not isinstance(name, str)]
@@ -429,6 +440,15 @@ def _state_formula(text: Any) -> Formula:
         raise ModelError(
             f"state={text!r} has an intercept, which cannot be told from the outcomes' own. Write "
             f"'~ 0{'' if bare == '1' else f' + {bare}'}'."
+        )
+    return _without_offset(formula)
+
+
+def _without_offset(formula: Formula) -> Formula:
+    if formula.offset:
+        raise ModelError(
+            f"offset() in {formula.text!r} is not available in a state-space model. Subtract it "
+            "from the outcome before the fit: all is linear there."
         )
     return formula
 

@@ -199,6 +199,15 @@ NOTHING = Defaults("gaussian", None, None, False)
         ("binomial(trials = n): k ~ 1", avem.outcome("k ~ 1", avem.Binomial("n"))),
         ("binomial(trials=12): k ~ 1", avem.outcome("k ~ 1", avem.Binomial(12))),
         (
+            "ordinal(levels = low < mid < high): k ~ 1",
+            avem.outcome("k ~ 1", avem.Ordinal(("low", "mid", "high"))),
+        ),
+        ("ordinal: k ~ 1", avem.outcome("k ~ 1", "ordinal")),
+        (
+            "censored(family = gamma, lower = lod, upper = 9): k ~ 1",
+            avem.outcome("k ~ 1", avem.Censored("gamma", "lod", 9)),
+        ),
+        (
             "student_t(scale ~ log(x) + (1 | id), df ~ 1, effects_by_state): y ~ 1 + (1 | id)",
             avem.outcome(
                 "y ~ 1 + (1 | id)",

@@ -25,6 +25,8 @@ from avem.cli._options import (
     SubjectColumn,
     TableFormat,
     TimeColumn,
+    WeightColumn,
+    WeightsKind,
 )
 from avem.cli._outcomes import Defaults, names_in, read_names, read_outcomes
 from avem.cli._process import say, set_up_jax
@@ -77,6 +79,8 @@ def fit(
             metavar="COLUMN", help="Of binomial outcomes: column with their number, or the number."
         ),
     ] = None,
+    weights: WeightColumn = None,
+    weights_kind: WeightsKind = "survey",
     effect_covariance: Annotated[
         str, Option(help="Effects between subjects: full, block, diagonal or isotropic.")
     ] = "full",
@@ -160,6 +164,8 @@ def fit(
         max_iter=max_iter,
         seed=seed,
         plain=plain,
+        weights=weights,
+        weights_kind=cast(Any, weights_kind),
     )
     plots = () if no_plots else _PLOTS
     finish(fitted, data, out, plots, thorough=standard_errors, ending=ending)
@@ -189,6 +195,8 @@ def fit_ssm(
             show_default="both",
         ),
     ] = None,
+    weights: WeightColumn = None,
+    weights_kind: WeightsKind = "survey",
     effect_covariance: Annotated[
         str | None, Option(help="Effects between subjects: full or diagonal.")
     ] = None,
@@ -229,6 +237,7 @@ def fit_ssm(
     options = _given(method=method, refine=refine, n_starts=starts, max_iter=max_iter)
     if refine == "never":
         options["refine"] = None
+    options |= {"weights": weights, "weights_kind": weights_kind}
     fitted = model.fit(data, time=time, sequence=sequence, seed=seed, **options)
     later = None if future is None else read_like(fitted, future, missing_code or ())
     ahead = {"horizon": horizon, "future": later}

@@ -53,6 +53,18 @@ TimeColumn = Annotated[str | None, Option(help="Column to sort the rows by.")]
 SequenceColumn = Annotated[
     str | None, Option(help="Column (session, day) that restarts the chain.")
 ]
+WeightColumn = Annotated[
+    str | None,
+    Option(metavar="COLUMN", help="Column with how much each subject counts, one number for each."),
+]
+WeightsKind = Annotated[
+    str,
+    Option(
+        metavar="KIND",
+        help="What the weights are: survey (ratios count; robust standard errors) or frequency (so "
+        "many subjects alike).",
+    ),
+]
 StateNames = Annotated[
     str | None,
     Option(

@@ -147,7 +147,7 @@ class Emission(Component, ABC):
         builder: Builder,
     ) -> Emission:
         """The emission of these outcomes."""
-        width = len(outcomes) + len(family.extras)
+        width = len(outcomes) + family.n_beside
         return cls(
             place.key,
             place.prefix,
@@ -260,6 +260,11 @@ class Emission(Component, ABC):
     def n_values_per_state(self) -> int:
         """How many values of each outcome a state needs at least."""
         return len(self.lines[0].terms) + 1
+
+    def in_units(self, y: np.ndarray) -> np.ndarray:
+        """(rows, own columns) which values have a density in their column's unit."""
+        own = np.arange(y.shape[1]) < len(self.outcomes)
+        return ~np.isnan(y) & own
 
     def half_seen(self, y: np.ndarray) -> np.ndarray:
         """(rows,) where it would need all of its outcomes (rows, own columns), and has some."""

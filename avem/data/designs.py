@@ -54,6 +54,11 @@ class Designs:
         design = self.parts[part]
         return tuple(self._place[design.keys[c]] for c in design.z_cols)
 
+    def offset_col(self, part: int) -> int:
+        """The shared column that a part adds as it is; -1 where there is none."""
+        design = self.parts[part]
+        return self._place[design.keys[design.offset_col]] if design.offset_col >= 0 else -1
+
     def columns(self, panel: Panel) -> np.ndarray:
         """(rows, columns), 0 where a covariate is missing or there is nothing to look back to."""
         nowhere = [np.zeros(panel.n_rows, bool)] * len(self.parts)

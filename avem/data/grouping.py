@@ -54,6 +54,17 @@ def read_panel(data: Any, group: str | None, time: str | None, sequence: str | N
     return Panel.from_frame(data, group, time=time, sequence=sequence)
 
 
+def with_weights(panel: Panel, weights: str | None, kind: str) -> Panel:
+    """The panel with a user's weights; by default with its own, if it has any."""
+    if weights is None:
+        if kind != "survey":
+            raise ModelError(f"weights_kind={kind!r} says what weights= are, but there are none.")
+        return panel
+    if panel.weights is not None:
+        raise ModelError("The Panel already has weights; leave weights= out here.")
+    return panel.weighted(weights, kind)  # pyright: ignore[reportArgumentType]
+
+
 def check_size(n_rows: int, what: str) -> None:
     """Raise if so many new rows are asked for that it can only be a slip."""
     if n_rows > MOST_ROWS:

@@ -71,6 +71,8 @@ class Chunk(NamedTuple):
     """(subjects,) bool: not padding."""
     patterns: tuple[Pattern, ...] = ()
     lists: tuple[RowList, ...] = ()
+    weight: Array | None = None
+    """(subjects,) how much each counts in sums over subjects; None: all alike."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class Layout:
     slots: tuple[Slots, ...]
     n_rows: int
     n_subjects: int
+    weight: np.ndarray | None = None
+    """(subjects,) how much each counts; None: all alike."""
 
     def scatter(self, values: np.ndarray) -> Iterator[np.ndarray]:
         """Row values (rows, columns) as a (times, columns, lanes) array per chunk, 0 elsewhere."""
@@ -131,7 +135,15 @@ class Layout:
             )
             listed = tuple(self._row_list(slot, mask, y, a) for mask in lists)
             real = np.arange(slot.shape[2]) < len(slot.subjects)
-            yield Chunk(y_part, a_part, seen_part, valid[:, 0], slot.owner, real, made, listed)
+            part = (y_part, a_part, seen_part, valid[:, 0], slot.owner, real, made, listed)
+            yield Chunk(*part, self._weight(slot))
+
+    def _weight(self, slot: Slots) -> np.ndarray | None:
+        if self.weight is None:
+            return None
+        out = np.zeros(slot.shape[2])
+        out[: len(slot.subjects)] = self.weight[slot.subjects]
+        return out
 
     def _row_list(self, slot: Slots, mask: np.ndarray, y: np.ndarray, a: np.ndarray) -> RowList:
         alike = [other for other in self.slots if other.shape == slot.shape]
@@ -225,7 +237,7 @@ def build_layout(panel: Panel, max_lanes: int = 1024) -> Layout:
         slots.append(
             Slots(shape, part, owner, rows, panel.row_step[rows], local_lane[panel.row_lane[rows]])
         )
-    return Layout(tuple(slots), panel.n_rows, panel.n_subjects)
+    return Layout(tuple(slots), panel.n_rows, panel.n_subjects, panel.subject_weights)
 
 
 def _round_up(size: int, smallest: int) -> int:

@@ -1,7 +1,7 @@
 """The Panel: validated rows of many subjects, each with one or more sequences in time."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from avem.data.frames import (
     whole_numbers,
 )
 from avem.data.sorting import codes, refuse_repeated_times
+from avem.data.weights import WeightKind, Weights, check_weights
 from avem.errors import DataError
 
 
@@ -43,6 +44,8 @@ class Panel:
         (n_lanes,) each lane's subject and number of rows.
     source : Source
         The caller's kind of frame and row labels.
+    weights : Weights or None
+        How much each subject counts in a fit; see `weighted`.
 
     Examples
     --------
@@ -63,6 +66,7 @@ class Panel:
     lane_subject: np.ndarray
     lane_length: np.ndarray
     source: Source
+    weights: Weights | None = None
 
     @classmethod
     def from_frame(
@@ -159,6 +163,38 @@ class Panel:
         if counts.sum() != len(rows):
             raise DataError(f"lengths sum to {counts.sum()}, but X has {len(rows)} rows.")
         return _from_rows(rows, counts)
+
+    def weighted(self, weights: str, kind: WeightKind = "survey") -> "Panel":
+        """Return the panel with a weight for each subject, for fits to it.
+
+        Parameters
+        ----------
+        weights : str
+            A column with positive numbers, one and the same in all rows of a subject.
+        kind : {"survey", "frequency"}
+            ``"survey"``: how many people a subject stands for; only the ratios count, and standard
+            errors are robust ones (a sandwich). ``"frequency"``: there are so many subjects alike,
+            of which one is in the data.
+
+        Returns
+        -------
+        Panel
+
+        Examples
+        --------
+        >>> diary = avem.load_affect().assign(n_alike=2)
+        >>> panel = avem.Panel.from_frame(diary, "person", "beep", "day")
+        >>> panel.weighted("n_alike", "frequency").subject_weights[:3]
+        array([2., 2., 2.])
+        """
+        found = replace(self, weights=check_weights(weights, kind))
+        _ = found.subject_weights  # refuse here what cannot be one
+        return found
+
+    @cached_property
+    def subject_weights(self) -> np.ndarray | None:
+        """(subjects,) how much each counts, survey weights with a mean of 1; None: all alike."""
+        return None if self.weights is None else self.weights.of(self)
 
     @property
     def n_subjects(self) -> int:
@@ -276,7 +312,7 @@ class Panel:
                 f"{self.lane_length.max()}. Lower min_times."
             )
         table = self.table.loc[rows].reset_index(drop=True)
-        return _index(table, self.subject, self.time, self.sequence, self.source.rows(rows))
+        return self._like(table, self.source.rows(rows))
 
     @cached_property
     def order(self) -> np.ndarray:
@@ -309,7 +345,12 @@ class Panel:
         chosen = table.iloc[rows].reset_index(drop=True)
         keep = np.zeros(self.n_rows, bool)
         keep[rows] = True
-        return _index(chosen, self.subject, self.time, self.sequence, self.source.rows(keep))
+        return self._like(chosen, self.source.rows(keep))
+
+    def _like(self, table: pd.DataFrame, source: Source) -> "Panel":
+        """Return the panel of another table by the same columns."""
+        made = _index(table, self.subject, self.time, self.sequence, source)
+        return replace(made, weights=self.weights)
 
     def gaps(self) -> tuple[int, Any]:
         """Return how many steps within sequences skip some, and the usual step.
@@ -402,7 +443,7 @@ class Panel:
         table = filled(self, step, constant)
         index = None if self.source.index is None else pd.RangeIndex(len(table))
         source = Source(self.source.backend, index, self.source.wrapped)
-        return _index(table, self.subject, self.time, self.sequence, source)
+        return self._like(table, source)
 
     def __repr__(self) -> str:
         return (

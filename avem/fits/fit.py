@@ -310,7 +310,8 @@ class Fit(Readable, Generic[Model, Drawn]):
         Parameters
         ----------
         data : DataFrame or Panel, optional
-            Other data, of which every subject is taken as new; by default the data of the fit.
+            Other data, of which every subject is taken as new; by default the data of the fit,
+            each subject with its weight, if there are any.
 
         Returns
         -------
@@ -327,8 +328,12 @@ class Fit(Readable, Generic[Model, Drawn]):
         else:
             encoded = self._encode(data)
             found = marginal_of_new(self, encoded)
+        weights = encoded.panel.subject_weights if data is None else None
+        counting = 1.0 if weights is None else weights
         return LogLik(
-            found.loglik + self._jacobian(encoded), found.error, int((found.quality == 0).sum())
+            (found.loglik + self._jacobian(encoded)) * counting,
+            found.error * counting,
+            int((found.quality == 0).sum()),
         )
 
     def score(self, data: Any = None) -> float:
@@ -393,7 +398,13 @@ class Fit(Readable, Generic[Model, Drawn]):
         >>> fit.bic() > fit.aic()
         True
         """
-        return bic(self.loglik(), self.n_params, len(self.subjects))
+        return bic(self.loglik(), self.n_params, self._n_units)
+
+    @property
+    def _n_units(self) -> float:
+        """How many independent subjects there are: with frequency weights, their sum."""
+        info = self.info
+        return info.total_weight if info.weights_kind == "frequency" else len(self.subjects)
 
     def standard_errors(
         self,
@@ -844,10 +855,12 @@ class Fit(Readable, Generic[Model, Drawn]):
     def _curvature_from(self, n_draws: int | None) -> Curvature:
         data, fixed = self._own_data, self.info.fixed
         free = self.model.find_free(self.theta, fixed, data.spread)
-        return uncertainty(self._marginal, free, n_draws)
+        found = uncertainty(self._marginal, free, n_draws)
+        weights = data.panel.subject_weights
+        return replace(found, weights=weights, survey=self.info.weights_kind == "survey")
 
     def _jacobian(self, data: Any) -> np.ndarray:
-        of_row = self.model.scaling.log_jacobian(~np.isnan(data.y))
+        of_row = self.model.log_jacobian(data.y)
         return np.bincount(data.panel.row_subject, of_row, minlength=data.panel.n_subjects)
 
     def _effects_for(self, data: Any) -> np.ndarray:

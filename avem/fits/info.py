@@ -87,6 +87,10 @@ class FitInfo:
         whether to refine, some iterations before them. `fit.diagnose` asks at those of the fit.
     device : str or None
         Where it was computed: "cpu" or "gpu".
+    weights, weights_kind : str or None
+        The column of the subjects' weights, and what they are: "survey" or "frequency".
+    total_weight : float
+        Their sum, survey weights with a mean of 1.
 
     Examples
     --------
@@ -130,6 +134,9 @@ class FitInfo:
     bias: float | None = None
     bias_at: str | None = None
     device: str | None = None
+    weights: str | None = None
+    weights_kind: str | None = None
+    total_weight: float = 0.0
 
     @property
     def at_maximum_likelihood(self) -> bool:
@@ -169,6 +176,7 @@ def make_info(
     **more: Any,
 ) -> FitInfo:
     """The record of a fit; ``observed`` (rows, outcomes)."""
+    weights = panel.subject_weights
     return FitInfo(
         **options.record(fitted.method),
         **more,
@@ -185,6 +193,9 @@ def make_info(
         starts_agreeing=starts_agreeing(fitted.starts),
         moved=fitted.run.moved,
         held_back=fitted.held_back,
+        weights=None if panel.weights is None else panel.weights.column,
+        weights_kind=None if panel.weights is None else panel.weights.kind,
+        total_weight=float(np.sum(np.ones(panel.n_subjects) if weights is None else weights)),
         seconds=fitted.seconds,
         notes=tuple(notes),
     )

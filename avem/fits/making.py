@@ -79,7 +79,9 @@ def fit_task(
     """
     model, panel, observed = task.model, task.data.panel, ~np.isnan(task.data.y)
     rules = options.rules(tol)
-    jacobian = float(model.scaling.log_jacobian(observed).sum())
+    counting = np.ones(panel.n_subjects) if panel.weights is None else panel.subject_weights
+    of_row = model.log_jacobian(task.data.y)
+    jacobian = float((of_row * counting[panel.row_subject]).sum())
     with Watch(progress, options.max_iter, jacobian, callback, model.params_out) as watch:
         fitted = fit(task, start.guess, options, rules, watch)
     (doubts, notes), run = tell(fitted), fitted.run
@@ -92,7 +94,7 @@ def fit_task(
         panel,
         observed[:, model.outcome_columns],
         options,
-        (*doubts, *notes),
+        (*doubts, *notes, *([] if panel.weights is None else [panel.weights.words])),
         tol=float(rules.tol),
         fixed=tuple(sorted(start.held)),
         init=start.given,
@@ -105,7 +107,7 @@ def fit_task(
         effects_mean=effects_mean,
         effects_cov=effects_cov,
         subjects=panel.subjects,
-        bound=float(fitted.subject_bound.sum()) + jacobian,
+        bound=float((fitted.subject_bound * counting).sum()) + jacobian,
         bound_history=run.bounds + jacobian,
         loglik_history=run.logliks + jacobian,
         n_iter=len(run.bounds),

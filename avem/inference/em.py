@@ -130,7 +130,7 @@ class EM:
                 lambda coef, key=key: self.data.sum(_coef_value, own, setting, key, coef),
             )
         total = add_up([part.totals for part in found.parts])
-        new, shift = self.m_step.update(theta, total, moved, self.data.n_subjects)
+        new, shift = self.m_step.update(theta, total, moved, self.data.weight)
         return new, shift, sharpness
 
     def _moved(

@@ -52,7 +52,7 @@ class MStep:
     recentre: bool = True
 
     def update(
-        self, theta: Theta, total: Totals, moved: Theta, n_subjects: int
+        self, theta: Theta, total: Totals, moved: Theta, n_subjects: float
     ) -> tuple[Theta, np.ndarray]:
         """All parameters, given those moved by Newton, and the shift of every effect's mean."""
         floor = NOISE_FLOOR * self.spread
@@ -123,7 +123,7 @@ def _expressible(mean: np.ndarray, sigma: np.ndarray, matched: np.ndarray) -> np
 
 
 def shifted_second(
-    second: np.ndarray, mean: np.ndarray, shift: np.ndarray, n_subjects: int = 1
+    second: np.ndarray, mean: np.ndarray, shift: np.ndarray, n_subjects: float = 1
 ) -> np.ndarray:
     """Second moments of effects that lose `shift`, from their means; or sums over subjects."""
     cross = np.outer(shift, mean)

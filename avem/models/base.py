@@ -101,6 +101,13 @@ class Model(ABC):
         """Names of all outcomes."""
         return self.spec.outcome_names
 
+    def log_jacobian(self, y: np.ndarray) -> np.ndarray:
+        """(rows,) what to add to a log density on the scale of the fit to have it in user units.
+
+        ``y`` (rows, outcome columns) are the outcomes, NaN where missing.
+        """
+        return self.scaling.log_jacobian(~np.isnan(y))
+
     def in_user_units(self) -> Self:
         """The same model without any scaling."""
         leaf: Any = self

@@ -114,7 +114,7 @@ class HMMModel(Model):
         """The model with levels, moments and columns learned from a panel, in the user's units."""
         families = tuple(learn_families(outcome, panel) for outcome in spec.outcomes)
         designs = Designs(tuple(Design.build(formula, panel) for formula in spec.formulas))
-        n_outcomes = sum(1 + len(family.extras) for of_spec in families for family in of_spec)
+        n_outcomes = sum(1 + family.n_beside for of_spec in families for family in of_spec)
         scaling = Scaling.none(n_outcomes, len(designs.keys), designs.names.index("Intercept"))
         constant = (np.arange(len(designs.keys)) == scaling.constant).astype(float)
         return cls(spec, families, designs, scaling, averages=constant)
@@ -125,7 +125,11 @@ class HMMModel(Model):
 
     def averaged_over(self, data: PanelData) -> HMMModel:
         """The same model with the averages of a data set."""
-        return replace(self, averages=data.A[~np.isnan(data.Y).all(axis=1)].mean(0))
+        return replace(self, averages=data.A[self.observed(data.Y)].mean(0))
+
+    def observed(self, Y: np.ndarray) -> np.ndarray:
+        """(rows,) where some outcome is known."""
+        return np.asarray(~np.isnan(Y[:, self.outcome_columns]).all(axis=1))
 
     # --- what it is made of ---------------------------------------------------------------------
 
@@ -261,6 +265,13 @@ class HMMModel(Model):
 
     # --- data -----------------------------------------------------------------------------------
 
+    def log_jacobian(self, y: np.ndarray) -> np.ndarray:
+        seen = np.zeros(y.shape, bool)
+        for emission in self.emissions:
+            at = list(emission.y_cols)
+            seen[:, at] = emission.in_units(y[:, at])
+        return self.scaling.log_jacobian(seen)
+
     def read(self, panel: Panel, outcomes: bool = True) -> PanelData:
         """The panel's outcomes and design columns."""
         columns = [np.full((panel.n_rows, self.n_columns), np.nan)]
@@ -290,7 +301,7 @@ class HMMModel(Model):
         everywhere = np.ones(panel.n_rows, bool)
         seen: dict[int, np.ndarray] = {}
         for emission in self.emissions:
-            at = list(emission.y_cols)
+            at = list(emission.y_cols[: len(emission.outcomes)])
             observed = everywhere if Y is None else ~np.isnan(Y[:, at]).all(axis=1)
             for line in emission.lines:
                 seen[line.part] = seen.get(line.part, ~everywhere) | observed

@@ -44,7 +44,7 @@ class Blocks:
         return len(self.lists) - 1
 
     def pattern(self, lines: Sequence[Line], y_cols: tuple[int, ...], rows: np.ndarray) -> int:
-        columns = sorted({c for line in lines for c in (*line.x_cols, *line.z_cols)})
+        columns = sorted({c for line in lines for c in line.columns})
         values = np.concatenate([self.y[:, list(y_cols)], self.a[:, columns]], axis=1)[rows]
         codes = _alike(values)
         if codes is None:

@@ -9,6 +9,7 @@ import numpy as np
 from avem.components.scaling import Scaling, size, spreads
 
 if TYPE_CHECKING:
+    from avem.components.emission import Emission
     from avem.models.encoded import PanelData
     from avem.models.hmm import HMMModel
 
@@ -31,15 +32,36 @@ def learn_scaling(model: HMMModel, data: PanelData) -> Scaling:
         scale[at] = found
         if unit.can_shift:
             centre[at] = np.nanmedian(Y[:, at], axis=0)
+    owners = _offset_owners(model, constant)
+    for emission in model.emissions:
+        if owners.get(emission.lines[0].offset, emission) is not emission:
+            scale[list(emission.y_cols)] = 1.0  # an offset in several units can have none
     column_centre, column_scale = np.zeros(A.shape[1]), np.ones(A.shape[1])
-    used = A[~np.isnan(Y).all(axis=1)]
-    for column in set(range(A.shape[1])) - {constant}:
+    used = A[model.observed(Y)]
+    for column, owner in owners.items():
+        if owner is not None:  # it has the unit of what it is added to
+            column_scale[column] = scale[owner.y_cols[0]]
+    for column in set(range(A.shape[1])) - {constant, *owners}:
         may_shift, may_scale = _freedom(model, column, constant)
         if may_shift:
             column_centre[column] = used[:, column].mean()
         if may_scale:
             column_scale[column] = size(used[:, column] - column_centre[column])
     return Scaling(centre, scale, column_centre, column_scale, constant)
+
+
+def _offset_owners(model: HMMModel, constant: int) -> dict[int, Emission | None]:
+    """For each offset, the one emission in whose unit it is; None where there is no such one."""
+    isotropic, found = model.effect_covariance == "isotropic", {}
+    chain = [line for part in (model.transition, model.initial) for line in part.lines]
+    for line in chain:
+        found[line.offset] = None
+    for emission in model.emissions:
+        for i, line in enumerate(emission.lines):
+            mine = i == 0 and emission.unit(constant, isotropic) is not None
+            found[line.offset] = emission if mine and line.offset not in found else None
+    found.pop(-1, None)
+    return found
 
 
 def _freedom(model: HMMModel, column: int, constant: int) -> tuple[bool, bool]:

@@ -106,6 +106,12 @@ def likelihood_ratio_test(smaller: HMMFit, larger: HMMFit) -> LRTest:
                 "smaller model's first."
             )
         check_has_data(fit)
+        if fit.info.weights_kind == "survey":
+            raise ModelError(
+                f"The fits have survey weights, {fit.info.weights!r}, and twice a difference of "
+                "pseudo-likelihoods has no known distribution. Compare coefficients with their "
+                "robust standard errors instead: fit.standard_errors(), fit.contrast()."
+            )
     _check_states(smaller, larger)
     check_same_data(smaller, larger)
     df = larger.n_params - smaller.n_params

@@ -35,6 +35,12 @@ def check_same_data(first: Fit, second: Fit) -> None:
         raise DataError(
             f"The fits have {first.info.n_rows:,} and {second.info.n_rows:,} rows. {advice}"
         )
+    weights = [(fit.info.weights, fit.info.weights_kind) for fit in (first, second)]
+    if weights[0] != weights[1]:
+        raise DataError(
+            f"The fits have different weights of subjects: {weights[0][0]!r} and "
+            f"{weights[1][0]!r}. Give both the same weights=."
+        )
     names, others = sorted(first.model.outcomes), sorted(second.model.outcomes)
     if names != others:
         raise DataError(
@@ -78,10 +84,8 @@ def _measures(fit: Fit) -> dict[str, str]:
         for name in part.outcomes:
             if family.emission == "custom":
                 del found[name]
-            elif family.zeros_apart:
-                found[name] = "density with a probability of 0"
-            elif family.discrete:
-                found[name] = "probability"
+            else:
+                found[name] = family.measure
     return found
 
 

@@ -98,8 +98,11 @@ def model_out(model: HMMModel) -> dict[str, Any]:
 
 
 def designs_out(designs: Designs) -> list[dict[str, Any]]:
-    """For every formula, levels and moments of its covariates."""
-    return [{name: part.state[name] for name in ("levels", "moments")} for part in designs.parts]
+    """For every formula, levels, moments and bases of its covariates."""
+    kept = ("levels", "moments", "bases")
+    return [
+        {name: part.state[name] for name in kept if name in part.state} for part in designs.parts
+    ]
 
 
 def _outcome_out(item: Outcome, families: tuple[Family, ...]) -> _Outcome:
@@ -230,8 +233,8 @@ def _check_spec(spec: Specification) -> None:
     names = [name for item in spec.outcomes for name in item.formula.outcomes]
     if not names or len(set(names)) < len(names):
         raise FileError("its model has no outcomes, or one of them twice.")
-    if spec.initial is not None and spec.initial.groups:
-        raise FileError("its formula of the first state has effects.")
+    if spec.initial is not None and (spec.initial.groups or spec.initial.offset):
+        raise FileError("its formula of the first state has effects, or an offset.")
 
 
 def scaling_in(found: dict[str, Any], designs: Designs, n_outcomes: int) -> Scaling:

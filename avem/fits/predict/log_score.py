@@ -44,7 +44,10 @@ def score(fit: Fit, data: Any = None) -> float:
     """Mean log predictive density of the observed rows of `data`; see `Fit.score`."""
     panel = fit._panel(data)
     if data is None:
-        return _per_row([held_out(fit, panel)])
+        found, weights = held_out(fit, panel), panel.subject_weights
+        if weights is not None:
+            found = HeldOut(found.loglik * weights, found.n_values, found.n_rows * weights)
+        return _per_row([found])
     known = positions(fit, panel)
     new = (known < 0)[panel.row_subject]
     parts = [held_out(fit, with_rows(panel, new))] if new.any() else []
@@ -65,7 +68,7 @@ def score(fit: Fit, data: Any = None) -> float:
 
 
 def _per_row(parts: list[HeldOut]) -> float:
-    n_rows = sum(int(part.n_rows.sum()) for part in parts)
+    n_rows = sum(float(part.n_rows.sum()) for part in parts)
     if not n_rows:
         raise DataError("There is nothing to score: no row has an outcome that the model explains.")
     return sum(float(part.loglik.sum()) for part in parts) / n_rows

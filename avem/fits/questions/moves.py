@@ -129,7 +129,7 @@ def _said(fit: HMMFit, table: pd.DataFrame, a: np.ndarray) -> pd.DataFrame:
     note = table["note"] if "note" in table else pd.Series("", index=table.index, dtype=object)
     lines = fit.model.transition.lines
     if not any(line.z_cols for line in lines):
-        read = sorted({column for line in lines for column in line.x_cols})
+        read = sorted({column for line in lines for column in line.columns})
         alike = np.ptp(a[:, read], axis=0).max(initial=0.0) == 0
         note = note.mask(note == "", _ALIKE if alike else _BY_COVARIATES)
     return table.assign(note=note)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from avem import _moved
 
 if TYPE_CHECKING:
+    from avem.components.generator import Rates, rates
     from avem.components.outcome import Outcome, outcome
     from avem.data.examples import load_affect
     from avem.data.movement import steps_and_turns
@@ -110,6 +111,7 @@ __all__ = [
     "Plots",
     "Poisson",
     "Quadrature",
+    "Rates",
     "Replicate",
     "SSMFit",
     "SSMPlots",
@@ -132,11 +134,13 @@ __all__ = [
     "load",
     "load_affect",
     "outcome",
+    "rates",
     "select",
     "steps_and_turns",
 ]
 
 _HOMES = {
+    "avem.components.generator": ("Rates", "rates"),
     "avem.components.outcome": (
         "Outcome",
         "outcome",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from avem import _moved
 
 if TYPE_CHECKING:
-    from avem.components.generator import Rates, rates
+    from avem.components.generator import rates
     from avem.components.outcome import Outcome, outcome
     from avem.data.examples import load_affect
     from avem.data.movement import steps_and_turns
@@ -111,7 +111,6 @@ __all__ = [
     "Plots",
     "Poisson",
     "Quadrature",
-    "Rates",
     "Replicate",
     "SSMFit",
     "SSMPlots",
@@ -140,7 +139,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "avem.components.generator": ("Rates", "rates"),
+    "avem.components.generator": ("rates",),
     "avem.components.outcome": (
         "Outcome",
         "outcome",

@@ -24,6 +24,7 @@ from avem.components.transitions import FreeTransitions, Transitions, register
 from avem.data import parse_formula
 from avem.data.clock import Clock
 from avem.data.formula import Formula
+from avem.data.frames import shown
 from avem.errors import ModelError, did_you_mean
 from avem.numerics.generator import generators, transition_matrices
 
@@ -333,7 +334,7 @@ def rates(
     moves: str | Sequence[tuple[Any, Any]] = "all",
     event: str | None = None,
     unit: str | None = None,
-) -> Rates:
+) -> Transitions:
     """Moves between states in continuous time: rows may come at any times.
 
     Parameters
@@ -355,7 +356,7 @@ def rates(
 
     Returns
     -------
-    Rates
+    Transitions
         For ``transition=`` of `MixedHMM`.
 
     Examples
@@ -377,20 +378,24 @@ def _checked_moves(moves: Any) -> Any:
         return moves
     if not isinstance(moves, list | tuple) or not moves:
         raise ModelError(
-            f"moves is {moves!r}; a list of pairs of states, [(0, 1), ...], is wanted."
+            f"moves is {shown(moves)}; a list of pairs of states, [(0, 1), ...], is wanted."
         )
-    return tuple(sorted((_pair(pair, moves) for pair in moves), key=str))
+    pairs = [_pair(pair) for pair in moves]
+    if len(set(pairs)) < len(pairs):
+        twice = next(pair for pair in pairs if pairs.count(pair) > 1)
+        raise ModelError(f"moves has {twice!r} twice; once is enough.")
+    return tuple(sorted(pairs, key=str))
 
 
-def _pair(pair: Any, moves: Any) -> tuple[Any, Any]:
+def _pair(pair: Any) -> tuple[Any, Any]:
     whole = isinstance(pair, list | tuple) and len(pair) == 2
-    good = whole and all(_is_state(state) for state in pair)
-    if not good or pair[0] == pair[1] or [list(other) for other in moves].count(list(pair)) > 1:
+    if not (whole and all(_is_state(state) for state in pair) and pair[0] != pair[1]):
         raise ModelError(
-            f"moves has {pair!r}; a pair of two different states is wanted, once: (0, 1), or "
+            f"moves has {shown(pair)}; a pair of two different states is wanted: (0, 1), or "
             "('well', 'ill')."
         )
-    return tuple(state if isinstance(state, str) else int(state) for state in pair)  # type: ignore[return-value]
+    first, second = (state if isinstance(state, str) else int(state) for state in pair)
+    return first, second
 
 
 def _is_state(state: Any) -> bool:

@@ -777,10 +777,14 @@ class HMMFit(Fit[HMMModel, Simulation]):
         return {}
 
     def _own_identity(self) -> dict[str, Any]:
-        outcomes = self.model.spec.outcomes
+        spec = self.model.spec
+        told = {"known": spec.known} if spec.known is not None else {}
+        if self.model.continuous:
+            told["rates"] = spec.transition.code()
         return {
-            "families": [repr(outcome.family) for outcome in outcomes],
-            "effects_by_state": [outcome.effects_by_state for outcome in outcomes],
+            "families": [repr(outcome.family) for outcome in spec.outcomes],
+            "effects_by_state": [outcome.effects_by_state for outcome in spec.outcomes],
+            **told,
         }
 
     def _start_for_replicates(self) -> dict[str, np.ndarray]:

@@ -219,7 +219,7 @@ def test_times_are_needed_and_must_be_such():
     [
         ({"moves": "forward"}, "moves is 'forward'"),
         ({"moves": [(0, 0)]}, "two different states"),
-        ({"moves": [(0, 1), (0, 1)]}, "once"),
+        ({"moves": [(0, 1), [0, 1]]}, "twice"),
         ({"moves": [("a", "b")]}, "states 0 to 1"),
         ({"moves": [(0, 5)]}, "states 0 to 1"),
         ({"moves": 3}, "a list of pairs"),

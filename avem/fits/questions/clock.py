@@ -73,7 +73,7 @@ def survival_table(
     """The table of `fit.survival`."""
     model, asked = fit.model, _times(fit, times, "times")
     ends = list(model.transition.absorbing)
-    if not ends:
+    if not ends or len(ends) == model.n_states:
         raise ModelError(
             "survival() is the probability of not yet being in a state that is never left, and "
             "every state of this model can be left. Say which moves there are: "

@@ -7,8 +7,9 @@ through the exponential; equal intervals with equal covariates share one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from itertools import product as pairs_of
 from typing import Any
 
@@ -32,6 +33,8 @@ WORDS = ("all", "progressive")
 _LEAVING = 0.1
 """Moves from a state within a usual interval, at the start."""
 _SLOWEST = 1e-300
+_MANY_STATES = 7
+"""With more, nobody looks which renumberings leave the moves as they are."""
 _MANY_CELLS = 4096
 """Different rows up to which each kind has its probabilities computed once."""
 
@@ -70,7 +73,7 @@ class Rates(Transitions):
 
     @property
     def keeps_order(self) -> bool:  # type: ignore[override]
-        """States that cannot all be reached from all have an order of their own."""
+        """Where not all moves are possible, they tell states apart; see `orders`."""
         return self.moves != "all"
 
     @property
@@ -99,6 +102,15 @@ class Rates(Transitions):
         """The states that are never left."""
         left = {k for k, _ in self.pairs}
         return tuple(k for k in range(self.n_states) if k not in left)
+
+    def orders(self) -> Iterable[tuple[int, ...]] | None:
+        if self.moves == "all":
+            return None
+        if self.n_states > _MANY_STATES:
+            return super().orders()
+        own = set(self.pairs)
+        every = permutations(range(self.n_states))
+        return [order for order in every if {(order[k], order[m]) for k, m in own} == own]
 
     def named(self, names: Sequence[str]) -> Rates:
         if isinstance(self.moves, str) or not names:

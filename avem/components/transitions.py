@@ -6,7 +6,7 @@ A subclass of `FreeTransitions` that says which moves are possible is a new kind
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any, ClassVar, TypeVar
@@ -84,6 +84,10 @@ class Transitions(Component, ABC):
     def absorbing(self) -> tuple[int, ...]:
         """The states that are never left, whatever the parameters are."""
         return ()
+
+    def orders(self) -> Iterable[tuple[int, ...]] | None:
+        """The renumberings of the states that leave its structure as it is; None: all of them."""
+        return [tuple(range(self.n_states))] if self.keeps_order else None
 
     def possible(self) -> np.ndarray:
         """(from, to) bool: which moves there are between one row and the next."""

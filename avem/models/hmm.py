@@ -281,11 +281,19 @@ class HMMModel(Model):
         return new, source
 
     def state_order(self, theta: Params, data: Encoded) -> np.ndarray:
-        """States by the first outcome's mean at the average covariates, lowest first."""
+        """States by the first outcome's mean at the average covariates, lowest first.
+
+        As far as neither labels nor the possible moves tell them apart.
+        """
+        if self.spec.known is not None:
+            return np.arange(self.n_states)
         emission = self.emissions[0]
         seen = ~np.isnan(data.y[:, emission.y_cols[0]])
         level = emission.level(theta, data.a[seen].mean(0))
-        return np.argsort(level, kind="stable")
+        orders = self.transition.orders()
+        if orders is None:
+            return np.argsort(level, kind="stable")
+        return np.array(min(orders, key=lambda order: tuple(level[list(order)])))
 
     def find_free(self, theta: Params, fixed: Collection[str], spread: np.ndarray) -> Free:
         found = super().find_free(theta, fixed, spread)

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-_TERMS = 18
-"""Of the series of exp, whose argument is at most 1: the rest is below 1e-16 of it."""
-_MOST_SQUARINGS = 20
+_LARGEST, _TERMS = 0.25, 11
+"""The argument of the series of exp, and its terms: the rest is below 1e-16 of it."""
+_MOST = 2.0**20
 """A chain that leaves a state a million times within the interval is where it is in the long run:
 it is taken to leave it only so often."""
 
-Repeat = Callable[[int, Callable[[int, Any], Any], Any], Any]
+Repeat = Callable[[Any, Callable[[Any, Any], Any], Any], Any]
 """(n, function, x): x after ``x = function(i, x)`` for i = 0 to n - 1."""
 
 
-def in_turn(n: int, function: Callable[[int, Any], Any], x: Any) -> Any:
+def in_turn(n: Any, function: Callable[[int, Any], Any], x: Any) -> Any:
     """What `Repeat` is outside compiled code."""
-    for i in range(n):
+    for i in range(int(n)):
         x = function(i, x)
     return x
 
@@ -28,31 +28,28 @@ def transition_matrices(generator: Any, repeat: Repeat = in_turn) -> Any:
     """exp(Q) of generators times their intervals, (from, to, ...), of NumPy or JAX.
 
     By scaling and squaring of exp(Q) = e^-r exp(Q + r I), in which no term is negative: nothing is
-    lost by cancellation, and small probabilities have as many digits as large ones. In compiled
-    code, `repeat` has a fixed number of steps, through which derivatives can be taken.
+    lost by cancellation, and small probabilities have as many digits as large ones. There are as
+    many squarings as the fastest chain needs: in compiled code `repeat` is a loop, through which
+    derivatives can be taken forwards.
     """
     xp = generator.__array_namespace__()
     n_states = len(generator)
     here = np.arange(n_states)
     unit = xp.reshape(xp.eye(n_states), (n_states, n_states, *[1] * (generator.ndim - 2)))
     fastest = xp.max(-generator[here, here], axis=0)
-    most = 2.0**_MOST_SQUARINGS
-    slower = most / xp.maximum(fastest, most)
+    slower = _MOST / xp.maximum(fastest, _MOST)
     fastest = fastest * slower
-    squarings = xp.ceil(xp.log2(xp.maximum(fastest, 1.0)))
+    squarings = xp.ceil(xp.log2(xp.maximum(fastest / _LARGEST, 1.0)))
     part = 2.0**-squarings
     base = (generator * slower + unit * fastest) * part
+    total = unit + base / _TERMS
+    for term in range(_TERMS - 1, 0, -1):
+        total = unit + product(base, total) / term
 
-    def horner(i: int, total: Any) -> Any:
-        return unit + product(base, total) / (_TERMS - i)
-
-    def square(i: int, total: Any) -> Any:
+    def square(i: Any, total: Any) -> Any:
         return xp.where(i < squarings, product(total, total), total)
 
-    start = xp.exp(-fastest * part) * repeat(_TERMS, horner, unit + 0 * base)
-    if repeat is in_turn:
-        return repeat(int(squarings.max(initial=0.0)), square, start)
-    return repeat(_MOST_SQUARINGS, square, start)
+    return repeat(squarings.max(), square, xp.exp(-fastest * part) * total)
 
 
 def product(first: Any, second: Any) -> Any:

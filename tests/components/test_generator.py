@@ -191,7 +191,7 @@ def test_dates_are_counted_in_the_unit_of_choice():
         frame.assign(when=["2024-03-30", "2024-03-31", "2024-04-07"]), "who", "when"
     )
     assert Clock("weeks").intervals(text).tolist() == pytest.approx([0.0, 1 / 7, 1.0])
-    with pytest.raises(ModelError, match="did you mean 'weeks'"):
+    with pytest.raises(ModelError, match="Did you mean 'weeks'"):
         Clock("week").intervals(panel)
 
 
@@ -237,7 +237,7 @@ def test_what_cannot_be_is_refused(options, words):
 
 
 def test_time_scale_and_transitions_must_agree():
-    with pytest.raises(ModelError, match="did you mean 'continuous'"):
+    with pytest.raises(ModelError, match="Did you mean 'continuous'"):
         avem.MixedHMM("y ~ 1", 2, time_scale="continous")
     with pytest.raises(ModelError, match="of the other kind"):
         avem.MixedHMM("y ~ 1", 2, time_scale="discrete", transition=avem.rates())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from avem import _moved
 
 if TYPE_CHECKING:
+    from avem.components.generator import rates
     from avem.components.outcome import Outcome, outcome
     from avem.data.examples import load_affect
     from avem.data.movement import steps_and_turns
@@ -144,11 +145,13 @@ __all__ = [
     "load",
     "load_affect",
     "outcome",
+    "rates",
     "select",
     "steps_and_turns",
 ]
 
 _HOMES = {
+    "avem.components.generator": ("rates",),
     "avem.components.outcome": (
         "Outcome",
         "outcome",

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
+from avem.components.generator import rates
 from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, outcome
 from avem.components.param_info import check_states
@@ -57,7 +58,8 @@ class MixedHMM(Mixed):
     transition : str or Transitions
         Formula of the log odds of moving, against staying: ``"~ x + (1 | subject)"``. Covariates at
         time t act on the step from t-1 to t. Every pair of states has its own coefficients and
-        effects. Or an object that is a kind of transitions of its own.
+        effects. In continuous time the formula is that of the log rates. Or an object that is a
+        kind of transitions of its own, such as ``avem.rates(...)``.
     initial : str
         Formula of the log odds of the first state, against state 0; or ``"stationary"``: the
         distribution that the transitions of the first step leave as it is.
@@ -70,6 +72,14 @@ class MixedHMM(Mixed):
         fitted states: by the mean of the first outcome at average covariates, lowest first; with
         ``init=``, or transitions that order the states, in the order that these have. To look
         first and name later there is `HMMFit.rename_states`.
+    time_scale : {"discrete", "continuous"}, optional
+        ``"discrete"`` (the default): rows are one step apart. ``"continuous"``: they come at any
+        times, which ``fit(time=...)`` names, and states are left at rates. Which moves there are,
+        times of death and units: `avem.rates`.
+    known : str, optional
+        A column with what is known of each row's state: its name or number, several as ``"a|b"`` or
+        a list, and missing where nothing is known. Labels are the names of the states; where
+        `state_names` are not given, they are in the order of the categories, or sorted.
 
     Examples
     --------
@@ -88,6 +98,8 @@ class MixedHMM(Mixed):
         effect_covariance: Literal["full", "block", "diagonal", "isotropic"] = "full",
         effects_by_state: bool = False,
         state_names: Sequence[str] | None = None,
+        time_scale: Literal["discrete", "continuous"] | None = None,
+        known: str | None = None,
     ) -> None:
         if isinstance(formula, str):
             outcomes = (outcome(formula, family, effects_by_state=effects_by_state),)
@@ -108,13 +120,17 @@ class MixedHMM(Mixed):
             )
         if start is not None and start.offset:
             raise ModelError(f"initial={initial!r}: an offset() of the first state says nothing.")
-        if isinstance(transition, str):
-            transition = LogitTransitions(text=_one_sided(transition, "transition").text)
-        moves = as_transitions(transition)
+        moves = _transitions(transition, time_scale)
         if start is None and not moves.may_be_stationary:
-            raise ModelError("initial='stationary' goes with transitions given by a formula.")
+            raise ModelError(
+                "initial='stationary' goes with transitions given by a formula, in discrete time."
+            )
         names = check_state_names(state_names, int(n_states))
-        self.spec = Specification(int(n_states), outcomes, moves, start, effect_covariance, names)
+        if known is not None and not (isinstance(known, str) and known):
+            raise ModelError(f"known is {known!r}; the name of a column is wanted.")
+        self.spec = Specification(
+            int(n_states), outcomes, moves.named(names), start, effect_covariance, names, known
+        )
         self._group = group_of(self.spec.formulas)
 
     @classmethod
@@ -145,6 +161,7 @@ class MixedHMM(Mixed):
             initial="stationary" if spec.initial is None else spec.initial.text,
             effect_covariance=cast(Any, spec.effect_covariance),
             state_names=spec.state_names or None,
+            known=spec.known,
         )
         made._learned = None if learned is None else learned.in_user_units()
         return made
@@ -398,6 +415,28 @@ def _outcomes(given: Any, family: Any, effects_by_state: bool) -> tuple[Outcome,
     if twice:
         raise ModelError(f"The outcome {twice[0]!r} is in the list twice.")
     return tuple(listed)
+
+
+def _transitions(given: Any, time_scale: Any) -> Transitions:
+    """The moves of a formula, or an object, on the time scale that was chosen."""
+    scales = ("discrete", "continuous")
+    if time_scale is not None and time_scale not in scales:
+        raise ModelError(
+            f"time_scale is {time_scale!r}; choose one of {', '.join(scales)}."
+            f"{did_you_mean(time_scale, scales)}"
+        )
+    if isinstance(given, str):
+        formula = _one_sided(given, "transition").text
+        if time_scale == "continuous":
+            return rates(formula)
+        return LogitTransitions(text=formula)
+    moves = as_transitions(given)
+    if time_scale is not None and (moves.clock is not None) != (time_scale == "continuous"):
+        raise ModelError(
+            f"time_scale is {time_scale!r}, and transition={given!r} is of the other kind. Leave "
+            "one of them out."
+        )
+    return moves
 
 
 def _one_sided(text: Any, what: str) -> Formula:

@@ -63,6 +63,31 @@ def fit(
         str, Option(help="Formula of the transitions: '~ x + (1 | person)'.")
     ] = "~ 1",
     initial: Annotated[str, Option(help="Formula of the first state, or: stationary.")] = "~ 1",
+    time_scale: Annotated[
+        str,
+        Option(help="discrete (rows are one step apart) or continuous (they come at any times)."),
+    ] = "discrete",
+    moves: Annotated[
+        str | None,
+        Option(
+            metavar="A-B,...",
+            help="In continuous time, which moves there are: all, progressive, or pairs of states.",
+            show_default="all",
+        ),
+    ] = None,
+    event: Annotated[
+        str | None,
+        Option(
+            metavar="COLUMN",
+            help="In continuous time: 1 where a state that is never left was entered exactly then.",
+        ),
+    ] = None,
+    unit: Annotated[
+        str | None, Option(help="Of time: days, hours, years, ...", show_default="days, of dates")
+    ] = None,
+    known: Annotated[
+        str | None, Option(metavar="COLUMN", help="What is known of rows' states: labels, or a|b.")
+    ] = None,
     time: TimeColumn = None,
     sequence: SequenceColumn = None,
     subject: SubjectColumn = None,
@@ -147,10 +172,12 @@ def fit(
     model = avem.MixedHMM(
         read_outcomes(formula or named_formula, outcome or (), defaults),
         states,
-        transition=transition,
+        transition=_moves(transition, time_scale, moves, event, unit),
         initial=initial,
         effect_covariance=cast(Any, effect_covariance),  # the model checks words
         state_names=None if state_names is None else names_in(state_names),
+        time_scale=cast(Any, time_scale),
+        known=known,
     )
     data = read_for(model, file, subject, time, sequence, missing_code or ())
     fitted = model.fit(
@@ -169,6 +196,30 @@ def fit(
     )
     plots = () if no_plots else _PLOTS
     finish(fitted, data, out, plots, thorough=standard_errors, ending=ending)
+
+
+def _moves(
+    formula: str, time_scale: str, moves: str | None, event: str | None, unit: str | None
+) -> Any:
+    """What the options of continuous time say of the transitions."""
+    import avem
+
+    given = _given(moves=moves, event=event, unit=unit)
+    if time_scale != "continuous":
+        if given:
+            raise ModelError(f"--{next(iter(given))} goes with --time-scale continuous.")
+        return formula
+    if moves is not None and moves not in ("all", "progressive"):
+        pairs = [tuple(_state(part) for part in pair.split("-")) for pair in names_in(moves)]
+        wrong = [pair for pair in pairs if len(pair) != 2]
+        if wrong:
+            raise ModelError(f"--moves {moves!r} has {'-'.join(map(str, wrong[0]))!r}; write A-B.")
+        given["moves"] = pairs
+    return avem.rates(formula, **given)
+
+
+def _state(text: str) -> int | str:
+    return int(text) if text.strip().isdecimal() else text.strip()
 
 
 def fit_ssm(

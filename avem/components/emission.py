@@ -42,8 +42,18 @@ class BlockMaker(Protocol):
         """Keep masks (rows, masks); their columns among all masks."""
         ...
 
-    def pattern(self, lines: Sequence[Line], y_cols: tuple[int, ...], rows: np.ndarray) -> int:
-        """The number of the pattern of these rows; -1 where too many of them differ."""
+    def pattern(
+        self,
+        lines: Sequence[Line],
+        y_cols: tuple[int, ...],
+        rows: np.ndarray,
+        more: tuple[int, ...] = (),
+        most: int = 64,
+    ) -> int:
+        """The number of the pattern of these rows; -1 where more than `most` of them differ.
+
+        ``more`` are design columns that are read beside those of the lines.
+        """
         ...
 
     def n_cells(self, pattern: int) -> int:

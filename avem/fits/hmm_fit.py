@@ -19,6 +19,7 @@ from avem.fits.fit import Fit
 from avem.fits.plots.hmm_plots import Plots
 from avem.fits.predict import hmm as prediction
 from avem.fits.predict.at import places
+from avem.fits.questions.clock import probabilities_table, rates_table, survival_table
 from avem.fits.questions.contrast import state_contrast
 from avem.fits.questions.covariate import covariate_table
 from avem.fits.questions.degenerate import degenerate_states
@@ -64,7 +65,8 @@ class HMMFit(Fit[HMMModel, Simulation]):
     ``params`` has ``initial`` (K,), ``transition`` (K, K), ``coef`` (K, outcomes, terms) on the
     scale of the link, further parameters of the family (``variance``, ``shape``, ...),
     ``effect_covariance`` (d, d). With covariates or effects on the transitions,
-    ``transition_coef`` (K, K, terms). With several formulas, names are prefixed: ``step.coef``.
+    ``transition_coef`` (K, K, terms); in continuous time ``rate`` (K, K) or ``rate_coef``
+    (K, K, terms) in their place. With several formulas, names are prefixed: ``step.coef``.
 
     Examples
     --------
@@ -378,6 +380,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
     ) -> Any:
         """The probability of each move between states, of the group or of every subject.
 
+        Over one step; in continuous time over one unit of time (`transition_probabilities` has
+        others, `rates` what they come from).
+
         Parameters
         ----------
         by : {"subject"}, optional
@@ -403,6 +408,116 @@ class HMMFit(Fit[HMMModel, Simulation]):
         ['state', 'to_state', 'probability']
         """
         return self._own_kind(transitions_table(self, by, at, level, errors))
+
+    def rates(
+        self,
+        by: str | None = None,
+        level: float | None = 0.95,
+        errors: Errors = "observed",
+        *,
+        at: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The rate of each move between states, of a model in continuous time.
+
+        Parameters
+        ----------
+        by : {"subject"}, optional
+            As in `transitions`.
+        level : float, optional
+            Probability of the intervals; None gives rates alone, at once.
+        errors : {"observed", "sandwich"}
+            As in `standard_errors`.
+        at : dict, optional
+            As in `transitions`.
+
+        Returns
+        -------
+        DataFrame
+            Of the data's own kind: ``state``, ``to_state``, ``rate`` per unit of time, ``se``,
+            ``lower``, ``upper``, ``note``.
+
+        Examples
+        --------
+        >>> list(visits.rates(level=None).columns)
+        ['state', 'to_state', 'rate']
+        """
+        return self._own_kind(rates_table(self, by, at, level, errors))
+
+    def transition_probabilities(
+        self,
+        horizon: Any = 1,
+        by: str | None = None,
+        level: float | None = 0.95,
+        errors: Errors = "observed",
+        *,
+        at: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The probability of being in each state some time after being in another.
+
+        Parameters
+        ----------
+        horizon : float or list of float
+            After which time, or times: in continuous time in its unit, otherwise whole numbers of
+            steps.
+        by : {"subject"}, optional
+            As in `transitions`.
+        level : float, optional
+            Probability of the intervals; None gives probabilities alone, at once.
+        errors : {"observed", "sandwich"}
+            As in `standard_errors`.
+        at : dict, optional
+            As in `transitions`; covariates stay as they are all the time.
+
+        Returns
+        -------
+        DataFrame
+            Of the data's own kind: ``horizon``, ``state``, ``to_state``, ``probability``, ``se``,
+            ``lower``, ``upper``, ``note``.
+
+        Examples
+        --------
+        >>> ahead = fit.transition_probabilities([1, 10], level=None)
+        >>> ahead.groupby(["horizon", "state"])["probability"].sum().round(6).unique().tolist()
+        [1.0]
+        """
+        return self._own_kind(probabilities_table(self, horizon, by, at, level, errors))
+
+    def survival(
+        self,
+        times: Any,
+        by: str | None = None,
+        level: float | None = 0.95,
+        errors: Errors = "observed",
+        *,
+        at: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The probability of not yet being in a state that is never left.
+
+        Parameters
+        ----------
+        times : float or list of float
+            How long after being in ``state``; as in `transition_probabilities`.
+        by : {"subject"}, optional
+            As in `transitions`.
+        level : float, optional
+            Probability of the intervals; None gives probabilities alone, at once.
+        errors : {"observed", "sandwich"}
+            As in `standard_errors`.
+        at : dict, optional
+            As in `transition_probabilities`.
+
+        Returns
+        -------
+        DataFrame
+            Of the data's own kind: ``time``, ``state`` in which it began, ``survival``, ``se``,
+            ``lower``, ``upper``, ``note``.
+
+        Examples
+        --------
+        >>> list(visits.survival([1, 5], level=None).columns)
+        ['time', 'state', 'survival']
+        """
+        return self._own_kind(survival_table(self, times, by, at, level, errors))
 
     def stationary(
         self,
@@ -450,6 +565,8 @@ class HMMFit(Fit[HMMModel, Simulation]):
         kind: str | None = None,
     ) -> Any:
         """How many rows a stay in each state lasts: expected, and on the decoded path.
+
+        In continuous time, how long it lasts, in the unit of time, expected alone.
 
         Parameters
         ----------
@@ -666,10 +783,14 @@ class HMMFit(Fit[HMMModel, Simulation]):
         return {}
 
     def _own_identity(self) -> dict[str, Any]:
-        outcomes = self.model.spec.outcomes
+        spec = self.model.spec
+        told = {"known": spec.known} if spec.known is not None else {}
+        if self.model.continuous:
+            told["rates"] = spec.transition.code()
         return {
-            "families": [repr(outcome.family) for outcome in outcomes],
-            "effects_by_state": [outcome.effects_by_state for outcome in outcomes],
+            "families": [repr(outcome.family) for outcome in spec.outcomes],
+            "effects_by_state": [outcome.effects_by_state for outcome in spec.outcomes],
+            **told,
         }
 
     def _start_for_replicates(self) -> dict[str, np.ndarray]:

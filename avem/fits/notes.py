@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from avem.data import Panel
+from avem.data.clock import varied_intervals
 from avem.fits.common import effect_sd
 from avem.fits.questions.diagnosis import HARD_TO_SEE, far, why_lost
 from avem.inference.after.hmm_states import state_probabilities, total_loglik
@@ -89,7 +90,30 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
     found += _hardly_seen(model, data, fitted)
     found += _run_away(model, data, fitted, fixed)
     found += _anchoring(model, fitted, lambda: _why(model, data, fitted))
-    return found + general_remarks(fitted.quality, fitted.starts, data.panel, data.n_without_past)
+    found += _silent(model) + _uneven(model, data.panel)
+    own = (fitted.quality, fitted.starts, data.panel, data.n_without_past, model.continuous)
+    return found + general_remarks(*own)
+
+
+def _silent(model: HMMModel) -> list[str]:
+    """States that no row with an outcome can be in."""
+    return [
+        f"No row with an outcome can be in state {k}: parameters of its outcomes are where they "
+        "began and say nothing. They are not counted."
+        for k in model.silent
+    ]
+
+
+def _uneven(model: HMMModel, panel: Panel) -> list[str]:
+    """Rows that are no steps, nor multiples of one, apart."""
+    found = None if model.continuous or model.n_states == 1 else varied_intervals(panel)
+    if found is None or panel.gaps()[0]:
+        return []
+    return [
+        f"Rows are taken as one step apart, but in {panel.time!r} they are from {found[0]:.3g} to "
+        f"{found[1]:.3g} apart (between the 10% shortest and longest). "
+        "MixedHMM(..., time_scale='continuous') takes times as they are."
+    ]
 
 
 def _hardly_seen(model: HMMModel, data: Encoded, fitted: Fitted) -> list[str]:
@@ -146,7 +170,11 @@ def _alike(effects: Sequence[str]) -> str:
 
 
 def general_remarks(
-    quality: np.ndarray | None, starts: Sequence[Tried], panel: Panel, n_without_past: int
+    quality: np.ndarray | None,
+    starts: Sequence[Tried],
+    panel: Panel,
+    n_without_past: int,
+    continuous: bool = False,
 ) -> list[str]:
     """What a reader of any model's fit should know."""
     found = []
@@ -168,7 +196,7 @@ def general_remarks(
             f"{n_without_past:,} observed values are not modelled, but only looked back at: "
             "lag() needs rows before them."
         )
-    n_gaps, usual = panel.gaps()
+    n_gaps, usual = (0, 0) if continuous else panel.gaps()
     if n_gaps:
         advice = f"Panel.from_frame(...).fill_gaps({usual}) puts the missing steps in."
         if isinstance(usual, pd.Timedelta):

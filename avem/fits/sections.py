@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from avem.components.base import Row
 from avem.components.emission import Emission
 from avem.components.lines import Line
 from avem.families.base import Family
 from avem.fits.predict.at import at_words, average_moves, average_predictors
+from avem.fits.questions.clock import average_rates, time_words
 from avem.models.hmm import HMMModel, by_spec
 
 if TYPE_CHECKING:
@@ -143,6 +145,7 @@ def natural_scale(
 def ratios_by_parameter(model: HMMModel) -> dict[str, str]:
     """By parameter that holds coefficients, what exp of one of them is."""
     found: dict[str, str] = {"transition_coef": "odds ratio", "initial_coef": "odds ratio"}
+    found["rate_coef"] = "hazard ratio"
     for piece in model.emissions:
         found[f"{piece.prefix}coef"] = location_ratio(piece.family)
         for parameter in piece.family.parameters:
@@ -186,18 +189,35 @@ def _flat(value: np.ndarray) -> np.ndarray:
 def move_frames(fit: HMMFit) -> Iterator[Section]:
     """Transitions."""
     states, moves = _states(fit), fit.model.transition.lines
-    if "transition_coef" in fit.params:
-        pairs = [(k, m) for k, m in product(range(len(states)), repeat=2) if k != m]
-        values = [fit.params["transition_coef"][k, m] for k, m in pairs]
+    name = "rate_coef" if fit.model.continuous else "transition_coef"
+    if name in fit.params:
+        everywhere = [(k, m) for k, m in product(range(len(states)), repeat=2) if k != m]
+        there = {(row.where["state"], row.where["to_state"]) for row in _move_rows(fit, name)}
+        pairs = [pair for pair in everywhere if pair in there]
+        values = [fit.params[name][k, m] for k, m in pairs]
         called, terms = fit.state_names or range(len(states)), list(moves[0].terms)
         index = [f"{called[k]} -> {called[m]}" for k, m in pairs]
         frame = pd.DataFrame(values, index=index, columns=terms)
         title = "Transitions (log odds against staying)"
-        axes = ("move", "term")
-        yield Section(title, frame, False, axes, True, tested=True, ratio="odds ratio")
+        if fit.model.continuous:
+            title = f"Rates of moves (logarithms, per {time_words(fit, 1)})"
+        ratio = ratios_by_parameter(fit.model)[name]
+        yield Section(title, frame, False, ("move", "term"), True, tested=True, ratio=ratio)
+    over = ""
+    if fit.model.continuous:
+        rates = average_rates(fit)
+        frame = pd.DataFrame(np.where(rates > 0, rates, np.nan), index=states, columns=states)
+        kept = ~frame.isna().all(axis=1).to_numpy()
+        title = f"Rates per {time_words(fit, 1)}{at_words(moves)} (from row to column)"
+        yield Section(title, frame.loc[kept], False, ("from", "to"), True, "log")
+        over = f" over 1 {time_words(fit, 1)}"
     frame = pd.DataFrame(average_moves(fit), index=states, columns=states)
-    title = f"Transition probabilities{at_words(moves)} (from row to column)"
+    title = f"Transition probabilities{over}{at_words(moves)} (from row to column)"
     yield Section(title, frame, True, ("from", "to"), True, "logit")
+
+
+def _move_rows(fit: HMMFit, name: str) -> Iterator[Row]:
+    return fit.model.transition.rows(name, fit.params[name])
 
 
 def start_frames(fit: HMMFit) -> Iterator[Section]:

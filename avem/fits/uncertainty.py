@@ -218,7 +218,9 @@ def _scales(table: pd.DataFrame, info: Mapping[str, ParamInfo]) -> np.ndarray:
         elif kind == "natural" and link is not None:
             own += [link.name if link.name in ("log", "logit") else ""] * len(rows)
         else:
-            own += [{"simplex": "logit", "positive": "log"}.get(kind, "")] * len(rows)
+            own += [{"simplex": "logit", "positive": "log", "rate": "log"}.get(kind, "")] * len(
+                rows
+            )
     return np.array(own)
 
 

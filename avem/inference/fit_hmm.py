@@ -85,7 +85,7 @@ class HMMTask(Task):
         self, theta: Params, mean: np.ndarray, cov: np.ndarray
     ) -> tuple[Params, np.ndarray, np.ndarray]:
         """The states by their level, lowest first."""
-        if self.keep_order or self.model.keeps_order:
+        if self.keep_order:
             return theta, mean, cov
         order = self.model.state_order(theta, self.data)
         theta, source = self.model.relabelled(theta, order)

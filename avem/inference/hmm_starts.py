@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from avem.components.emission import Clusters, Emission
 from avem.components.regression import regress
@@ -132,10 +133,19 @@ def make_start(
         y = np.nan_to_num(rows.features_of(sample, centred, []))
     x = data.a[sample][:, columns]
     uneven = rare and number // 2 in _UNEVEN
-    label = _first_labels(y, n_states, number // 2, uneven, rng)
+    allowed = np.ones((len(sample), n_states), bool)
+    if data.possible is not None:
+        allowed = data.possible[sample]
+    emitting = np.flatnonzero(allowed.any(0))
+    label = _first_labels(y, len(emitting), number // 2, uneven, rng)
+    if model.keeps_order:
+        label = _states_of(label, allowed[:, emitting], number // 2, rng)
+    label = emitting[label]
+    label = np.where(allowed[np.arange(len(sample)), label], label, allowed.argmax(1))
     for _ in range(1 if uneven else _LLOYD_STEPS):
         coef, before = regress(x, y, label, n_states, rng), label
         distance = ((y[None] - np.einsum("kpm,rm->krp", coef, x)) ** 2).sum(-1)
+        distance[~allowed.T] = np.inf
         label = before if uneven else distance.argmin(0)
         if (label == before).all():
             break
@@ -157,6 +167,20 @@ def make_start(
     sigma, effects = _effects_start(rows, centred)
     theta["effect_covariance"] = np.diag(sigma)
     return theta, effects
+
+
+def _states_of(
+    label: np.ndarray, allowed: np.ndarray, kind: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Clusters renumbered as states that have an order: as known rows say, or in several ways."""
+    n = allowed.shape[1]
+    known = allowed.sum(1) == 1
+    if known.any():
+        seen = np.zeros((n, n))
+        np.add.at(seen, (label[known], allowed[known].argmax(1)), 1.0)
+        return linear_sum_assignment(-seen)[1][label]
+    orders = {0: np.arange(n), 1: np.arange(n)[::-1]}
+    return orders.get(kind, rng.permutation(n))[label]
 
 
 def _has_levels(model: HMMModel) -> bool:

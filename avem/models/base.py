@@ -92,6 +92,16 @@ class Model(ABC):
         return ()
 
     @property
+    def marks(self) -> tuple[str, ...]:
+        """Columns that say something of single rows' states; they may be missing anywhere."""
+        return ()
+
+    @property
+    def continuous(self) -> bool:
+        """Time is continuous, not in steps."""
+        return False
+
+    @property
     def size(self) -> int:
         """The number of its states."""
         return getattr(self.spec, self.size_name)

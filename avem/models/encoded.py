@@ -38,6 +38,8 @@ class PanelData(NamedTuple):
     """(rows, design columns)."""
     n_without_past: int
     """Observed outcomes that are not modelled because a lag looks back to nothing."""
+    possible: np.ndarray | None = None
+    """(rows, states) bool: where a row may be, if something of that is known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +61,8 @@ class Encoded:
     spread: np.ndarray
     """(outcome columns,) variance of each, not counting a few wild values."""
     n_without_past: int
+    possible: np.ndarray | None = None
+    """(rows, states) bool: where a row may be, if something of that is known."""
     n_runaway: int = 0
     """Rows that are left out because the states have grown out of all bounds."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from avem.components.base import Component
 from avem.components.effects import EffectCovariance
 from avem.components.emission import Emission
 from avem.components.emissions import make_emissions
+from avem.components.free import Free
 from avem.components.initial import Initial, make_initial
 from avem.components.lines import Builder, Effect
 from avem.components.outcome import Outcome, learn_families, read_outcome
@@ -29,6 +31,7 @@ from avem.models.encoded import Encoded, PanelData, Placement
 from avem.models.hmm_kernel import HMMKernel
 from avem.models.hmm_layout import Blocks
 from avem.models.hmm_scaling import learn_scaling
+from avem.models.known import check_possible, learn_names, possible_states, with_events
 from avem.numerics.precision import in_float64
 
 
@@ -43,6 +46,8 @@ class Specification(NamedTuple):
     effect_covariance: str
     state_names: tuple[str, ...] = ()
     """Empty: states have numbers alone."""
+    known: str | None = None
+    """The column of what is known of a row's state."""
 
     @property
     def formulas(self) -> tuple[Formula, ...]:
@@ -83,6 +88,8 @@ class Specification(NamedTuple):
             found["initial"] = repr(self.initial.text)
         if self.effect_covariance != "full":
             found["effect_covariance"] = repr(self.effect_covariance)
+        if self.known is not None:
+            found["known"] = repr(self.known)
         return found | ({"state_names": repr(list(self.state_names))} if self.state_names else {})
 
 
@@ -108,12 +115,18 @@ class HMMModel(Model):
     scaling: Scaling
     averages: np.ndarray
     """(design columns,) of the data that the model was learned from, in the user's units."""
+    silent: tuple[int, ...] = ()
+    """The states that no row with an outcome could be in."""
 
     @classmethod
     def learn(cls, spec: Specification, panel: Panel) -> HMMModel:
         """The model with levels, moments and columns learned from a panel, in the user's units."""
+        if spec.known is not None and not spec.state_names and spec.known in panel.table.columns:
+            spec = spec._replace(state_names=learn_names(panel, spec.known, spec.n_states))
+        spec = spec._replace(transition=spec.transition.named(spec.state_names))
         families = tuple(learn_families(outcome, panel) for outcome in spec.outcomes)
-        designs = Designs(tuple(Design.build(formula, panel) for formula in spec.formulas))
+        parts = tuple(Design.build(formula, panel) for formula in spec.formulas)
+        designs = Designs(parts, spec.transition.clock)
         n_outcomes = sum(1 + family.n_beside for of_spec in families for family in of_spec)
         scaling = Scaling.none(n_outcomes, len(designs.keys), designs.names.index("Intercept"))
         constant = (np.arange(len(designs.keys)) == scaling.constant).astype(float)
@@ -125,7 +138,10 @@ class HMMModel(Model):
 
     def averaged_over(self, data: PanelData) -> HMMModel:
         """The same model with the averages of a data set."""
-        return replace(self, averages=data.A[self.observed(data.Y)].mean(0))
+        seen, silent = self.observed(data.Y), ()
+        if data.possible is not None:
+            silent = tuple(np.flatnonzero(~data.possible[seen].any(0)).tolist())
+        return replace(self, averages=data.A[seen].mean(0), silent=silent)
 
     def observed(self, Y: np.ndarray) -> np.ndarray:
         """(rows,) where some outcome is known."""
@@ -231,7 +247,24 @@ class HMMModel(Model):
     @property
     def keeps_order(self) -> bool:
         """The states have an order of their own."""
-        return self.transition.keeps_order
+        return self.transition.keeps_order or self.spec.known is not None
+
+    @property
+    def continuous(self) -> bool:
+        """Time is continuous: moves have rates."""
+        return self.transition.clock is not None
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Columns that say something of single rows' states; they may be missing anywhere."""
+        clock = self.spec.transition.clock
+        named = (self.spec.known, None if clock is None else clock.event)
+        return tuple(name for name in named if name is not None)
+
+    def events(self, A: np.ndarray) -> np.ndarray:
+        """(rows,) bool: where an absorbing state was entered exactly then."""
+        columns = self.designs.clock_cols
+        return A[:, columns[1]] > 0 if columns else np.zeros(len(A), bool)
 
     def relabelled(self, theta: Params, order: np.ndarray) -> tuple[Params, np.ndarray]:
         """The same parameters with the states renumbered, and where each effect came from."""
@@ -252,11 +285,32 @@ class HMMModel(Model):
         return new, source
 
     def state_order(self, theta: Params, data: Encoded) -> np.ndarray:
-        """States by the first outcome's mean at the average covariates, lowest first."""
+        """States by the first outcome's mean at the average covariates, lowest first.
+
+        As far as neither labels nor the possible moves tell them apart.
+        """
+        if self.spec.known is not None:
+            return np.arange(self.n_states)
         emission = self.emissions[0]
         seen = ~np.isnan(data.y[:, emission.y_cols[0]])
         level = emission.level(theta, data.a[seen].mean(0))
-        return np.argsort(level, kind="stable")
+        orders = self.transition.orders()
+        if orders is None:
+            return np.argsort(level, kind="stable")
+        return np.array(min(orders, key=lambda order: tuple(level[list(order)])))
+
+    def find_free(self, theta: Params, fixed: Collection[str], spread: np.ndarray) -> Free:
+        found = super().find_free(theta, fixed, spread)
+        if not self.silent:
+            return found
+        own = {key for emission in self.emissions for key in emission.middle()}
+        parts = [
+            part.without(self.silent, theta[part.key].size // self.n_states)
+            if part.key in own
+            else part
+            for part in found.parts
+        ]
+        return Free(tuple(part for part in parts if part.size))
 
     def collapsed(self, theta: Params, spread: np.ndarray, floor: float) -> np.ndarray:
         """(states, outcome columns) densities that are held from closing in on a single value."""
@@ -294,7 +348,18 @@ class HMMModel(Model):
                     f"{panel.source.name_rows(half)}. Their density is a joint one: make all of "
                     "them missing there, or give each a density of its own."
                 )
-        return PanelData(Y, found.A, n_without_past)
+        return PanelData(Y, found.A, n_without_past, self._possible(panel, found.A))
+
+    def _possible(self, panel: Panel, A: np.ndarray) -> np.ndarray | None:
+        """(rows, states) bool: where each row may be; None where nothing is known of that."""
+        known, found = self.spec.known, None
+        if known is not None:
+            found = possible_states(panel, known, self.state_names, self.n_states)
+        found = with_events(found, panel, self.transition)
+        if found is not None:
+            what = "What is known of the states" if known is None else f"known={known!r}"
+            check_possible(panel, found, self.transition, self.events(A), what)
+        return found
 
     def _needed(self, panel: Panel, Y: np.ndarray | None) -> tuple[list[np.ndarray], list[bool]]:
         """Where each design's covariates are used, and whether a lag must have a past there."""
@@ -326,7 +391,7 @@ class HMMModel(Model):
         place = Placement.of(panel, self.n_states, y.shape[1] + a.shape[1], one_per_core=False)
         layout = build_layout(panel, max_lanes or place.n_lanes)
         made = Blocks(y, a, self.n_effects, self.scaling.constant)
-        kernel = self._kernel(panel, made)
+        kernel = self._kernel(panel, made, data.possible)
         filled = layout.chunks(np.nan_to_num(y), a, made.masks, made.patterns, made.lists)
         return Encoded(
             panel=panel,
@@ -339,16 +404,20 @@ class HMMModel(Model):
             kernel=kernel,
             spread=spreads(y) ** 2,
             n_without_past=data.n_without_past,
+            possible=data.possible,
         )
 
-    def _kernel(self, panel: Panel, made: Blocks) -> HMMKernel:
+    def _kernel(self, panel: Panel, made: Blocks, possible: np.ndarray | None) -> HMMKernel:
         emissions = tuple(emission.block(made) for emission in self.emissions)
         rows = panel.row_step > 0
         if self.stationary or not rows.any():
             rows = np.ones(panel.n_rows, bool)
         transition = self.transition.block(made, rows)
         initial = self.initial.block(made, transition)
-        return HMMKernel(self.n_states, self.n_effects, emissions, initial, transition)
+        # Where a row cannot be, not where it can: nothing is impossible in a padded one.
+        ruled_out = () if possible is None else made.mask(~possible)
+        own = (emissions, initial, transition, ruled_out)
+        return HMMKernel(self.n_states, self.n_effects, *own)
 
 
 def _where(effect: Effect) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from avem.components.lines import Line
-from avem.data import Panel
+from avem.data import Panel, frames
 from avem.data.columns import LARGEST
 from avem.errors import DataError, ModelError
 from avem.models.encoded import PanelData
@@ -16,6 +16,8 @@ from avem.models.hmm import HMMModel
 
 def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
     """Raise an error that says what is wrong and what to try, or return nothing."""
+    for name in model.marks:
+        frames.column(panel.table, name, "known=" if name == model.spec.known else "event=")
     if model.n_states > 1:
         check_times(panel)
     if model.n_effects:

@@ -48,6 +48,8 @@ class HMMKernel:
     emissions: tuple[EmissionBlock, ...]
     initial: InitialBlock
     transition: TransitionBlock
+    ruled_out: tuple[int, ...] = ()
+    """For each state, the chunk's mask of the rows that cannot be in it; none: any can."""
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -73,6 +75,13 @@ class HMMKernel:
 
         With `cov`, its expectation under q, here and in the local pass: blocked mean field.
         """
+        table = self._densities(theta, f, chunk, cov)
+        if self.ruled_out:
+            table = jnp.where(chunk.seen[:, np.array(self.ruled_out)], -jnp.inf, table)
+        return table
+
+    def _densities(self, theta: Theta, f: Array, chunk: Chunk, cov: Array | None) -> Array:
+        """The table of the outcomes alone."""
         parts = [block.table(theta, f, chunk, cov) for block in self.emissions]
         return sum(parts[1:], parts[0])
 
@@ -93,7 +102,8 @@ class HMMKernel:
     ) -> HMMLocal:
         """Forward-backward of every subject at its effect `f`, reduced to what is needed later."""
         squares = [block.squares(theta, f, chunk) for block in self.emissions]
-        if cov is None and all(one is not None for one in squares):
+        fused = cov is None and not self.ruled_out
+        if fused and all(one is not None for one in squares):
             return self._without_table(theta, f, chunk, form, squares)
         posterior = self.posterior(theta, f, chunk, form, cov)
         collected = [block.collect(posterior.state, chunk) for block in self.emissions]
@@ -253,8 +263,9 @@ class HMMKernel:
 
         ``posterior`` is a `path_posterior`. Closed forms and Newton steps agree with this.
         """
-        initial, transition, table = self.tables(theta, f, chunk)
-        emission = (posterior.state * table).sum((0, 1))
+        initial, transition = self._chain(theta, f, chunk, None)
+        # What is ruled out has a posterior of 0, and a log density of minus infinity.
+        emission = (posterior.state * self._densities(theta, f, chunk, None)).sum((0, 1))
         start = posterior.state[0] * _safe_log(_with_lanes(initial, 1))
         pair = posterior.pair if transition.ndim == 4 else posterior.pair.sum(0)
         move = pair * _safe_log(_with_lanes(transition, 2))

@@ -43,10 +43,17 @@ class Blocks:
         self.lists.append(rows)
         return len(self.lists) - 1
 
-    def pattern(self, lines: Sequence[Line], y_cols: tuple[int, ...], rows: np.ndarray) -> int:
-        columns = sorted({c for line in lines for c in line.columns})
+    def pattern(
+        self,
+        lines: Sequence[Line],
+        y_cols: tuple[int, ...],
+        rows: np.ndarray,
+        more: tuple[int, ...] = (),
+        most: int = _MAX_CELLS,
+    ) -> int:
+        columns = sorted({*more, *(c for line in lines for c in line.columns)})
         values = np.concatenate([self.y[:, list(y_cols)], self.a[:, columns]], axis=1)[rows]
-        codes = _alike(values)
+        codes = _alike(values, most)
         if codes is None:
             return -1
         first = np.unique(codes, return_index=True)[1]
@@ -60,19 +67,21 @@ class Blocks:
 
 
 def _rounded(n_cells: int) -> int:
-    return n_cells if n_cells <= 2 else 4 if n_cells <= 4 else -(-n_cells // 8) * 8
+    if n_cells <= _MAX_CELLS:
+        return n_cells if n_cells <= 2 else 4 if n_cells <= 4 else -(-n_cells // 8) * 8
+    return -(-n_cells // 256) * 256
 
 
-def _alike(values: np.ndarray) -> np.ndarray | None:
+def _alike(values: np.ndarray, most: int) -> np.ndarray | None:
     """Number of each row's kind, 0, 1, ...; None when more than a few kinds occur."""
     if not len(values):
         return None
     codes = np.zeros(len(values), int)
     for column in values.T:
         own = pd.factorize(column, use_na_sentinel=False)[0]
-        if own.max() >= _MAX_CELLS:
+        if own.max() >= most:
             return None
-        codes = pd.factorize(codes * _MAX_CELLS + own)[0]
-        if codes.max() >= _MAX_CELLS:
+        codes = pd.factorize(codes * most + own)[0]
+        if codes.max() >= most:
             return None
     return codes

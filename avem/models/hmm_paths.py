@@ -26,6 +26,8 @@ class Begin(NamedTuple):
 
     table: Any
     """The rows of all paths, one path after another: the last ones seen, then those ahead."""
+    time: str | None
+    """Its column of times."""
     length: np.ndarray
     """(paths,) rows of each."""
     effects: np.ndarray
@@ -62,7 +64,7 @@ def draw_ahead(
     names, parts = set(model.outcomes), model.parts_ahead
     back, table = look_back(model), begin.table.copy()
     table[_PATH] = np.repeat(np.arange(len(begin.length)), begin.length)
-    panel = Panel.from_frame(table, _PATH)
+    panel = Panel.from_frame(table, _PATH, begin.time if model.continuous else None)
     draw = HMMDraw(model, theta, panel, begin.effects, rng)
     found = {e.key: e.paths(theta, begin) for e in model.emissions}
     remembering = {key: paths for key, paths in found.items() if paths is not None}

@@ -41,12 +41,18 @@ def learn_scaling(model: HMMModel, data: PanelData) -> Scaling:
     for column, owner in owners.items():
         if owner is not None:  # it has the unit of what it is added to
             column_scale[column] = scale[owner.y_cols[0]]
-    for column in set(range(A.shape[1])) - {constant, *owners}:
+    for column in set(range(A.shape[1])) - {constant, *owners, *model.designs.clock_cols}:
         may_shift, may_scale = _freedom(model, column, constant)
         if may_shift:
             column_centre[column] = used[:, column].mean()
         if may_scale:
             column_scale[column] = size(used[:, column] - column_centre[column])
+    moves = model.transition.lines
+    if model.designs.clock_cols and moves and constant in moves[0].x_cols:
+        # A usual interval is 1, and a density of an event's time stays one in the user's unit.
+        intervals = A[:, model.designs.clock_cols[0]]
+        usual = np.median(intervals[intervals > 0]) if (intervals > 0).any() else 1.0
+        column_scale[list(model.designs.clock_cols)] = usual
     return Scaling(centre, scale, column_centre, column_scale, constant)
 
 

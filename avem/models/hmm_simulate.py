@@ -15,6 +15,8 @@ from avem.components.param_info import Params
 from avem.data import Panel
 from avem.models.draw import Draw, Emitter
 from avem.models.hmm import HMMModel
+from avem.models.known import possible_states
+from avem.models.known_draws import entry_times, relabelled
 
 
 class Simulation(NamedTuple):
@@ -105,6 +107,30 @@ class HMMDraw(Draw):
         for emission in self.model.emissions:
             if emission.remembers:
                 table = table.assign(**emission.draw_sequences(self.rng, self.theta, *own))
+        return self._marked(table, states)
+
+    def _marked(self, table: pd.DataFrame, states: np.ndarray) -> pd.DataFrame:
+        """With what was known of the states, as it is on these paths."""
+        model, panel = self.model, self.panel
+        known, clock = model.spec.known, model.transition.clock
+        if known is not None and known in table:
+            allowed = possible_states(panel, known, model.state_names, model.n_states)
+            table = table.assign(**{known: relabelled(panel, known, model, allowed, states)})
+        if clock is None or clock.event is None:
+            return table
+        gone = np.isin(states, model.transition.absorbing)
+        before = panel.lag(states.astype(float))
+        entered = gone & ~np.isin(before, model.transition.absorbing) & ~np.isnan(before)
+        table = table.assign(**{clock.event: entered})
+        rows = np.flatnonzero(entered)
+        if len(rows):
+            own = (self.theta, self.A[rows], self.row_effects[rows])
+            early = entry_times(
+                model.transition, own, before[rows].astype(int), states[rows], self.rng
+            )
+            table[panel.time] = clock.moved(panel, rows, early)
+        for name in model.outcomes:
+            table[name] = table[name].where(~gone)
         return table
 
     def draw(self, emission: Emission, at: np.ndarray, A: np.ndarray, states: np.ndarray) -> dict:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from avem.components import generator  # noqa: F401 (registers its word)
 from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, outcome
 from avem.components.scaling import Scaling
@@ -47,6 +48,8 @@ class _Model:
     kind: dict | None = None
     """Of transitions that are an object; null: as the formula says."""
     state_names: tuple[str, ...] = ()
+    known: str | None = None
+    silent: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ def model_out(model: HMMModel) -> dict[str, Any]:
         averages=tuple(model.averages.tolist()),
         kind=None if as_formula == spec.transition else spec.transition.to_json(),
         state_names=spec.state_names,
+        known=spec.known,
+        silent=model.silent,
     )
     return asdict(record)
 
@@ -156,14 +161,18 @@ def model_in(found: dict[str, Any], given: Given) -> HMMModel:
         None if record.initial is None else one_sided(record.initial),
         record.effect_covariance,
         check_state_names(record.state_names or None, record.n_states),
+        record.known,
     )
     _check_spec(spec)
     pairs = zip(spec.outcomes, outcomes, strict=True)
     families = tuple(_learned_families(item, saved.levels) for item, saved in pairs)
-    designs = designs_in(spec.formulas, record.learned)
+    designs = replace(designs_in(spec.formulas, record.learned), clock=spec.transition.clock)
     check_hmm(spec, families, designs)
     nothing = Scaling.none(0, 0, 0)
-    model = HMMModel(spec, families, designs, nothing, np.array(record.averages, float))
+    if not set(record.silent) <= set(range(spec.n_states)):
+        raise FileError("it has states without outcomes that its model does not have.")
+    averages = np.array(record.averages, float)
+    model = HMMModel(spec, families, designs, nothing, averages, record.silent)
     n_columns = len(model.designs.keys)
     if len(model.averages) != n_columns or not np.isfinite(model.averages).all():
         raise FileError("its scaling does not belong to its formulas.")

@@ -10,7 +10,9 @@ import pandas as pd
 from scipy.special import logit
 
 from avem.data import Panel
+from avem.errors import ModelError
 from avem.fits.predict.at import moves_at
+from avem.fits.questions.clock import generators_at, mean_stays
 from avem.fits.questions.moves import checked_at, from_moves, subject_columns
 from avem.fits.uncertainty import check_band
 from avem.numerics.markov import long_run
@@ -29,6 +31,8 @@ def dwell_table(
     """The table of `fit.dwell`."""
     check_band(level, errors)
     n_states = fit.model.n_states
+    if fit.model.continuous:
+        return _in_time(fit, by, level, errors, at)
     if by == "length":
         staying = _staying(_subject_moves(fit, checked_at(fit, at)))
         return lengths_table(find_runs(fit._panel(None), fit._decoded()), staying)
@@ -68,6 +72,18 @@ def stationary_table(
 
 
 # --- inside -------------------------------------------------------------------------------------
+
+
+def _in_time(fit: HMMFit, by, level, errors: str, at) -> pd.DataFrame:
+    """How long stays last, in the unit of time."""
+    if by == "length":
+        raise ModelError(
+            "In continuous time a state may be left and entered again between two rows: decoded "
+            "stays have no lengths. dwell() has the mean ones."
+        )
+    keys = {"state": np.arange(fit.model.n_states)}
+    own = (mean_stays, keys, "log", level, errors, generators_at)
+    return from_moves(fit, by, at, *own).rename(columns={"estimate": "expected"})
 
 
 def _by_state(fit: HMMFit, by, at, numbers, scale: str, level, errors: str) -> pd.DataFrame:

@@ -19,7 +19,8 @@ from avem.fits.uncertainty import check_band, with_intervals
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
 
-_COLUMNS = ("probability", "share", "expected", "se", "lower", "upper", "note")
+_COLUMNS = ("probability", "rate", "survival", "share", "expected")
+_COLUMNS += ("se", "lower", "upper", "note")
 _ALIKE = "the same for every subject: no effects on the transitions"
 _BY_COVARIATES = "no effects on the transitions: subjects differ by their covariates alone"
 
@@ -51,10 +52,12 @@ def from_moves(
     scale: str,
     level: float | None,
     errors: str,
+    matrices: Callable[..., np.ndarray] = moves_at,
 ) -> pd.DataFrame:
     """A table of what `numbers` makes of matrices (rows, from, to), with intervals.
 
-    ``keys`` say what each of the numbers is, ``scale`` where intervals are made.
+    ``keys`` say what each of the numbers is, ``scale`` where intervals are made; ``matrices`` are
+    probabilities of moves, or what else takes the same arguments.
     """
     check_band(level, errors)
     model, held, table = fit.model, checked_at(fit, at), pd.DataFrame(keys)
@@ -62,7 +65,7 @@ def from_moves(
         a = (columns_at(fit, held) if held else model.averages)[None]
 
         def rows(params: Params) -> np.ndarray:
-            return numbers(moves_at(model, params, a)).ravel()
+            return numbers(matrices(model, params, a)).ravel()
 
         with np.errstate(invalid="ignore"):
             return with_intervals(fit, table, rows, scale, level, errors)
@@ -73,7 +76,7 @@ def from_moves(
     table.insert(0, subject, np.repeat(np.asarray(fit.subjects), each))
 
     def of_subjects(params: Params, effects: np.ndarray) -> np.ndarray:
-        return numbers(moves_at(model, params, a, effects))
+        return numbers(matrices(model, params, a, effects))
 
     with np.errstate(invalid="ignore"):
         table = with_subject_intervals(

@@ -84,7 +84,7 @@ def data(fit: Fit) -> str:
             "<code>fit.with_data(frame)</code> brings them back.</p>"
         )
     n_gaps, step = fit.panel.gaps()
-    if n_gaps:
+    if n_gaps and not fit.model.continuous:
         text += (
             f"<p>{count(n_gaps, 'step')} of {code(fit.panel.time)} {'is' if n_gaps == 1 else 'are'}"
             f" longer than the usual {step_words(step)}; the model treats rows as equal steps.</p>"

@@ -14,6 +14,7 @@ from avem.components.param_info import Params
 from avem.families.univariate import Mean
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.predict.at import describe_means, means_at, occupancy
+from avem.fits.questions.clock import time_words
 from avem.fits.questions.dwell import dwell_table
 from avem.fits.questions.occupancy import occupancy_table
 from avem.fits.report.findings import (
@@ -102,7 +103,7 @@ def state_cards(fit: HMMFit, level: float | None) -> str:
     means: Any = state_means(fit, level)
     made = []
     for k, label in enumerate(labels):
-        facts = [_dwell_fact(dwell.iloc[k], level)] if len(labels) > 1 else []
+        facts = [_dwell_fact(dwell.iloc[k], level, time_words(fit))] if len(labels) > 1 else []
         for row in means[means["state"] == k].to_dict("records"):
             say = chance if row["kind"] == "chance" else number
             unit = " rad" if row["kind"] == "angle" else ""
@@ -111,11 +112,11 @@ def state_cards(fit: HMMFit, level: float | None) -> str:
     return _bar(labels, share["share"].tolist(), of) + cards(made, _note(fit, level))
 
 
-def _dwell_fact(row: Any, level: float | None) -> Fact:
-    rows = float(row["expected"])
-    if not np.isfinite(rows):
+def _dwell_fact(row: Any, level: float | None, unit: str) -> Fact:
+    long = float(row["expected"])
+    if not np.isfinite(long):
         return Fact("never left", "for ever")
-    return Fact("lasts on average", f"{number(rows)} rows", ends(row, level))
+    return Fact("lasts on average", f"{number(long)} {unit}", ends(row, level))
 
 
 def _note(fit: HMMFit, level: float | None) -> str:
@@ -154,6 +155,7 @@ def influences(fit: HMMFit, level: float | None) -> list[Influence]:
     }
     chain = {
         "transition_coef": fit.model.transition.lines,
+        "rate_coef": fit.model.transition.lines,
         "initial_coef": fit.model.initial.lines,
     }
     for row in estimates_table(fit, level).to_dict("records"):
@@ -164,6 +166,9 @@ def influences(fit: HMMFit, level: float | None) -> list[Influence]:
         k, measure = int(row["state"]), "odds"
         if name == "transition_coef":
             on = f"moving from {labels[k]} to {labels[int(row['to_state'])]} instead of staying"
+        elif name == "rate_coef":
+            on = f"moving from {labels[k]} to {labels[int(row['to_state'])]}"
+            measure = "rate"
         elif name == "initial_coef":
             on = f"starting in {labels[k]} instead of {labels[0]}"
         else:
@@ -196,7 +201,8 @@ def effect_words(effect: Effect, fit: HMMFit) -> str:
     """What an effect is, for people: the level of an outcome, or what a covariate does to it."""
     labels, level = fit.state_labels, "level of "
     if effect.to_state is not None:
-        what = f"moving from {labels[effect.state or 0]} to {labels[effect.to_state]} (log odds)"
+        scale = "log rate" if fit.model.continuous else "log odds"
+        what = f"moving from {labels[effect.state or 0]} to {labels[effect.to_state]} ({scale})"
         level = ""
     else:
         what = f"{effect.parameter} of {effect.outcome}" if effect.parameter else effect.outcome

@@ -69,7 +69,15 @@ def _chain(model: HMMModel) -> list[str]:
     said = []
     moves, start = model.transition.lines, model.initial.lines
     on = _dependence(moves[:1])
-    if on:
+    if model.continuous:
+        said.append(
+            "Time is continuous: from one row to the next the chain moves at rates, over the "
+            "interval that lies between them."
+        )
+        if on:
+            text = code(model.spec.transition.formula.text)
+            said.append(f"Their logarithms depend on {on}, for each move in its own way: {text}.")
+    elif on:
         said.append(
             f"The log odds of moving to another state, against staying, depend on {on}, for each "
             f"pair of states in its own way: {code(model.spec.transition.formula.text)}."
@@ -110,7 +118,7 @@ def reading(fit: HMMFit) -> str:
     move = "with the same probabilities"
     if any(effect.to_state is not None for effect in effects):
         move = "with probabilities of their own"
-    elif "transition_coef" in fit.params:
+    elif {"transition_coef", "rate_coef"} & set(fit.params):
         move = "with the same probabilities at the same covariates"
     state = (
         "<p><strong>A state</strong> is a condition that a subject is in at one time. It is not "
@@ -141,6 +149,9 @@ def model_code(spec: Specification) -> str:
     elif not spec.initial.is_constant:
         arguments.append(f"initial={spec.initial.text!r}")
     arguments.append(f"effect_covariance={spec.effect_covariance!r}")
+    if spec.known is not None:
+        arguments.append(f"known={spec.known!r}")
+        arguments += [f"state_names={list(spec.state_names)!r}"] if spec.state_names else []
     return call_code("avem.MixedHMM", arguments)
 
 

@@ -69,7 +69,7 @@ def states_given(
     """(rows, states) p(U_t = k | f_i and rows ``"before"`` t in its sequence, or all ``"others"``).
 
     `effects` are (d, subjects), or (nodes, d, subjects) for (rows, nodes, states). `rows` are
-    those wanted.
+    those wanted. What is known of a row's own state counts, its outcomes do not.
     """
     shards, nodes = Dataset.of(data), effects if effects.ndim == 3 else effects[None]
     found = []
@@ -77,7 +77,11 @@ def states_given(
         passes = shards.map(_states_given, (shards.split(at),), data.kernel, theta, kind)
         if not all(np.isfinite(loglik).all() for _, loglik in passes):
             raise AvemError(IMPOSSIBLE)
-        found.append(data.layout.gather([state for state, _ in passes])[rows])
+        states = data.layout.gather([state for state, _ in passes])[rows]
+        if data.possible is not None:
+            states = states * data.possible[rows]
+            states /= np.maximum(states.sum(1, keepdims=True), 1e-300)
+        found.append(states)
     return np.stack(found, axis=1) if effects.ndim == 3 else found[0]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from avem import _moved
 
 if TYPE_CHECKING:
+    from avem.components.duration import Duration
     from avem.components.outcome import Outcome, outcome
     from avem.data.examples import load_affect
     from avem.data.movement import steps_and_turns
@@ -86,6 +87,7 @@ __all__ = [
     "Custom",
     "DataError",
     "Diagnosis",
+    "Duration",
     "Exponential",
     "FileError",
     "Fit",
@@ -137,6 +139,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "avem.components.duration": ("Duration",),
     "avem.components.outcome": (
         "Outcome",
         "outcome",

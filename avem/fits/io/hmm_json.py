@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from avem.components.duration import Duration
 from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, outcome
 from avem.components.scaling import Scaling
@@ -30,6 +31,7 @@ from avem.models.hmm import HMMModel, Specification
 from avem.models.state_names import check_state_names
 
 _MAX_LEVELS = 10_000  # of an outcome
+_MAX_DURATION = 10_000
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class _Model:
     kind: dict | None = None
     """Of transitions that are an object; null: as the formula says."""
     state_names: tuple[str, ...] = ()
+    duration: dict | None = None
+    """Null: as in a Markov chain."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ def model_out(model: HMMModel) -> dict[str, Any]:
         averages=tuple(model.averages.tolist()),
         kind=None if as_formula == spec.transition else spec.transition.to_json(),
         state_names=spec.state_names,
+        duration=None if spec.duration is None else spec.duration.to_json(),
     )
     return asdict(record)
 
@@ -145,7 +150,8 @@ def model_in(found: dict[str, Any], given: Given) -> HMMModel:
     check_formulas([""] * len(record.outcomes))
     outcomes = [typed(_Outcome, item, "outcome") for item in record.outcomes]
     own = [text for item in outcomes for text in (item.formula, *item.parameters.values())]
-    check_formulas([str(text) for text in (*own, record.transition, record.initial)])
+    stays = (record.duration or {}).get("formula", "")
+    check_formulas([str(text) for text in (*own, record.transition, record.initial, stays)])
     spec = Specification(
         record.n_states,
         tuple(_outcome_in(item, given) for item in outcomes),
@@ -153,6 +159,7 @@ def model_in(found: dict[str, Any], given: Given) -> HMMModel:
         None if record.initial is None else one_sided(record.initial),
         record.effect_covariance,
         check_state_names(record.state_names or None, record.n_states),
+        None if record.duration is None else _duration_in(record),
     )
     _check_spec(spec)
     pairs = zip(spec.outcomes, outcomes, strict=True)
@@ -170,6 +177,15 @@ def model_in(found: dict[str, Any], given: Given) -> HMMModel:
 def _transitions_in(record: _Model) -> Transitions:
     formula = one_sided(record.transition)
     return LogitTransitions(text=formula.text) if record.kind is None else from_json(record.kind)
+
+
+def _duration_in(record: _Model) -> Duration:
+    """The durations, which a model that was fitted has a maximum of."""
+    duration = Duration.from_json(record.duration or {})
+    duration.families(record.n_states)
+    if duration.max is None or duration.max > _MAX_DURATION:
+        raise FileError(f"its durations have max={duration.max}; at most {_MAX_DURATION:,} is.")
+    return duration
 
 
 def designs_in(formulas: Sequence[Formula], learned: list) -> Designs:

@@ -12,7 +12,6 @@ from avem.components.param_info import Params
 from avem.errors import AvemError
 from avem.execution.dataset import Dataset
 from avem.inference.e_steps import IMPOSSIBLE
-from avem.kernels import forward_backward as hmm
 from avem.models.encoded import Encoded
 from avem.models.hmm import HMMModel
 from avem.numerics.jit import jit
@@ -116,9 +115,7 @@ def custom_histories(
 
 @jit("kernel", "form")
 def _expected_rows(kernel, theta, f, chunk, tilt, form):
-    initial, transition, table = kernel.tables(theta, f, chunk)
-    tilted, steps = table + tilt[:, None], kernel.transition.steps(chunk)
-    posterior = hmm.smooth(initial, transition, tilted, chunk.valid, form, steps)
+    posterior = kernel.tilted(theta, f, chunk, tilt, form)
     return by_subject(posterior.state.sum(0), chunk)
 
 

@@ -23,6 +23,9 @@ from avem.errors import ModelError, did_you_mean
 _LEAST = -600.0
 """Log probabilities are no lower: exp of it, and of twice as much, can still be added up."""
 _TINY = 1e-260
+_REST, _FALLS = 1e-6, -0.01
+"""Chance of a stay beyond the maximum from which on it is known by subtraction; log ratio of
+chances one after the other that counts as falling off."""
 
 DurationWord = Literal[
     "geometric", "shifted_poisson", "negative_binomial", "log_normal", "gamma", "free"
@@ -98,10 +101,14 @@ class _ByLength(DurationFamily):
 
     def chances(self, longest: int, eta: Any, shape: Any, maths: Maths) -> Chances:
         xp = maths.xp
-        log_chance = self.log_chance(_lengths(1, longest, eta), eta, shape, maths)
+        log_chance = self.log_chance(_lengths(1, longest + 1, eta), eta, shape, maths)
         log_chance = xp.maximum(log_chance, _LEAST)
+        ratio = xp.exp(xp.minimum(log_chance[-1] - log_chance[-2], _FALLS))
+        log_chance = log_chance[:-1]
         chance = xp.exp(log_chance)
-        beyond = xp.maximum(1.0 - chance.sum(0), _TINY)
+        # Of a small rest, one minus a sum has no digits; it falls off as the last chances do.
+        rest = 1.0 - chance.sum(0)
+        beyond = xp.where(rest > _REST, rest, chance[-1] * ratio / (1.0 - ratio))
         reach = xp.flip(xp.cumsum(xp.flip(chance, 0), 0), 0) + beyond
         log_reach = xp.log(xp.concatenate([reach, beyond[None]]))
         # Rounding may leave the sum of what is left a little below one of its parts.
@@ -184,10 +191,10 @@ class DiscreteLogNormal(_BySurvival):
         return np.log(np.maximum(mean - 0.5, 0.3)) - 0.5 * np.exp(2 * self.usual)
 
 
-_NODES, _WEIGHTS = (part.copy() for part in np.polynomial.legendre.leggauss(10))
+_NODES, _WEIGHTS = (part.copy() for part in np.polynomial.legendre.leggauss(20))
 _NODES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2
-_BENT = 4
-"""In the first row the density may have a pole at 0: there the nodes are those of a fourth root."""
+_BENT = 8
+"""In the first row the density may have a pole at 0: there the nodes are those of an eighth root."""
 
 
 class DiscreteGamma(_ByLength):
@@ -195,7 +202,7 @@ class DiscreteGamma(_ByLength):
 
     word, words = "gamma", "gamma, rounded up to rows"
     location, shape = "mean", "shape"
-    limits = (-1.5, 5.0)
+    limits = (-1.5, 4.0)
 
     def log_chance(self, d, eta, shape, maths):
         xp = maths.xp

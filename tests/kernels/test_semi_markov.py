@@ -25,29 +25,20 @@ def every_path(initial, transition, phase, leave, table, cut):
     A path is a list of (state, u); row by row, straight from the definition of the chain.
     """
     longest, n_states = phase.shape
-    last = len(table) - 1
-    places = list(product(range(n_states), range(longest)))
-    for path in product(places, repeat=len(table)):
-        chance = initial[path[0][0]] * phase[path[0][1], path[0][0]]
-        for t in range(1, len(table)):
-            (k, u), (m, v) = path[t - 1], path[t]
-            ends = leave[t][u, k]
-            if k != m:
-                chance *= ends * transition[k, m] if v == 0 else 0.0
-            else:
-                chance *= (1 - ends) if v == min(u + 1, longest - 1) else 0.0
-            if not chance:
-                break
-        if not cut:
-            k, u = path[last]
-            chance *= leave[last][u, k]
-        if chance:
-            yield path, chance * np.exp(sum(table[t, k] for t, (k, _) in enumerate(path)))
 
+    def onward(path, chance):
+        t = len(path)
+        (k, u) = path[-1]
+        if t == len(table):
+            yield path, chance * (1.0 if cut else leave[t - 1][u, k])
+            return
+        ends = leave[t][u, k]
+        now = [((m, 0), ends * transition[k, m]) for m in range(n_states) if m != k]
+        for place, step in [*now, ((k, min(u + 1, longest - 1)), 1 - ends)]:
+            yield from onward((*path, place), chance * step * np.exp(table[t, place[0]]))
 
-@pytest.fixture(scope="module")
-def rng():
-    return np.random.default_rng(3)
+    for k, u in product(range(n_states), range(longest)):
+        yield from onward(((k, u),), initial[k] * phase[u, k] * np.exp(table[0, k]))
 
 
 def case(seed, times, longest, varying):
@@ -119,11 +110,12 @@ def test_all_paths(longest, cells, varying, cut):
     lengths = (TIMES, 1, 4)
     if cells == "cells":
         whole[3][[1, 4]] = whole[3][0] / 2
+    own = [(*whole[:3], whole[3][:n], whole[4][:n]) for n in lengths]
+    wanted = [expected(parts, cut) for parts in own]
     for form in ("scaled", "log"):
         found = run(semi_markov.definition, whole, lengths, cut, cells, form)
         for lane, n in enumerate(lengths):
-            own = (*whole[:3], whole[3][:n], whole[4][:n])
-            loglik, state, pair, first, ended, stayed, _, _ = expected(own, cut)
+            loglik, state, pair, first, ended, stayed, _, _ = wanted[lane]
             assert found.loglik[lane] == pytest.approx(loglik, abs=1e-10)
             np.testing.assert_allclose(found.state[:n, :, lane], state, atol=1e-10)
             assert not found.state[n:, :, lane].any()

@@ -107,7 +107,8 @@ class DurationBlock(Block):
         cell = None
         if self.pattern >= 0:
             phase, leave, stay = (_on_lanes(part, chunk) for part in (phase, leave, stay))
-            cell = chunk.patterns[self.pattern].index
+            # Rows that are not there have no cell of their own; any will do.
+            cell = jnp.minimum(chunk.patterns[self.pattern].index, len(leave) - 1)
         if density.phased:
             first = phase[0] if cell is None else self._first(phase, cell)
         else:

@@ -194,7 +194,7 @@ class DiscreteLogNormal(_BySurvival):
 _NODES, _WEIGHTS = (part.copy() for part in np.polynomial.legendre.leggauss(20))
 _NODES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2
 _BENT = 8
-"""In the first row the density may have a pole at 0: there the nodes are those of an eighth root."""
+"""In the first row the density may have a pole at 0: there the nodes are those of an 8th root."""
 
 
 class DiscreteGamma(_ByLength):

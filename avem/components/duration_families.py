@@ -206,17 +206,14 @@ class DiscreteGamma(_ByLength):
 
     def log_chance(self, d, eta, shape, maths):
         xp = maths.xp
-        first, later = d <= 1, d - 1.0
-        parts = []
-        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-            at = xp.where(first, node**_BENT, later + node)
-            share = xp.where(first, weight * _BENT * node ** (_BENT - 1), weight)
-            # With x = at / mean and shape a: a log(a x) - a x - log gamma(a) - log at.
-            log_x = xp.log(at) - eta
-            a = xp.exp(shape)
-            density = a * (shape + log_x - xp.exp(log_x)) - maths.gammaln(a) - xp.log(at)
-            parts.append(density + xp.log(share))
-        return maths.logsumexp(xp.stack(parts), axis=0)
+        node, weight = (part.reshape(-1, *[1] * d.ndim) for part in (_NODES, _WEIGHTS))
+        first = d <= 1
+        at = np.where(first, node**_BENT, d - 1.0 + node)
+        share = np.where(first, weight * _BENT * node ** (_BENT - 1), weight)
+        # With x = at / mean and shape a: a log(a x) - a x - log gamma(a) - log at.
+        log_x, a = np.log(at) - eta, xp.exp(shape)
+        density = a * (shape + log_x - xp.exp(log_x)) - maths.gammaln(a)
+        return maths.logsumexp(density + np.log(share / at), axis=0)
 
     def start(self, mean):
         return np.log(np.maximum(mean - 0.5, 0.3))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from avem import _moved
 
 if TYPE_CHECKING:
+    from avem.components.duration import Duration
     from avem.components.generator import rates
     from avem.components.outcome import Outcome, outcome
     from avem.data.examples import load_affect
@@ -94,6 +95,7 @@ __all__ = [
     "Custom",
     "DataError",
     "Diagnosis",
+    "Duration",
     "Exponential",
     "FileError",
     "Fit",
@@ -151,6 +153,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "avem.components.duration": ("Duration",),
     "avem.components.generator": ("rates",),
     "avem.components.outcome": (
         "Outcome",

@@ -5,11 +5,17 @@ This module stands above all layers because it is the one that calls them.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
+from avem.components.duration import Duration, as_duration, check_no_outcome
+from avem.components.duration_families import DurationWord
+from avem.components.durations import departures
 from avem.components.generator import rates
 from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, outcome
@@ -20,8 +26,9 @@ from avem.data.formula import Formula
 from avem.data.grouping import group_of, with_weights
 from avem.data.weights import WeightKind
 from avem.effects.prior import STRUCTURES, project_covariance
-from avem.errors import ModelError, did_you_mean
+from avem.errors import AvemWarning, ModelError, did_you_mean
 from avem.families import Family, FamilyWord
+from avem.fits.durations import guess_from, with_max
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.making import fit_task, start_from
 from avem.fits.notes import alarms, remarks
@@ -67,6 +74,11 @@ class MixedHMM(Mixed):
         The structure of Sigma; ``"block"``: effects of different formulas are independent.
     effects_by_state : bool
         Give every state its own effects (with a list of outcomes: say it in `avem.outcome`).
+    duration : str, Duration, list or dict, optional
+        How long stays in a state last, where not as in a Markov chain (a semi-Markov model): a
+        word such as ``"negative_binomial"``, a `Duration` with a formula and other options, or a
+        list or dict with a word for each state. ``transition`` then says where a stay leads to
+        when it ends, never to the state itself.
     state_names : list of str, optional
         A name for each state, shown in place of its number. They are given in the order of the
         fitted states: by the mean of the first outcome at average covariates, lowest first; with
@@ -97,6 +109,7 @@ class MixedHMM(Mixed):
         initial: Literal["stationary"] | str = "~ 1",
         effect_covariance: Literal["full", "block", "diagonal", "isotropic"] = "full",
         effects_by_state: bool = False,
+        duration: DurationWord | Duration | Sequence[str] | Mapping[Any, str] | None = None,
         state_names: Sequence[str] | None = None,
         time_scale: Literal["discrete", "continuous"] | None = None,
         known: str | None = None,
@@ -121,15 +134,34 @@ class MixedHMM(Mixed):
         if start is not None and start.offset:
             raise ModelError(f"initial={initial!r}: an offset() of the first state says nothing.")
         moves = _transitions(transition, time_scale)
+        names, stays = check_state_names(state_names, int(n_states)), None
+        if duration is not None:
+            if moves.clock is not None:
+                raise ModelError(
+                    "duration= counts steps, and goes with time_scale='discrete'. Leave one of the "
+                    "two out."
+                )
+            stays, moves = as_duration(duration, names), departures(moves)
+            stays.families(int(n_states))
+            check_no_outcome([name for item in outcomes for name in item.formula.outcomes])
         if start is None and not moves.may_be_stationary:
-            raise ModelError(
-                "initial='stationary' goes with transitions given by a formula, in discrete time."
+            given = (
+                "a formula, in discrete time"
+                if stays is None
+                else "a formula, and without duration="
             )
-        names = check_state_names(state_names, int(n_states))
+            raise ModelError(f"initial='stationary' goes with transitions given by {given}.")
         if known is not None and not (isinstance(known, str) and known):
             raise ModelError(f"known is {known!r}; the name of a column is wanted.")
         self.spec = Specification(
-            int(n_states), outcomes, moves.named(names), start, effect_covariance, names, known
+            int(n_states),
+            outcomes,
+            moves.named(names),
+            start,
+            effect_covariance,
+            names,
+            known,
+            stays,
         )
         self._group = group_of(self.spec.formulas)
 
@@ -160,6 +192,7 @@ class MixedHMM(Mixed):
             transition=spec.transition,
             initial="stationary" if spec.initial is None else spec.initial.text,
             effect_covariance=cast(Any, spec.effect_covariance),
+            duration=spec.duration,
             state_names=spec.state_names or None,
             known=spec.known,
         )
@@ -316,11 +349,19 @@ class MixedHMM(Mixed):
         )
         panel = self._panel(data, subject, time, sequence)
         panel = with_weights(panel, weights, weights_kind)
-        model, read = self._model(panel, plain)
+        own, before = self, None
+        if self.spec.duration is not None and not plain:
+            if init is None:
+                same = {"seed": seed, "device": device, "progress": progress, "max_iter": max_iter}
+                before = self._with_markov_stays(panel, fixed, n_starts=n_starts, **same)
+            own = self._with_spec(with_max(self.spec, panel, init, before))
+        model, read = own._model(panel, plain)
         options.method.check(model.effect_names, plain)
         with devices.wanted(device):
             encoded = model.encode(panel, read, max_lanes=options.method.lanes_per_chunk)
         start = start_from(HMMFit, model, panel, init, fixed)
+        if before is not None:
+            start = replace(start, guess=guess_from(before, model, start.held))
         if "effect_covariance" in start.held:
             _check_structure(start.held["effect_covariance"], model)
         keep_order = init is not None or bool(start.fixed - {"effect_covariance"})
@@ -382,8 +423,27 @@ class MixedHMM(Mixed):
 
     # --- inside ---------------------------------------------------------------------------------
 
+    def _with_spec(self, spec: Specification) -> MixedHMM:
+        other = copy(self)
+        other.spec = spec
+        return other
+
+    def _with_markov_stays(self, panel: Panel, fixed: Any, **options: Any) -> HMMFit:
+        """The fit of the same model with stays of a Markov chain: where this one's begins."""
+        spec = self.spec._replace(duration=None, transition=LogitTransitions())
+        # Effects of durations alone may have been the only ones.
+        simpler = MixedHMM.from_spec(spec)
+        known = set(HMMModel.learn(spec, panel).param_info()) - {"transition", "effect_covariance"}
+        held = {name: value for name, value in (fixed or {}).items() if name in known}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AvemWarning)  # of a start
+            return simpler.fit(panel, refine=None, fixed=held or None, **options)
+
     def _check_size(self, size: Any) -> None:
         check_states("n_states", size)
+        stays = getattr(self, "spec", None) and self.spec.duration
+        if stays:
+            stays.families(int(size))
 
     def _check_data(self, model: HMMModel, panel: Panel, data: PanelData) -> None:
         check_data(model, panel, data)

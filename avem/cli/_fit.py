@@ -88,6 +88,17 @@ def fit(
     known: Annotated[
         str | None, Option(metavar="COLUMN", help="What is known of rows' states: labels, or a|b.")
     ] = None,
+    duration: Annotated[
+        str | None,
+        Option(
+            metavar="WORD[,WORD...]",
+            help="How long stays last, where not as in a Markov chain: shifted_poisson, "
+            "negative_binomial, log_normal or gamma; one for all states, or one for each.",
+        ),
+    ] = None,
+    duration_formula: Annotated[
+        str, Option(help="Of how long stays last: '~ x + (1 | person)'.")
+    ] = "~ 1",
     time: TimeColumn = None,
     sequence: SequenceColumn = None,
     subject: SubjectColumn = None,
@@ -168,6 +179,9 @@ def fit(
     import avem
     from avem.inference.methods.names import method_with
 
+    if duration is None and duration_formula != "~ 1":
+        raise ModelError("--duration-formula goes with --duration: negative_binomial, say.")
+    words = [] if duration is None else names_in(duration)
     defaults = Defaults(family, covariance, trials, effects_by_state)
     model = avem.MixedHMM(
         read_outcomes(formula or named_formula, outcome or (), defaults),
@@ -175,6 +189,9 @@ def fit(
         transition=_moves(transition, time_scale, moves, event, unit),
         initial=initial,
         effect_covariance=cast(Any, effect_covariance),  # the model checks words
+        duration=avem.Duration(words if len(words) > 1 else words[0], duration_formula)
+        if words
+        else None,
         state_names=None if state_names is None else names_in(state_names),
         time_scale=cast(Any, time_scale),
         known=known,

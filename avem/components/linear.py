@@ -184,6 +184,16 @@ class GeneralKernel:
         etas, weights = self._at_nodes(coef, mean, cov, a)
         return _average(weights, self.density.log_density(y, etas))
 
+    def expectation(
+        self, function: Callable[..., Any], coef: Array, mean: Array, cov: Array | None, a: Array
+    ) -> Any:
+        """E_q of a function of the tuple of predictors (node, cell, state, lane).
+
+        Arrays that it gives have the nodes first.
+        """
+        etas, weights = self._at_nodes(coef, mean, cov, a)
+        return jax.tree.map(lambda values: _average(weights, values), function(etas))
+
     def log_chances(self, coef: Array, mean: Array, cov: Array | None, a: Array) -> Array:
         """(cell, state, level, lane) E_q of log probabilities, where the predictors are log odds.
 

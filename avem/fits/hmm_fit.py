@@ -66,7 +66,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
     scale of the link, further parameters of the family (``variance``, ``shape``, ...),
     ``effect_covariance`` (d, d). With covariates or effects on the transitions,
     ``transition_coef`` (K, K, terms); in continuous time ``rate`` (K, K) or ``rate_coef``
-    (K, K, terms) in their place. With several formulas, names are prefixed: ``step.coef``.
+    (K, K, terms) in their place; with durations, ``duration_coef`` (K, terms) and, where the
+    family has one, ``duration_shape`` (K,). With several formulas, names are prefixed:
+    ``step.coef``.
 
     Examples
     --------
@@ -574,7 +576,8 @@ class HMMFit(Fit[HMMModel, Simulation]):
             None: at effect 0 and average covariates, with the mean of decoded stays (those that
             the end of a sequence cuts are allowed for) and their number. ``"subject"``: expected
             of every subject, as in `transitions`. ``"length"``: the distribution, the
-            decoded one (by Kaplan and Meier) beside the geometric one that the model implies.
+            decoded one (by Kaplan and Meier) beside the one that the model implies: geometric,
+            unless it has durations of its own.
         level : float or None
             As in `stationary`.
         errors : {"observed", "sandwich"}
@@ -599,7 +602,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
     def covariate(
         self,
         name: str,
-        on: Literal["transitions", "stationary", "outcomes"] | str | None = None,
+        on: Literal["transitions", "stationary", "dwell", "outcomes"] | str | None = None,
         *,
         grid: Sequence[Any] | None = None,
         at: Mapping[str, Any] | None = None,
@@ -615,9 +618,10 @@ class HMMFit(Fit[HMMModel, Simulation]):
         name : str
             A column that the formulas read.
         on : str, optional
-            ``"transitions"``, ``"stationary"`` (long-run shares of the states), ``"outcomes"``
-            (their means, or probabilities of levels) or the name of an outcome. By default the
-            transitions if they depend on it, otherwise the outcomes.
+            ``"transitions"``, ``"stationary"`` (long-run shares of the states), ``"dwell"`` (how
+            many rows a stay lasts), ``"outcomes"`` (their means, or probabilities of levels) or the
+            name of an outcome. By default the transitions or durations if they depend on it,
+            otherwise the outcomes.
         grid : sequence, optional
             Values of the covariate; by default its levels, or `points` steps over its range.
         at : dict, optional
@@ -799,9 +803,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
         d = model.n_effects
         _, units = model.effects_out(np.zeros((d, 1)), np.eye(d)[:, :, None])
         start["effect_covariance"] = start["effect_covariance"] + _MORE_VARIANCE * units[0]
+        even = model.params_out(model.middle())
         for name, info in model.param_info().items():
             is_chance = info.link is not None and info.link.name == "logit"
             if info.kind == "simplex" or is_chance:
-                even = 0.5 if is_chance else 1.0 / info.shape[-1]
-                start[name] = (1 - _LIFT) * self.params[name] + _LIFT * even
+                start[name] = (1 - _LIFT) * self.params[name] + _LIFT * even[name]
         return start

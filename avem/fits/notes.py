@@ -12,6 +12,7 @@ import pandas as pd
 from avem.data import Panel
 from avem.data.clock import varied_intervals
 from avem.fits.common import effect_sd
+from avem.fits.durations import beyond
 from avem.fits.questions.diagnosis import HARD_TO_SEE, far, why_lost
 from avem.inference.after.hmm_states import state_probabilities, total_loglik
 from avem.inference.fit import Fitted
@@ -60,15 +61,16 @@ def ending(stop: Stop, n_iter: int, max_iter: int) -> list[str]:
 
 def alarms(model: HMMModel, fitted: Fitted) -> list[str]:
     """What makes the result doubtful beside how it ended: goes into a warning."""
-    collapsed = np.argwhere(fitted.collapsed)
+    collapsed, found = np.argwhere(fitted.collapsed), beyond(model, fitted.theta)
     if not len(collapsed):
-        return []
+        return found
     names = dict(zip(model.outcome_columns, model.outcomes, strict=True))
     where = "; ".join(f"state {k}, {names[j]}" for k, j in collapsed[:5])
     return [
+        *found,
         f"The variance of {where} fell onto (nearly) a single value and was held at its floor, "
         "a millionth of the outcome's variance. Use fewer states, or look for repeated values, "
-        "missing codes and outliers."
+        "missing codes and outliers.",
     ]
 
 
@@ -119,7 +121,12 @@ def _uneven(model: HMMModel, panel: Panel) -> list[str]:
 def _hardly_seen(model: HMMModel, data: Encoded, fitted: Fitted) -> list[str]:
     """States that the chain visits for hardly a row in all."""
     theta, n_sequences = fitted.theta, data.panel.n_lanes
-    if model.n_states == 1 or "initial" not in theta or "transition" not in theta:
+    if (
+        model.n_states == 1
+        or model.duration is not None
+        or "initial" not in theta
+        or "transition" not in theta
+    ):
         return []
     now, rows = np.asarray(theta["initial"]), np.zeros(model.n_states)
     for _ in range(min(data.panel.n_rows // n_sequences, _LONG)):

@@ -16,8 +16,9 @@ import pandas as pd
 from avem.components.base import Row
 from avem.components.emission import Emission
 from avem.components.lines import Line
+from avem.components.located_durations import COEFS, SHAPE
 from avem.families.base import Family
-from avem.fits.predict.at import at_words, average_moves, average_predictors
+from avem.fits.predict.at import at_words, average_moves, average_predictors, stays_at
 from avem.fits.questions.clock import average_rates, time_words
 from avem.models.hmm import HMMModel, by_spec
 
@@ -53,7 +54,7 @@ class Section(NamedTuple):
 def frames(fit: HMMFit) -> list[Section]:
     """All of them: emissions, transitions, first state, effects."""
     found = [section for pieces in by_spec(fit.model) for section in emission_frames(fit, pieces)]
-    found += [*move_frames(fit), *start_frames(fit)]
+    found += [*duration_frames(fit), *move_frames(fit), *start_frames(fit)]
     return [*found, effects_frame(fit)] if fit.model.n_effects else found
 
 
@@ -146,6 +147,8 @@ def ratios_by_parameter(model: HMMModel) -> dict[str, str]:
     """By parameter that holds coefficients, what exp of one of them is."""
     found: dict[str, str] = {"transition_coef": "odds ratio", "initial_coef": "odds ratio"}
     found["rate_coef"] = "hazard ratio"
+    if model.duration is not None:
+        found[COEFS] = model.duration.ratio
     for piece in model.emissions:
         found[f"{piece.prefix}coef"] = location_ratio(piece.family)
         for parameter in piece.family.parameters:
@@ -186,6 +189,27 @@ def _flat(value: np.ndarray) -> np.ndarray:
 # --- states and effects -------------------------------------------------------------------------
 
 
+def duration_frames(fit: HMMFit) -> Iterator[Section]:
+    """How long stays last, of a model with durations."""
+    stays, states, params = fit.model.duration, _states(fit), fit.params
+    if stays is None:
+        return
+    if COEFS in params:
+        own: dict[str, Any] = {"tested": True, "ratio": stays.ratio}
+        frame = pd.DataFrame(params[COEFS].T, index=list(stays.lines[0].terms), columns=states)
+        yield Section("Durations: location (log scale)", frame, False, ("state", "term"), **own)
+    if SHAPE in params:
+        families = stays.duration.families(fit.model.n_states)
+        shown = np.array([bool(family.shape) for family in families])
+        words = "/".join(dict.fromkeys(family.shape for family in families if family.shape))
+        frame = pd.DataFrame([np.where(shown, params[SHAPE], np.nan)], index=[""], columns=states)
+        yield Section(f"Durations: {words}", frame, False, ("state", ""), scale="log")
+    mean = stays_at(fit.model, params, fit.model.averages[None]).mean
+    frame = pd.DataFrame(mean, index=[""], columns=states)
+    title = f"Mean stay{at_words(stays.lines[:1])} (rows)"
+    yield Section(title, frame, False, ("state", ""), scale="log")
+
+
 def move_frames(fit: HMMFit) -> Iterator[Section]:
     """Transitions."""
     states, moves = _states(fit), fit.model.transition.lines
@@ -212,7 +236,8 @@ def move_frames(fit: HMMFit) -> Iterator[Section]:
         yield Section(title, frame.loc[kept], False, ("from", "to"), True, "log")
         over = f" over 1 {time_words(fit, 1)}"
     frame = pd.DataFrame(average_moves(fit), index=states, columns=states)
-    title = f"Transition probabilities{over}{at_words(moves)} (from row to column)"
+    what = "Transition probabilities" if fit.model.duration is None else "Moves when a stay ends"
+    title = f"{what}{over}{at_words(moves)} (from row to column)"
     yield Section(title, frame, True, ("from", "to"), True, "logit")
 
 

@@ -72,9 +72,10 @@ def head(fit: HMMFit) -> list[str]:
     model = fit.model
     n_states = model.n_states
     kind = "Mixed hidden" if model.n_effects else "Hidden"
+    process = "Markov" if model.duration is None else "semi-Markov"
     families = dict.fromkeys(piece.family.describe() for piece in model.emissions)
     return [
-        f"{kind} Markov model: {model.spec.text}",
+        f"{kind} {process} model: {model.spec.text}",
         *_chain_words(fit),
         f"{n_states} state{'s' if n_states > 1 else ''}, {', '.join(families)}"
         + (f", effects {model.effect_covariance}" if model.n_effects > 1 else ""),
@@ -187,6 +188,8 @@ def _number(x: float, chances: bool = False) -> str:
 
 def _chain_words(fit: HMMFit) -> list[str]:
     spec, said = fit.model.spec, [fit.model.transition.describe()]
+    if spec.duration is not None:
+        said.append(spec.duration.describe())
     if "initial_coef" in fit.params and spec.initial is not None:
         said.append(f"first state {spec.initial.text}")
     if fit.model.stationary:

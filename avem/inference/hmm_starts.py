@@ -149,7 +149,7 @@ def make_start(
         label = before if uneven else distance.argmin(0)
         if (label == before).all():
             break
-    theta = {**model.initial.start(), **model.transition.start(model.scaling.constant)}
+    theta = model.chain_start()
     for emission in model.emissions:
         clusters = Clusters(
             sample,

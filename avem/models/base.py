@@ -220,10 +220,10 @@ class Model(ABC):
 
     def constant_rows(self) -> np.ndarray:
         """(rows,) bool: which numbers of `parameter_rows` are what they are by definition."""
-        rows = self.parameter_rows(self.params_out(self._middle()))
+        rows = self.parameter_rows(self.params_out(self.middle()))
         return np.array([row.constant for _, row in rows])
 
-    def _middle(self) -> Params:
+    def middle(self) -> Params:
         """Theta inside all bounds."""
         out: Params = {}
         for component in self.components:
@@ -247,7 +247,7 @@ class Model(ABC):
 
     def count_free(self, fixed: Collection[str]) -> int:
         """How many parameters are estimated, those that ended on a boundary included."""
-        return self.find_free(self._middle(), fixed, np.ones(len(self.scaling.scale))).size
+        return self.find_free(self.middle(), fixed, np.ones(len(self.scaling.scale))).size
 
     def held(self, fixed: Collection[str]) -> frozenset[str]:
         """The entries of theta with a closed form that the user's `fixed` names hold."""

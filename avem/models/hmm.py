@@ -10,16 +10,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from avem.components.base import Component
+from avem.components.duration import Duration
+from avem.components.durations import Durations
 from avem.components.effects import EffectCovariance
 from avem.components.emission import Emission
 from avem.components.emissions import make_emissions
 from avem.components.free import Free
+from avem.components.free_durations import make_durations
 from avem.components.initial import Initial, make_initial
-from avem.components.lines import Builder, Effect
+from avem.components.lines import Builder, Effect, Line
 from avem.components.outcome import Outcome, learn_families, read_outcome
 from avem.components.param_info import Params
 from avem.components.scaling import Scaling, spreads
-from avem.components.transitions import Transitions
+from avem.components.transitions import STICKINESS, Transitions
 from avem.data import Design, Panel, parse_formula
 from avem.data.designs import Designs
 from avem.data.formula import Formula
@@ -32,6 +35,7 @@ from avem.models.hmm_kernel import HMMKernel
 from avem.models.hmm_layout import Blocks
 from avem.models.hmm_scaling import learn_scaling
 from avem.models.known import check_possible, learn_names, possible_states, with_events
+from avem.models.process import MarkovProcess, Process, SemiMarkovProcess
 from avem.numerics.precision import in_float64
 
 
@@ -48,6 +52,8 @@ class Specification(NamedTuple):
     """Empty: states have numbers alone."""
     known: str | None = None
     """The column of what is known of a row's state."""
+    duration: Duration | None = None
+    """None: stays are those of a Markov chain."""
 
     @property
     def formulas(self) -> tuple[Formula, ...]:
@@ -57,8 +63,9 @@ class Specification(NamedTuple):
 
     @property
     def state_formulas(self) -> tuple[Formula, ...]:
-        """Those of the transitions and of the first state."""
-        return (self.transition.formula, *([self.initial] if self.initial is not None else []))
+        """Those of the transitions, of the first state and of the durations."""
+        found = [self.transition.formula, *([self.initial] if self.initial is not None else [])]
+        return (*found, *([self.duration.parsed] if self.duration is not None else []))
 
     @property
     def outcome_names(self) -> tuple[str, ...]:
@@ -82,6 +89,8 @@ class Specification(NamedTuple):
         found = {"family": families[0] if len(families) == 1 else f"[{'; '.join(families)}]"}
         if moves := self.transition.code():
             found["transition"] = moves
+        if self.duration is not None:
+            found["duration"] = f"avem.{self.duration!r}"
         if self.initial is None:
             found["initial"] = repr("stationary")
         elif not self.initial.is_constant:
@@ -99,6 +108,7 @@ class Structure(NamedTuple):
     emissions: tuple[Emission, ...]
     initial: Initial
     transition: Transitions
+    duration: Durations | None
     effects: tuple[Effect, ...]
 
 
@@ -124,6 +134,9 @@ class HMMModel(Model):
         if spec.known is not None and not spec.state_names and spec.known in panel.table.columns:
             spec = spec._replace(state_names=learn_names(panel, spec.known, spec.n_states))
         spec = spec._replace(transition=spec.transition.named(spec.state_names))
+        if spec.duration is not None:
+            longest = int(panel.lane_length.max(initial=1))
+            spec = spec._replace(duration=spec.duration.up_to(longest))
         families = tuple(learn_families(outcome, panel) for outcome in spec.outcomes)
         parts = tuple(Design.build(formula, panel) for formula in spec.formulas)
         designs = Designs(parts, spec.transition.clock)
@@ -172,7 +185,8 @@ class HMMModel(Model):
     def parts_ahead(self) -> tuple[Design, ...]:
         """The designs that later rows of a sequence read: of the outcomes, and of the moves."""
         n = self._transition_part
-        return self.designs.parts[: n + bool(self.transition.lines)]
+        parts = self.designs.parts[: n + bool(self.transition.lines)]
+        return parts if self.duration is None else (*parts, self.designs.parts[-2])
 
     @cached_property
     def structure(self) -> Structure:
@@ -183,7 +197,11 @@ class HMMModel(Model):
         given = self.spec.transition.in_closed_form(n_states, self.stationary)
         transition = given.bound(n_states, part, builder)
         initial = make_initial(self.spec.initial, n_states, part + 1, builder)
-        return Structure(emissions, initial, transition, tuple(builder.effects))
+        duration = None
+        if self.spec.duration is not None:
+            own = len(self.designs.parts) - 2  # the constant is the last
+            duration = make_durations(self.spec.duration, n_states, own, builder)
+        return Structure(emissions, initial, transition, duration, tuple(builder.effects))
 
     @property
     def emissions(self) -> tuple[Emission, ...]:
@@ -201,12 +219,24 @@ class HMMModel(Model):
         return self.structure.transition
 
     @property
+    def duration(self) -> Durations | None:
+        """The component of how long states last; None: as in a Markov chain."""
+        return self.structure.duration
+
+    @property
+    def state_lines(self) -> tuple[Line, ...]:
+        """The linear predictors of the states: of transitions, durations and the first state."""
+        stays = () if self.duration is None else self.duration.lines
+        return (*self.transition.lines, *stays, *self.initial.lines)
+
+    @property
     def emission_params(self) -> set[str]:
         """Names of the parameters that say something of the outcomes."""
         return {name for emission in self.emissions for name in emission.param_info()}
 
     def _make_parts(self) -> tuple[Component, ...]:
-        return (self.initial, self.transition, *self.emissions)
+        stays = () if self.duration is None else (self.duration,)
+        return (self.initial, self.transition, *stays, *self.emissions)
 
     def _make_prior(self) -> EffectCovariance:
         effects = self.structure.effects
@@ -247,7 +277,8 @@ class HMMModel(Model):
     @property
     def keeps_order(self) -> bool:
         """The states have an order of their own."""
-        return self.transition.keeps_order or self.spec.known is not None
+        stays = self.duration is not None and self.duration.keeps_order
+        return self.transition.keeps_order or stays or self.spec.known is not None
 
     @property
     def continuous(self) -> bool:
@@ -283,6 +314,12 @@ class HMMModel(Model):
         source = np.array([effects[effect] for effect in moved], int)
         new["effect_covariance"] = theta["effect_covariance"][np.ix_(source, source)]
         return new, source
+
+    def chain_start(self, mean_stay: np.ndarray | float = 1 / (1 - STICKINESS)) -> Params:
+        """The entries of theta of first state, moves and stays before anything is known."""
+        constant = self.scaling.constant
+        found = {**self.initial.start(), **self.transition.start(constant)}
+        return found | ({} if self.duration is None else self.duration.start(constant, mean_stay))
 
     def state_order(self, theta: Params, data: Encoded) -> np.ndarray:
         """States by the first outcome's mean at the average covariates, lowest first.
@@ -372,10 +409,13 @@ class HMMModel(Model):
                 seen[line.part] = seen.get(line.part, ~everywhere) | observed
         later = panel.row_step > 0
         part = self._transition_part
+        stays = len(self.designs.parts) - 2 if self.duration is not None else -1
         needed = []
         for number in range(len(self.designs.parts)):
             if number < part:
                 needed.append(seen.get(number, ~everywhere))
+            elif number == stays:
+                needed.append(everywhere)
             elif number == part:
                 first = self.stationary and bool(self.transition.lines)
                 needed.append(everywhere if first else later & bool(self.transition.lines))
@@ -413,11 +453,16 @@ class HMMModel(Model):
         if self.stationary or not rows.any():
             rows = np.ones(panel.n_rows, bool)
         transition = self.transition.block(made, rows)
-        initial = self.initial.block(made, transition)
+        chain = self.initial.block(made, transition), transition
+        process: Process = MarkovProcess(*chain)
+        if self.duration is not None:
+            columns = made.a[:, sorted(self.duration.columns)]
+            first = panel.order[np.cumsum(panel.lane_length) - panel.lane_length]
+            by_lane = bool((columns == columns[first[panel.row_lane]]).all())
+            process = SemiMarkovProcess(*chain, self.duration.block(made, by_lane))
         # Where a row cannot be, not where it can: nothing is impossible in a padded one.
         ruled_out = () if possible is None else made.mask(~possible)
-        own = (emissions, initial, transition, ruled_out)
-        return HMMKernel(self.n_states, self.n_effects, *own)
+        return HMMKernel(self.n_states, self.n_effects, emissions, process, ruled_out)
 
 
 def _where(effect: Effect) -> dict[str, Any]:

@@ -43,6 +43,11 @@ def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
         check_terms(data.A[later][:, list(line.x_cols)], line.terms, "where the chain moves")
         if line.z_cols:
             _check_line_effects(model, panel, data.A, later, line, "on the transitions")
+    if model.duration is not None and model.duration.lines:
+        line, every = model.duration.lines[0], np.ones(panel.n_rows, bool)
+        check_terms(data.A[:, list(line.x_cols)], line.terms, "where stays may end")
+        if line.z_cols:
+            _check_line_effects(model, panel, data.A, every, line, "on the durations")
     if model.initial.lines:
         line = model.initial.lines[0]
         check_terms(data.A[first][:, list(line.x_cols)], line.terms, "where sequences start")

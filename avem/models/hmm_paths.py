@@ -15,7 +15,8 @@ from avem.components.param_info import Params
 from avem.data import Panel
 from avem.errors import ModelError
 from avem.models.hmm import HMMModel
-from avem.models.hmm_simulate import HMMDraw, choose
+from avem.models.hmm_simulate import HMMDraw
+from avem.numerics.markov import choose
 
 _PATH = "path of this draw"
 """The column that tells paths apart: a name that no table has."""
@@ -113,6 +114,12 @@ def draw_ahead(
 
 def check_draws(model: HMMModel) -> None:
     """Raise unless every outcome can be drawn."""
+    if model.duration is not None:
+        raise ModelError(
+            "A model with durations predicts one step at most where outcomes depend on earlier "
+            "outcomes, and nothing of custom outcomes: its paths ahead are not simulated. Use "
+            "horizon=1, or leave lag() out."
+        )
     for emission in model.emissions:
         if why := emission.why_not_drawn("be predicted"):
             raise ModelError(f"{why} predict(of='states') is possible without.")

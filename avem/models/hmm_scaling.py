@@ -74,7 +74,7 @@ def _freedom(model: HMMModel, column: int, constant: int) -> tuple[bool, bool]:
     """Whether a design column may be centred, and scaled, without changing the model."""
     structure, covariance = model.structure, model.effect_covariance
     lines = [(line, e.reads_user_units) for e in model.emissions for line in e.lines]
-    lines += [(line, False) for line in (*model.transition.lines, *model.initial.lines)]
+    lines += [(line, False) for line in model.state_lines]
     may_shift = may_scale = True
     for line, reads_user_units in lines:
         if column in (*line.x_cols, *line.z_cols) and reads_user_units:

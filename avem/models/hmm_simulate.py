@@ -13,10 +13,12 @@ from avem.components.emission import Emission
 from avem.components.outcome import read_extras
 from avem.components.param_info import Params
 from avem.data import Panel
+from avem.errors import ModelError
 from avem.models.draw import Draw, Emitter
 from avem.models.hmm import HMMModel
 from avem.models.known import possible_states
 from avem.models.known_draws import entry_times, relabelled
+from avem.numerics.markov import choose
 
 
 class Simulation(NamedTuple):
@@ -77,11 +79,23 @@ class HMMDraw(Draw):
         lengths = -panel.lane_length[longest_first]
         states = np.empty(panel.n_rows, int)
         here = np.zeros(panel.n_lanes, int)
+        stays = self.model.duration
+        if stays is not None and not stays.duration.cuts[1]:
+            raise ModelError(
+                f"simulate cannot draw sequences that end with a whole stay, as {stays.duration!r} "
+                "says. Use cut=True or cut='end'."
+            )
+        lasted = np.zeros(panel.n_lanes, int)  # how many rows more than one
         for t in range(int(panel.lane_length.max())):
             alive = longest_first[: np.searchsorted(lengths, -t)]  # the lanes longer than t
             at = rows[first_row[alive] + t]
             chance = self._start(at) if t == 0 else self.move(at, here[alive])
-            here[alive] = states[at] = choose(chance, self.rng)
+            now = choose(chance, self.rng)
+            if stays is not None:
+                own = stays.at(self.theta, self.A[at], self.row_effects[at])
+                before = None if t == 0 else (here[alive], lasted[alive])
+                now, lasted[alive] = stays.draw_step(own, now, before, self.rng)
+            here[alive] = states[at] = now
         return states
 
     def _start(self, at: np.ndarray) -> np.ndarray:
@@ -137,9 +151,3 @@ class HMMDraw(Draw):
         """Outcome columns of an emission at some rows."""
         extras = tuple(column[at] for column in read_extras(emission.family, self.panel))
         return emission.draw(self.rng, self.theta, A, states[at], self.row_effects[at], extras)
-
-
-def choose(chance: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(rows,) a state for each, with these chances (rows, states)."""
-    passed = np.cumsum(chance, axis=1)
-    return np.minimum((rng.random((len(chance), 1)) > passed).sum(1), chance.shape[1] - 1)

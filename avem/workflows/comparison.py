@@ -303,7 +303,7 @@ def _sizes(smaller: HMMModel, larger: HMMModel) -> str:
 
 def _lines(model: HMMModel) -> Iterator[Line]:
     of_emissions = (line for emission in model.emissions for line in emission.lines)
-    return chain(of_emissions, model.transition.lines, model.initial.lines)
+    return chain(of_emissions, model.state_lines)
 
 
 def _key(line: Line) -> tuple[str, str, str]:

@@ -115,6 +115,12 @@ def _hmm_axes(model: HMMModel) -> dict[str, dict[str, Any]]:
         "transition": {"state": states, "to_state": states},
         "rate": {"state": states, "to_state": states},
     }
+    if model.duration is not None:
+        lengths = list(range(1, model.duration.longest + 1))
+        found["duration"] = {"state": states, "length": lengths}
+        terms = [term for line in model.duration.lines[:1] for term in line.terms]
+        found["duration_coef"] = {"state": states, "duration_term": terms}
+        found["duration_shape"] = {"state": states}
     if first := model.initial.lines:
         found["initial_coef"] = {"state": states, "initial_term": list(first[0].terms)}
     info = model.param_info()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from avem.components import generator  # noqa: F401 (registers its word)
+from avem.components.duration import Duration
 from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, outcome
 from avem.components.scaling import Scaling
@@ -31,6 +32,7 @@ from avem.models.hmm import HMMModel, Specification
 from avem.models.state_names import check_state_names
 
 _MAX_LEVELS = 10_000  # of an outcome
+_MAX_DURATION = 10_000
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class _Model:
     state_names: tuple[str, ...] = ()
     known: str | None = None
     silent: tuple[int, ...] = ()
+    duration: dict | None = None
+    """Null: as in a Markov chain."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,7 @@ def model_out(model: HMMModel) -> dict[str, Any]:
         state_names=spec.state_names,
         known=spec.known,
         silent=model.silent,
+        duration=None if spec.duration is None else spec.duration.to_json(),
     )
     return asdict(record)
 
@@ -153,7 +158,8 @@ def model_in(found: dict[str, Any], given: Given) -> HMMModel:
     check_formulas([""] * len(record.outcomes))
     outcomes = [typed(_Outcome, item, "outcome") for item in record.outcomes]
     own = [text for item in outcomes for text in (item.formula, *item.parameters.values())]
-    check_formulas([str(text) for text in (*own, record.transition, record.initial)])
+    stays = (record.duration or {}).get("formula", "")
+    check_formulas([str(text) for text in (*own, record.transition, record.initial, stays)])
     spec = Specification(
         record.n_states,
         tuple(_outcome_in(item, given) for item in outcomes),
@@ -162,6 +168,7 @@ def model_in(found: dict[str, Any], given: Given) -> HMMModel:
         record.effect_covariance,
         check_state_names(record.state_names or None, record.n_states),
         record.known,
+        None if record.duration is None else _duration_in(record),
     )
     _check_spec(spec)
     pairs = zip(spec.outcomes, outcomes, strict=True)
@@ -182,6 +189,15 @@ def model_in(found: dict[str, Any], given: Given) -> HMMModel:
 def _transitions_in(record: _Model) -> Transitions:
     formula = one_sided(record.transition)
     return LogitTransitions(text=formula.text) if record.kind is None else from_json(record.kind)
+
+
+def _duration_in(record: _Model) -> Duration:
+    """The durations, which a model that was fitted has a maximum of."""
+    duration = Duration.from_json(record.duration or {})
+    duration.families(record.n_states)
+    if duration.max is None or duration.max > _MAX_DURATION:
+        raise FileError(f"its durations have max={duration.max}; at most {_MAX_DURATION:,} is.")
+    return duration
 
 
 def designs_in(formulas: Sequence[Formula], learned: list) -> Designs:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from avem.components.emission import Emission
 from avem.components.lines import Effect, Line
+from avem.components.located_durations import COEFS
 from avem.components.param_info import Params
 from avem.families.univariate import Mean
 from avem.fits.hmm_fit import HMMFit
@@ -120,7 +121,7 @@ def _dwell_fact(row: Any, level: float | None, unit: str) -> Fact:
 
 
 def _note(fit: HMMFit, level: float | None) -> str:
-    lines = [*fit.model.transition.lines]
+    lines = [*fit.model.state_lines]
     lines += [line for piece in fit.model.emissions for line in piece.lines]
     at = ["of an average subject"] if any(line.z_cols for line in lines) else []
     if any(term != "Intercept" for line in lines for term in line.terms):
@@ -158,6 +159,8 @@ def influences(fit: HMMFit, level: float | None) -> list[Influence]:
         "rate_coef": fit.model.transition.lines,
         "initial_coef": fit.model.initial.lines,
     }
+    if fit.model.duration is not None:
+        chain[COEFS] = fit.model.duration.lines[:1]
     for row in estimates_table(fit, level).to_dict("records"):
         name, key = str(row["parameter"]), (str(row["parameter"]), str(row["outcome"]))
         lines = chain.get(name) or ([targets[key][1]] if key in targets else [])
@@ -171,6 +174,8 @@ def influences(fit: HMMFit, level: float | None) -> list[Influence]:
             measure = "rate"
         elif name == "initial_coef":
             on = f"starting in {labels[k]} instead of {labels[0]}"
+        elif name == COEFS:
+            on, measure = f"stays in {labels[k]}", "length"
         else:
             what, measure = _target(*targets[key])
             on = f"{what} in {labels[k]}"

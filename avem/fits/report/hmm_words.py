@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from avem.components.durations import Durations
 from avem.components.emission import Emission
 from avem.components.lines import Line
 from avem.components.outcome import Outcome
@@ -84,11 +85,26 @@ def _chain(model: HMMModel) -> list[str]:
         )
     elif model.transition.describe():
         said.append(f"{model.transition.describe().capitalize()}.")
+    if model.duration is not None:
+        said.append(_stays(model.duration))
     if model.stationary:
         said.append("The first state follows the stationary distribution of the transitions.")
     elif start:
         said.append(f"The first state depends on {_dependence(start[:1])}.")
     return [" ".join(said)] if said else []
+
+
+def _stays(stays: Durations) -> str:
+    kinds = list(dict.fromkeys(stays.duration.kinds))
+    on = _dependence(stays.lines[:1])
+    depends = f", with a location that depends on {on}" if on else ""
+    ends = {True: "first and last stays", "start": "first stays", "end": "last stays"}
+    cut = ends.get(stays.duration.cut)
+    return (
+        f"How many rows a stay in a state lasts is {' or '.join(kinds)}{depends}: "
+        f"{code(repr(stays.duration))}. When it ends, another state follows"
+        + (f"; {cut} may be cut off by the ends of a sequence." if cut else ".")
+    )
 
 
 def _dependence(lines: Iterable[Line]) -> str:
@@ -144,6 +160,8 @@ def model_code(spec: Specification) -> str:
         arguments = [f"[{listed}\n    ]", f"n_states={spec.n_states}"]
     if moves := spec.transition.code():
         arguments.append(f"transition={moves}")
+    if spec.duration is not None:
+        arguments.append(f"duration=avem.{spec.duration!r}")
     if spec.initial is None:
         arguments.append("initial='stationary'")
     elif not spec.initial.is_constant:

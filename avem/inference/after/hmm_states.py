@@ -12,7 +12,6 @@ from avem.components.param_info import Params
 from avem.errors import AvemError
 from avem.execution.dataset import Dataset
 from avem.inference.e_steps import IMPOSSIBLE
-from avem.kernels import forward_backward as hmm
 from avem.models.encoded import Encoded
 from avem.models.hmm import HMMModel
 from avem.numerics.jit import jit
@@ -120,9 +119,7 @@ def custom_histories(
 
 @jit("kernel", "form")
 def _tilted(kernel, theta, f, chunk, tilt, form):
-    initial, transition, table = kernel.tables(theta, f, chunk)
-    steps = kernel.transition.steps(chunk)
-    return hmm.smooth(initial, transition, table + tilt, chunk.valid, form, steps).state
+    return kernel.tilted(theta, f, chunk, tilt, form).state
 
 
 def _tilted_states(chunk, f, tilt, kernel, theta):

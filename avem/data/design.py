@@ -96,7 +96,7 @@ class Design:
                         levels[atom.label] = learn_levels(values, atom.label)
                 for label, function, name in atom.calls(*MOMENTS):
                     moments[label] = learn_moments(
-                        column(panel.table, name, label), function, label
+                        column(panel.moments_table, name, label), function, label
                     )
         return cls.from_state({"formula": formula.text, "levels": levels, "moments": moments})
 

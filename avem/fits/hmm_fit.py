@@ -15,6 +15,7 @@ from avem.data.frames import to_pandas
 from avem.errors import ModelError
 from avem.fits import tables
 from avem.fits.fit import Fit
+from avem.fits.lazy import by_parts
 from avem.fits.plots.hmm_plots import Plots
 from avem.fits.predict import hmm as prediction
 from avem.fits.predict.at import places
@@ -90,6 +91,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
     @overload
     def decode(self, data: Any = None) -> Any: ...
 
+    @by_parts
     def decode(self, data: Any = None) -> Any:
         """The most probable path of states through each sequence (Viterbi).
 
@@ -122,6 +124,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
     @overload
     def most_probable_states(self, data: Any = None) -> Any: ...
 
+    @by_parts
     def most_probable_states(self, data: Any = None) -> Any:
         """The most probable state of each row: that with the largest state probability.
 
@@ -164,6 +167,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         parameters: Parameters = "fixed",
     ) -> Any: ...
 
+    @by_parts
     def state_probabilities(
         self,
         data: Any = None,
@@ -238,6 +242,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
 
     # --- later, and one step ahead ---------------------------------------------------------------
 
+    @by_parts
     def predict(
         self,
         data: Any = None,
@@ -290,6 +295,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         chosen = (horizon, data, future, of, level, effects, n_draws, seed)
         return prediction.predict(self, *chosen)
 
+    @by_parts
     def residuals(
         self,
         data: Any = None,

@@ -83,6 +83,13 @@ def seen(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Pass:
     return setting.look(chunk, subjects) if subjects.found is None else subjects.found
 
 
+def whole(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Pass:
+    """`seen` with what an E-step keeps for the M-step by Newton."""
+    subjects = known(chunk, subjects, setting)
+    p = seen(chunk, subjects, setting)
+    return setting.look(chunk, subjects) if p.kept is None else p
+
+
 class _Place(NamedTuple):
     """Anchors, where the next q-update puts them, and log p(D_i, f) at them."""
 
@@ -139,6 +146,10 @@ class Walk(NamedTuple):
     subjects: Subjects
     stride: np.ndarray
     """(subject,) share of the way that its next step goes."""
+
+    def lean(self) -> Walk:
+        """Without what is large and can be computed again."""
+        return self._replace(subjects=self.subjects.lean())
 
 
 def start_walk(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Walk:

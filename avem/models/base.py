@@ -43,6 +43,8 @@ class Model(ABC):
     """What the number of its states is called: "n_states"."""
     state_words: ClassVar[str]
     """What one of them is called: "state"."""
+    one_per_core: ClassVar[bool]
+    """Whether every core has one chunk of a small panel."""
 
     spec: Any
     designs: Designs

@@ -25,10 +25,11 @@ from avem.data.layout import build_layout
 from avem.errors import DataError
 from avem.families.base import Family
 from avem.models.base import Model
-from avem.models.encoded import Encoded, PanelData, Placement
+from avem.models.encoded import Encoded, LaidOut, PanelData, Placement
 from avem.models.hmm_kernel import HMMKernel
 from avem.models.hmm_layout import Blocks
 from avem.models.hmm_scaling import learn_scaling
+from avem.models.scanned import encode_scan
 from avem.numerics.precision import in_float64
 
 
@@ -101,6 +102,7 @@ class HMMModel(Model):
 
     size_name = "n_states"
     state_words = "state"
+    one_per_core = False
 
     spec: Specification
     families: tuple[tuple[Family, ...], ...]
@@ -125,7 +127,7 @@ class HMMModel(Model):
 
     def averaged_over(self, data: PanelData) -> HMMModel:
         """The same model with the averages of a data set."""
-        return replace(self, averages=data.A[~np.isnan(data.Y).all(axis=1)].mean(0))
+        return replace(self, averages=data.design_means())
 
     # --- what it is made of ---------------------------------------------------------------------
 
@@ -250,8 +252,7 @@ class HMMModel(Model):
     def state_order(self, theta: Params, data: Encoded) -> np.ndarray:
         """States by the first outcome's mean at the average covariates, lowest first."""
         emission = self.emissions[0]
-        seen = ~np.isnan(data.y[:, emission.y_cols[0]])
-        level = emission.level(theta, data.a[seen].mean(0))
+        level = emission.level(theta, data.seen_design(emission.y_cols[0]))
         return np.argsort(level, kind="stable")
 
     def collapsed(self, theta: Params, spread: np.ndarray, floor: float) -> np.ndarray:
@@ -307,15 +308,28 @@ class HMMModel(Model):
                 needed.append(~later & bool(self.initial.lines))
         return needed, [number >= part for number in range(len(self.designs.parts))]
 
+    def features(self, y: np.ndarray) -> list[np.ndarray]:
+        """For each emission, (rows, features) in which states lie apart; NaN where missing."""
+        return [emission.features(y[:, list(emission.y_cols)]) for emission in self.emissions]
+
+    def start_means(self, y: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
+        """(subjects, features) the subjects' means of all features."""
+        return subject_means(np.concatenate(self.features(y), axis=1), subject, n_subjects)
+
+    def beyond(self, panel: Panel, y: np.ndarray, unit: np.ndarray) -> np.ndarray:
+        """(rows,) the ends of sequences that are left out: none."""
+        return np.zeros(len(y), bool)
+
     @in_float64
-    def encode(self, panel: Panel, data: PanelData | None = None, max_lanes: int = 0) -> Encoded:
-        """The panel laid out for this model, on the device."""
+    def encode(self, panel: Any, data: Any = None, max_lanes: int = 0) -> Any:
+        """The panel laid out for this model, on the device; a scan in files."""
+        if not panel.in_memory:
+            return encode_scan(self, panel, data, max_lanes)
         data = self.read(panel) if data is None else data
         y, a = self.scaling.data_in(data.Y, data.A)
-        place = Placement.of(panel, self.n_states, y.shape[1] + a.shape[1], one_per_core=False)
+        place = Placement.of(panel, self.n_states, y.shape[1] + a.shape[1], self.one_per_core)
         layout = build_layout(panel, max_lanes or place.n_lanes)
-        made = Blocks(y, a, self.n_effects, self.scaling.constant)
-        kernel = self._kernel(panel, made)
+        made = self.laid_out(y, a, panel.row_step > 0)
         filled = layout.chunks(np.nan_to_num(y), a, made.masks, made.patterns, made.lists)
         return Encoded(
             panel=panel,
@@ -325,19 +339,22 @@ class HMMModel(Model):
             chunks=place.chunks(filled),
             executor=place.executor,
             platform=place.device.platform,
-            kernel=kernel,
+            kernel=made.kernel,
             spread=spreads(y) ** 2,
             n_without_past=data.n_without_past,
         )
 
-    def _kernel(self, panel: Panel, made: Blocks) -> HMMKernel:
+    def laid_out(self, y: np.ndarray, a: np.ndarray, later: np.ndarray) -> LaidOut:
+        """Kernel, masks, patterns and lists of rows; ``later`` (rows,) are not the first ones."""
+        made = Blocks(y, a, self.n_effects, self.scaling.constant)
         emissions = tuple(emission.block(made) for emission in self.emissions)
-        rows = panel.row_step > 0
+        rows = later
         if self.stationary or not rows.any():
-            rows = np.ones(panel.n_rows, bool)
+            rows = np.ones(len(y), bool)
         transition = self.transition.block(made, rows)
         initial = self.initial.block(made, transition)
-        return HMMKernel(self.n_states, self.n_effects, emissions, initial, transition)
+        kernel = HMMKernel(self.n_states, self.n_effects, emissions, initial, transition)
+        return LaidOut(kernel, made.masks, made.patterns, made.lists, made.telling)
 
 
 def _where(effect: Effect) -> dict[str, Any]:
@@ -349,6 +366,16 @@ def _where(effect: Effect) -> dict[str, Any]:
         "term": effect.term,
         "outcome": outcome,
     }
+
+
+def subject_means(features: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
+    """(subjects, features) mean of what was seen, shrunk a little towards 0, the overall."""
+    means = np.zeros((n_subjects, features.shape[1]))
+    for j, column in enumerate(features.T):
+        seen = ~np.isnan(column)
+        total = np.bincount(subject[seen], column[seen], n_subjects)
+        means[:, j] = total / (1 + np.bincount(subject[seen], minlength=n_subjects))
+    return means
 
 
 def by_spec(model: HMMModel) -> list[list[Emission]]:

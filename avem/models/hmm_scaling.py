@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from avem.components.scaling import Scaling, size, spreads
+from avem.components.scaling import Scaling
 
 if TYPE_CHECKING:
     from avem.models.encoded import PanelData
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
 
 def learn_scaling(model: HMMModel, data: PanelData) -> Scaling:
     """Units in which outcomes and covariates have size 1, as far as the model stays the same."""
-    Y, A, constant = data.Y, data.A, model.scaling.constant
+    n_columns, constant = len(model.designs.keys), model.scaling.constant
     isotropic = model.effect_covariance == "isotropic"
-    centre, scale = np.zeros(Y.shape[1]), np.ones(Y.shape[1])
+    centre, scale = np.zeros(model.n_columns), np.ones(model.n_columns)
     for emission in model.emissions:
         unit = emission.unit(constant, isotropic)
         if unit is None:
             continue
         at = list(unit.columns)
-        found = spreads(Y[:, at])
+        found = data.spreads(at)
         if unit.together:
             found = np.full_like(found, np.exp(np.log(found).mean()))
         if isotropic and len(model.emissions) > 1 and model.structure.effects:
             found = np.ones_like(found)
         scale[at] = found
         if unit.can_shift:
-            centre[at] = np.nanmedian(Y[:, at], axis=0)
-    column_centre, column_scale = np.zeros(A.shape[1]), np.ones(A.shape[1])
-    used = A[~np.isnan(Y).all(axis=1)]
-    for column in set(range(A.shape[1])) - {constant}:
-        may_shift, may_scale = _freedom(model, column, constant)
-        if may_shift:
-            column_centre[column] = used[:, column].mean()
-        if may_scale:
-            column_scale[column] = size(used[:, column] - column_centre[column])
+            centre[at] = data.medians(at)
+    column_centre, column_scale = np.zeros(n_columns), np.ones(n_columns)
+    columns = [column for column in range(n_columns) if column != constant]
+    free = {column: _freedom(model, column, constant) for column in columns}
+    shifted = [column for column, (may_shift, _) in free.items() if may_shift]
+    scaled = [column for column, (_, may_scale) in free.items() if may_scale]
+    column_centre[shifted] = data.design_means()[shifted]
+    if scaled:
+        column_scale[scaled] = data.design_sizes(column_centre)[scaled]
     return Scaling(centre, scale, column_centre, column_scale, constant)
 
 

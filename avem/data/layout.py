@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from avem.data.panel import Panel
+from avem.data.scanning.memory import need_rows
 
 _MAX_BUCKETS = 4
 _BUCKET_PRICE = 200_000
@@ -98,9 +99,13 @@ class Layout:
     slots: tuple[Slots, ...]
     n_rows: int
     n_subjects: int
+    has_rows: bool = True
+    """Not those of a scan, which are on disk."""
 
     def scatter(self, values: np.ndarray) -> Iterator[np.ndarray]:
         """Row values (rows, columns) as a (times, columns, lanes) array per chunk, 0 elsewhere."""
+        if not self.has_rows:
+            raise need_rows()
         for slot in self.slots:
             times, lanes, _ = slot.shape
             out = np.zeros((times, values.shape[1], lanes), values.dtype)
@@ -165,6 +170,8 @@ class Layout:
 
     def gather(self, chunks: Sequence[np.ndarray]) -> np.ndarray:
         """The inverse of `scatter`: (times, ..., lanes) arrays back to rows."""
+        if not self.has_rows:
+            raise need_rows()
         first = np.asarray(chunks[0])
         out = np.empty((self.n_rows, *first.shape[1:-1]), first.dtype)
         for slot, chunk in zip(self.slots, chunks, strict=True):
@@ -279,7 +286,7 @@ def build_outline(scan: Any, max_lanes: int = 1024) -> Layout:
         lanes = order[cuts[number] : cuts[number + 1]]
         owner = _owners(shape, place[scan.lane_subject[lanes]])
         slots.append(Slots(shape, part, owner, nothing, nothing, nothing))
-    return Layout(tuple(slots), scan.n_rows, scan.n_subjects)
+    return Layout(tuple(slots), scan.n_rows, scan.n_subjects, has_rows=False)
 
 
 def layout_of_chunk(slots: Slots, panel: Panel) -> Layout:

@@ -38,7 +38,13 @@ from avem.fits.words import (
     check_word,
     errors_word,
 )
-from avem.inference.after.hmm_states import path_entropy, state_probabilities, viterbi
+from avem.inference.after.hmm_states import (
+    Occupation,
+    occupation,
+    path_entropy,
+    state_probabilities,
+    viterbi,
+)
 from avem.inference.after.marginal import PosteriorNodes, posterior_nodes
 from avem.inference.e_steps import ESteps
 from avem.inference.fit_hmm import make_e_steps
@@ -218,6 +224,10 @@ class HMMFit(Fit[HMMModel, Simulation]):
     def degenerate(self) -> tuple[str, ...]:
         """What makes its likelihood worth little; see `Fit.degenerate`."""
         return () if self.panel is None else degenerate_states(self)
+
+    @property
+    def _occupation(self) -> Occupation:
+        return occupation(self._own_data, self.theta, self._effects_in())
 
     def _state_probabilities(self, encoded: Encoded) -> np.ndarray:
         return state_probabilities(self.model, encoded, self.theta, self._effects_for(encoded))
@@ -660,7 +670,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         return HMMParts(self)
 
     def _why_lost(self) -> str:
-        return why_lost(self._state_probabilities(self._own_data))
+        return why_lost(self._occupation.unsure)
 
     def _own_options(self) -> dict[str, Any]:
         return {}

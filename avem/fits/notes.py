@@ -12,7 +12,7 @@ import pandas as pd
 from avem.data import Panel
 from avem.fits.common import effect_sd
 from avem.fits.questions.diagnosis import HARD_TO_SEE, far, why_lost
-from avem.inference.after.hmm_states import state_probabilities, total_loglik
+from avem.inference.after.hmm_states import occupation, total_loglik
 from avem.inference.fit import Fitted
 from avem.inference.loop import Tried
 from avem.inference.starts import starts_agreeing
@@ -88,7 +88,7 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
         found.append(_alike(list(compress(model.effect_names, none))))
     found += _hardly_seen(model, data, fitted)
     found += _run_away(model, data, fitted, fixed)
-    found += _anchoring(model, fitted, lambda: _why(model, data, fitted))
+    found += _anchoring(model, fitted, lambda: _why(data, fitted))
     return found + general_remarks(fitted.quality, fitted.starts, data.panel, data.n_without_past)
 
 
@@ -191,8 +191,8 @@ def step_words(step: Any) -> str:
     return "day" if days == 1 else f"{days:.0f} days"
 
 
-def _why(model: HMMModel, data: Encoded, fitted: Fitted) -> str:
-    return why_lost(state_probabilities(model, data, fitted.theta, fitted.effects_mean))
+def _why(data: Encoded, fitted: Fitted) -> str:
+    return why_lost(occupation(data, fitted.theta, fitted.effects_mean).unsure)
 
 
 def _anchoring(

@@ -13,7 +13,8 @@ from avem.components.scaling import Scaling
 from avem.data import Panel
 from avem.data.layout import Layout, Slots, build_outline, layout_of_chunk, list_size
 from avem.data.scanning.cache import removed_with, temporary_folder
-from avem.data.scanning.scan import Scan, need_rows
+from avem.data.scanning.memory import need_rows
+from avem.data.scanning.scan import Scan
 from avem.errors import AvemError, ModelError
 from avem.execution.chunk_files import ChunkFile, write_chunk
 from avem.execution.cluster import Cluster

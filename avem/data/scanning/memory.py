@@ -35,3 +35,11 @@ def shown_bytes(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def need_rows() -> ModelError:
+    """What to do where rows are wanted in memory."""
+    return ModelError(
+        "This needs the rows in memory, and those of a scan are on disk. fit.sample(1000) gives "
+        "the same fit on some subjects, which answers everything."
+    )

@@ -15,19 +15,11 @@ from avem.data.columns import MAX_LEVELS
 from avem.data.frames import Source
 from avem.data.panel import Panel
 from avem.data.scanning.cache import facts_of, removed_with, sorted_folder
-from avem.data.scanning.memory import bytes_of, shown_bytes
+from avem.data.scanning.memory import bytes_of, need_rows, shown_bytes
 from avem.data.scanning.packages import need
 from avem.data.scanning.sort import LANE, ROW, Keys, distinct
 from avem.data.scanning.sources import backend_of
-from avem.errors import DataError, ModelError
-
-
-def need_rows() -> ModelError:
-    """What to do where rows are wanted in memory."""
-    return ModelError(
-        "This needs the rows in memory, and those of a scan are on disk. fit.sample(1000) gives "
-        "the same fit on some subjects, which answers everything."
-    )
+from avem.errors import DataError
 
 
 class Digest:

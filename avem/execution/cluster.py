@@ -230,14 +230,16 @@ def _check(client: Any, paths: Sequence[str]) -> list[str]:
             "Client('tcp://host:8786')."
         )
     try:
-        found = client.run(_about, list(paths))
-    except (ImportError, AttributeError) as error:
-        raise ModelError(
-            f"A worker of the cluster has no avem, or an old one ({error}). Install avem "
-            f"{own} with its extra scale where the workers run."
-        ) from error
+        found = client.run(_about, list(paths), on_error="return")
     except OSError as error:
         raise ModelError(f"The cluster cannot be reached: {error}") from error
+    for worker, told in found.items():
+        if isinstance(told, ImportError | AttributeError):
+            raise ModelError(
+                f"The worker {worker} has no avem, or an old one ({told}). Install avem {own} with "
+                "its extra scale where the workers run."
+            )
+    found = {worker: told for worker, told in found.items() if isinstance(told, tuple)}
     if not found:
         raise ModelError("The cluster has no workers. Start some: dask worker tcp://...")
     for worker, (version, hidden) in found.items():

@@ -120,13 +120,13 @@ def test_a_fit_from_disk_is_that_from_memory(monkeypatch, several_chunks, frame,
     [
         avem.MixedHMM("right ~ x + (1 | subject)", 2, "bernoulli"),
         avem.MixedHMM("right ~ 1 + (1 | subject)", 2, "bernoulli"),
-        avem.MixedHMM("y ~ group + scale(x) + (1 | subject)", 2, transition="~ x + (1 | subject)"),
+        avem.MixedHMM("y ~ group + scale(x) + (1 | subject)", 2, transition="~ x"),
         avem.MixedHMM("y ~ 1 + (1 | subject)", 2, transition="~ group"),
         avem.MixedHMM("y + x ~ 1 + (1 | subject)", 2, "gaussian", initial="~ group"),
         avem.MixedSSM(["y", "x"], 1, subject="subject", random="transition"),
-        avem.MixedSSM("y + x ~ group + (1 | subject)", 1, random="none"),
+        avem.MixedSSM("y + x ~ group", 1, subject="subject", random="none"),
     ],
-    ids=["bernoulli", "patterns", "effects on moves", "cells", "initial", "ssm", "ssm effects"],
+    ids=["bernoulli", "patterns", "moves", "cells", "initial", "ssm", "ssm alike"],
 )
 @pytest.mark.parametrize("room", [True, False], ids=["in memory", "on disk"])
 def test_all_kinds_of_models(monkeypatch, several_chunks, frame, scan, model, room):

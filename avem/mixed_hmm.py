@@ -311,9 +311,7 @@ class MixedHMM(Mixed):
         def tell(fitted: Fitted) -> tuple[list[str], list[str]]:
             return alarms(model, fitted), remarks(model, encoded, fitted, start.fixed)
 
-        return fit_task(
-            HMMFit, task, start, options, HMM_TOL, tell, progress, callback, checkpoint
-        )
+        return fit_task(HMMFit, task, start, options, HMM_TOL, tell, progress, callback, checkpoint)
 
     def simulate(
         self,

@@ -63,6 +63,9 @@ if TYPE_CHECKING:
 _COMPUTED = ("theta", "_own_data", "_marginal", "_curvature", "_nodes")
 """What a fit with other names need not compute again."""
 
+REPORT_SUBJECTS = 1000
+"""Of a scan, that its report shows."""
+
 Model = TypeVar("Model", bound=Any)
 Drawn = TypeVar("Drawn", bound=Any)
 
@@ -760,7 +763,21 @@ class Fit(Readable, Generic[Model, Drawn]):
         from avem.fits.report import write_report
 
         chosen: Any = {"title": title, "timelines": timelines, "thorough": thorough}
-        write_report(self, path, progress=progress, **chosen)
+        shown = self
+        if self.panel is not None and not self.panel.in_memory:
+            shown = self._sampled_for_report()
+        write_report(shown, path, progress=progress, **chosen)
+
+    def _sampled_for_report(self) -> Self:
+        """Some subjects of a scan, with a note that says so."""
+        some = self.sample(REPORT_SUBJECTS)
+        note = (
+            f"The parameters are those of all {len(self.subjects):,} subjects; subjects, rows and "
+            f"what is computed from them are those of {len(some.subjects):,}, evenly drawn."
+        )
+        info, panel = self.info, some.panel
+        sizes = {"n_rows": panel.n_rows, "n_sequences": panel.n_lanes} if panel else {}
+        return replace(some, info=replace(info, notes=(note, *info.notes), **sizes))
 
     def with_data(self, data: Any) -> Self:
         """The same fit with its data back, for a fit that was loaded from a file.

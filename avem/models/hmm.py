@@ -22,6 +22,7 @@ from avem.data import Design, Panel, parse_formula
 from avem.data.designs import Designs
 from avem.data.formula import Formula
 from avem.data.layout import build_layout
+from avem.data.scanning.memory import need_rows
 from avem.errors import DataError
 from avem.families.base import Family
 from avem.models.base import Model
@@ -264,6 +265,8 @@ class HMMModel(Model):
 
     def read(self, panel: Panel, outcomes: bool = True) -> PanelData:
         """The panel's outcomes and design columns."""
+        if not panel.in_memory:
+            raise need_rows()
         columns = [np.full((panel.n_rows, self.n_columns), np.nan)]
         if outcomes:
             named = [(e.family, name) for e in self.emissions for name in e.outcomes]

@@ -45,6 +45,7 @@ def read_scan(model: Any, scan: Scan) -> StoredData:
     n_outcomes, n_columns = model.n_columns, len(model.designs.keys)
     telling, witnesses = Telling(n_outcomes, n_columns), Witnesses(n_outcomes + n_columns)
     n_seen = np.zeros((scan.n_subjects, n_outcomes), np.int32)
+    rows_seen = np.zeros(scan.n_subjects, np.int32)
     totals, n_without_past = np.zeros((n_outcomes, n_columns)), 0
     outcomes = Sums.of(np.full((1, n_outcomes), np.nan))
     design = Sums.of(np.full((1, n_columns), np.nan))
@@ -55,6 +56,8 @@ def read_scan(model: Any, scan: Scan) -> StoredData:
             seen = ~np.isnan(data.Y)
             for j in range(n_outcomes):
                 n_seen[group, j] = np.bincount(panel.row_subject, seen[:, j], len(group))
+            any_seen = seen[:, model.outcome_columns].any(axis=1)
+            rows_seen[group] = np.bincount(panel.row_subject, any_seen, len(group))
             totals += seen.T.astype(float) @ data.A
             outcomes = outcomes.plus(Sums.of(data.Y))
             design = design.plus(Sums.of(data.A[seen.any(axis=1)]))
@@ -67,6 +70,7 @@ def read_scan(model: Any, scan: Scan) -> StoredData:
         n_outcomes,
         n_columns,
         n_seen,
+        rows_seen,
         totals,
         outcomes,
         design,
@@ -97,6 +101,8 @@ class EncodedScan:
     n_without_past: int
     n_runaway: int
     n_seen: np.ndarray
+    rows_seen: np.ndarray
+    """(subjects,) rows with an outcome that was observed."""
     seen_means: np.ndarray
     """(outcome columns, design columns) means where an outcome column is observed."""
     sample: Encoded
@@ -280,6 +286,7 @@ def encode_scan(
         n_without_past=data.n_without_past,
         n_runaway=collected.n_runaway,
         n_seen=data.n_seen - collected.n_lost,
+        rows_seen=data.rows_seen,
         seen_means=means,
         sample=collected.sample(parts.kernel, spread),
         sampled=collected.sampled,

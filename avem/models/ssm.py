@@ -19,6 +19,7 @@ from avem.data.columns import outcome_values
 from avem.data.designs import Designs
 from avem.data.formula import Formula
 from avem.data.layout import build_layout
+from avem.data.scanning.memory import need_rows
 from avem.errors import ModelError
 from avem.models.base import Model
 from avem.models.encoded import Encoded, LaidOut, PanelData, Placement
@@ -283,6 +284,8 @@ class SSMModel(Model):
 
     def read(self, panel: Panel, outcomes: bool = True) -> PanelData:
         """The panel's outcomes and design columns."""
+        if not panel.in_memory:
+            raise need_rows()
         columns = [
             outcome_values(panel, name) if outcomes else np.full(panel.n_rows, np.nan)
             for name in self.outcomes

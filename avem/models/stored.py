@@ -126,6 +126,8 @@ class StoredData:
     n_columns: int
     n_seen: np.ndarray
     """(subjects, outcome columns) how many values of each were observed."""
+    rows_seen: np.ndarray
+    """(subjects,) rows with an outcome that was observed."""
     seen_totals: np.ndarray
     """(outcome columns, design columns) sums where an outcome column is observed."""
     outcome_sums: Sums

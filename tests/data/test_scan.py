@@ -171,7 +171,10 @@ def test_sequences_are_numbered_by_first_appearance(tmp_path):
     ("change", "words"),
     [
         (lambda f: f.assign(subject=f["subject"].mask(f.index == 3)), "'subject', the subject, is"),
-        (lambda f: f.assign(time=f["time"].mask(f.index == 3)), "'time', the time, is missing at r"),
+        (
+            lambda f: f.assign(time=f["time"].mask(f.index == 3)),
+            "'time', the time, is missing at r",
+        ),
         (lambda f: pd.concat([f, f[f.index == 3]]), "has two rows at time"),
         (lambda f: f.assign(time=f["time"].map("d{}".format).replace("d1", "d10")), "as text"),
         (lambda f: f[:0], "no rows"),

@@ -57,6 +57,8 @@ class Scan:
         (n_subjects,) labels in order of first appearance.
     lane_subject, lane_length : numpy.ndarray of int
         (n_lanes,) each sequence's subject and number of rows.
+    lane_number, lane_row : numpy.ndarray of int
+        (n_lanes,) what each sequence is called on disk, and where its first row is.
     memory : int
         Bytes that a fit may use for data and subjects' state.
 
@@ -77,6 +79,8 @@ class Scan:
     subjects: np.ndarray
     lane_subject: np.ndarray
     lane_length: np.ndarray
+    lane_number: np.ndarray
+    lane_row: np.ndarray
     memory: int
     source: Source
 
@@ -94,14 +98,17 @@ class Scan:
         size = bytes_of(memory)
         folder = sorted_folder(source, Keys(subject, time, sequence), size, cache)
         labels = pd.read_parquet(folder / "subjects.parquet")[subject]
+        lane_subject, length = (np.load(folder / f"lane_{x}.npy") for x in ("subject", "length"))
         scan = cls(
             folder,
             subject,
             time,
             sequence,
             np.array(pd.Index(labels)),
-            np.load(folder / "lane_subject.npy"),
-            np.load(folder / "lane_length.npy"),
+            lane_subject,
+            length,
+            np.arange(len(length)),
+            _first_rows(lane_subject, length),
             size,
             Source(backend_of(source)),
         )
@@ -217,17 +224,10 @@ class Scan:
         return longest
 
     @cached_property
-    def _lanes(self) -> tuple[np.ndarray, np.ndarray]:
-        """First lane of each subject, and first row on disk of each lane."""
+    def _first_lane(self) -> np.ndarray:
+        """First lane of each subject, and where the last one's end."""
         n_lanes = np.bincount(self.lane_subject, minlength=self.n_subjects)
-        first_lane = np.concatenate([[0], np.cumsum(n_lanes)])
-        place = np.empty(self.n_subjects, np.int64)
-        place[self.file_order] = np.arange(self.n_subjects)
-        order = np.argsort(place[self.lane_subject], kind="stable")
-        ends = np.cumsum(self.lane_length[order])
-        first_row = np.empty(self.n_lanes, np.int64)
-        first_row[order] = ends - self.lane_length[order]
-        return first_lane, first_row
+        return np.concatenate([[0], np.cumsum(n_lanes)])
 
     def panels(self, groups: Iterable[np.ndarray]) -> Iterator[Panel]:
         """Return the panels of groups of subjects, which follow each other as on disk.
@@ -250,20 +250,22 @@ class Scan:
         [10]
         """
         reader = _Reader(self.folder / "rows.parquet")
-        first_lane, first_row = self._lanes
         for group in groups:
-            start = int(first_row[first_lane[group[0]]])
-            last = int(first_lane[group[-1] + 1]) - 1
-            stop = int(first_row[last] + self.lane_length[last])
-            yield self._panel(reader.rows(start, stop), group)
+            lanes = self._lanes_of(group)
+            start = int(self.lane_row[lanes[0]])
+            stop = int(self.lane_row[lanes[-1]] + self.lane_length[lanes[-1]])
+            table = reader.rows(start, stop)
+            if len(table) > self.lane_length[lanes].sum():  # others lie in between
+                own = np.isin(table[LANE].to_numpy(), self.lane_number[lanes])
+                table = table.loc[own].reset_index(drop=True)
+            yield self._panel(table, group)
 
     def _panel(self, table: pd.DataFrame, group: np.ndarray) -> Panel:
         """The panel of rows as they are on disk, of these subjects in this order."""
         index = pd.Index(table.pop(ROW).to_numpy())
         lanes = self._lanes_of(group)
-        if not np.array_equal(
-            table.pop(LANE).to_numpy(), np.repeat(lanes, self.lane_length[lanes])
-        ):
+        wanted = np.repeat(self.lane_number[lanes], self.lane_length[lanes])
+        if not np.array_equal(table.pop(LANE).to_numpy(), wanted):
             raise DataError(
                 f"The sorted rows in {str(self.folder)!r} are not those that were scanned. Remove "
                 "the folder and scan again."
@@ -271,8 +273,8 @@ class Scan:
         return replace(self.outline(group), table=table, source=Source(index=index))
 
     def _lanes_of(self, group: np.ndarray) -> np.ndarray:
-        first_lane, _ = self._lanes
-        return _ranges(first_lane[group], first_lane[group + 1] - first_lane[group])
+        first = self._first_lane
+        return _ranges(first[group], first[group + 1] - first[group])
 
     def outline(self, group: np.ndarray) -> Panel:
         """Return the panel of these subjects in this order, without its table.
@@ -293,8 +295,7 @@ class Scan:
         >>> scan.outline(np.array([5])).subjects.tolist()
         ['p06']
         """
-        first_lane, _ = self._lanes
-        counts = first_lane[group + 1] - first_lane[group]
+        counts = self._first_lane[group + 1] - self._first_lane[group]
         length = self.lane_length[self._lanes_of(group)]
         row_lane = np.repeat(np.arange(len(length)), length)
         lane_subject = np.repeat(np.arange(len(group)), counts)
@@ -333,6 +334,40 @@ class Scan:
         block = (np.cumsum(rows) - rows) // max(n_rows, 1)
         cuts = np.flatnonzero(np.diff(block)) + 1
         yield from np.split(self.file_order, cuts)
+
+    def of_subjects(self, chosen: np.ndarray) -> Scan:
+        """Return the scan of some of its subjects, on the same files.
+
+        Parameters
+        ----------
+        chosen : numpy.ndarray of bool
+            (n_subjects,) who stays.
+
+        Returns
+        -------
+        Scan
+
+        Examples
+        --------
+        >>> avem.load_affect().to_parquet(folder / "diary.parquet")
+        >>> scan = avem.Panel.scan(folder / "diary.parquet", "person", time="beep", sequence="day")
+        >>> scan.of_subjects(np.arange(60) < 20).n_subjects
+        20
+        """
+        if not chosen.any():
+            raise DataError("No subject is left.")
+        lanes = chosen[self.lane_subject]
+        number = np.cumsum(chosen) - 1
+        new = replace(
+            self,
+            subjects=self.subjects[chosen],
+            lane_subject=number[self.lane_subject[lanes]],
+            lane_length=self.lane_length[lanes],
+            lane_number=self.lane_number[lanes],
+            lane_row=self.lane_row[lanes],
+        )
+        vars(new)["_whole"] = self  # whose folder must stay
+        return new
 
     def sample(self, n_subjects: int = 1000) -> Panel:
         """Return the panel of some subjects, evenly drawn from all, in the order of `subjects`.
@@ -389,7 +424,7 @@ class Scan:
         table = pd.concat(parts, ignore_index=True).sort_values(LANE, kind="stable")
         chosen = np.flatnonzero(wanted)
         lanes = self._lanes_of(chosen)
-        table[LANE] = np.repeat(lanes, self.lane_length[lanes])
+        table[LANE] = np.repeat(self.lane_number[lanes], self.lane_length[lanes])
         return self._panel(table.reset_index(drop=True), chosen)
 
     def blocks_with(self, wanted: np.ndarray) -> Iterator[np.ndarray]:
@@ -436,6 +471,16 @@ class _Reader:
         whole = arrow.concat_tables([self._known[g] for g in wanted])
         offset = start - int(self._starts[first])
         return whole.slice(offset, stop - start).replace_schema_metadata(None).to_pandas()
+
+
+def _first_rows(lane_subject: np.ndarray, lane_length: np.ndarray) -> np.ndarray:
+    """(lanes,) the first row on disk of each: subjects come by the length of their longest."""
+    longest = np.zeros(lane_subject.max() + 1, np.int64)
+    np.maximum.at(longest, lane_subject, lane_length)
+    order = np.lexsort((lane_subject, longest[lane_subject]))  # stable: lanes keep their order
+    first = np.empty(len(order), np.int64)
+    first[order] = np.cumsum(lane_length[order]) - lane_length[order]
+    return first
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

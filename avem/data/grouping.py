@@ -10,7 +10,7 @@ import pandas as pd
 
 from avem.data.formula import Formula
 from avem.data.panel import Panel
-from avem.data.scanning.scan import Scan
+from avem.data.scanning.scan import Scan, open_scan
 from avem.data.scanning.sources import lazy_kind
 from avem.errors import DataError, ModelError
 
@@ -54,7 +54,7 @@ def read_panel(data: Any, group: str | None, time: str | None, sequence: str | N
             "fit(data, subject='column')."
         )
     if lazy_kind(data) is not None:
-        return Scan.open(data, group, time, sequence)
+        return open_scan(data, group, time, sequence)
     return Panel.from_frame(data, group, time=time, sequence=sequence)
 
 

@@ -216,9 +216,9 @@ class Panel:
         >>> scan.n_subjects, scan.n_rows == len(avem.load_affect())
         (60, True)
         """
-        from avem.data.scanning.scan import Scan
+        from avem.data.scanning.scan import open_scan
 
-        return Scan.open(source, subject, time, sequence, memory, cache)
+        return open_scan(source, subject, time, sequence, memory, cache)
 
     @property
     def moments_table(self) -> pd.DataFrame:

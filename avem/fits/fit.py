@@ -343,7 +343,7 @@ class Fit(Readable, Generic[Model, Drawn]):
         10
         """
         check_count("n_subjects", n_subjects)
-        panel = self._panel(None)
+        panel: Any = self._panel(None)
         places = np.linspace(0, panel.n_subjects - 1, min(n_subjects, panel.n_subjects))
         chosen = np.unique(places.round().astype(int))
         if panel.in_memory:

@@ -38,6 +38,10 @@ class LazyTable:
         The method that made it.
     n_rows : int or None
         How many rows it will have; None where that is not known yet.
+    scan : Scan
+        What it is about.
+    parts : callable
+        Goes through the table part by part, as pandas frames.
 
     Examples
     --------
@@ -81,7 +85,7 @@ class LazyTable:
             found.append(part)
             if sum(map(len, found)) >= n:
                 break
-        return self._own_kind(pd.concat(found)[:n])
+        return self._own_kind(pd.concat(found).head(n))
 
     def frame(self) -> Any:
         """Return the whole table, in the order of the source's rows, or of the subjects.

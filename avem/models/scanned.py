@@ -157,7 +157,7 @@ class _Parts:
 
     def __init__(self, model: Any, data: StoredData, layout: Layout) -> None:
         self._model, self._data, self._layout = model, data, layout
-        self._first = model.scaling.data_in(data.telling.Y, data.telling.A)
+        self._first = model.scaling.data_in(data.telling.data.Y, data.telling.data.A)
         self.kernel = model.laid_out(*self._first, data.telling.later).kernel
         self._unit = data.spreads(range(data.n_outcomes)) / model.scaling.scale
 

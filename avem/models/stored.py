@@ -27,17 +27,18 @@ class Telling:
     """A few rows by which a model is laid out as it would be by all of them."""
 
     def __init__(self, n_outcomes: int, n_columns: int) -> None:
-        self.Y, self.A = np.zeros((0, n_outcomes)), np.zeros((0, n_columns))
+        self.data = PanelData(np.zeros((0, n_outcomes)), np.zeros((0, n_columns)), 0)
         self.later = np.zeros(0, bool)
 
     def add(self, model: Any, data: PanelData, later: np.ndarray) -> None:
         """Those of further rows that tell something new."""
-        Y, A = np.concatenate([self.Y, data.Y]), np.concatenate([self.A, data.A])
+        Y = np.concatenate([self.data.Y, data.Y])
+        A = np.concatenate([self.data.A, data.A])
         later = np.concatenate([self.later, later])
         seen = np.column_stack([~np.isnan(Y), later])
         kinds = np.unique(np.packbits(seen, axis=1), axis=0, return_index=True)[1]
         rows = np.unique(np.concatenate([kinds, *model.laid_out(Y, A, later).telling]))
-        self.Y, self.A, self.later = Y[rows], A[rows], later[rows]
+        self.data, self.later = PanelData(Y[rows], A[rows], 0), later[rows]
 
 
 class Witnesses:

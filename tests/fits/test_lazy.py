@@ -124,3 +124,32 @@ def test_a_sample_answers_everything(fit, in_memory, tmp_path):
         fit.occupancy()
     with pytest.raises(avem.ModelError, match=r"fit\.sample\(\)"):
         fit.state_probabilities(parameters="estimated")
+
+
+def test_scores_and_reports_of_scans(fit, in_memory, tmp_path):
+    assert fit.score() == pytest.approx(in_memory.score(), rel=1e-7)
+    fit.report(tmp_path / "report.html", thorough=False, timelines=2)
+    assert "evenly drawn" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_many_fits_of_a_scan_are_those_of_a_frame(files, frame):
+    scan = avem.Panel.scan(files, "subject", time="time")
+    options = {"n_starts": 1, "refine": None}
+    found, wanted = (
+        avem.cross_validate(MODEL, data, folds=3, **more, **options)
+        for data, more in ((scan, {}), (frame, {"time": "time"}))
+    )
+    assert found.loglik == pytest.approx(wanted.loglik, rel=1e-6)
+    pd.testing.assert_frame_equal(found.by_subject, wanted.by_subject, rtol=1e-4)
+    found, wanted = (
+        avem.select(MODEL, data, states=[1, 2], **more, **options)
+        for data, more in ((scan, {}), (frame, {"time": "time"}))
+    )
+    assert found.table["bic"].tolist() == pytest.approx(wanted.table["bic"].tolist(), rel=1e-6)
+    test = avem.likelihood_ratio_test(
+        MODEL.fit(scan, fixed={"effect_covariance": [[0.1]]}), found.best
+    )
+    assert test.statistic >= 0
+    with pytest.raises(avem.ModelError, match="by='subjects'"):
+        avem.cross_validate(MODEL, scan, by="time", **options)

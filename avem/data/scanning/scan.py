@@ -21,6 +21,9 @@ from avem.data.scanning.sort import LANE, ROW, Keys, distinct
 from avem.data.scanning.sources import backend_of
 from avem.errors import DataError
 
+_BLOCK = 200_000
+"""Rows that are read at once."""
+
 
 class Digest:
     """The columns of a scan as far as a model learns from them: the values that occur."""
@@ -61,6 +64,8 @@ class Scan:
         (n_lanes,) what each sequence is called on disk, and where its first row is.
     memory : int
         Bytes that a fit may use for data and subjects' state.
+    source : Source
+        The kind of frame in which answers come.
 
     Examples
     --------
@@ -83,37 +88,6 @@ class Scan:
     lane_row: np.ndarray
     memory: int
     source: Source
-
-    @classmethod
-    def open(
-        cls,
-        source: Any,
-        subject: str,
-        time: str | None,
-        sequence: str | None,
-        memory: Any = "4GB",
-        cache: Any = None,
-    ) -> Scan:
-        """Return the scan of a source: see `Panel.scan`."""
-        size = bytes_of(memory)
-        folder = sorted_folder(source, Keys(subject, time, sequence), size, cache)
-        labels = pd.read_parquet(folder / "subjects.parquet")[subject]
-        lane_subject, length = (np.load(folder / f"lane_{x}.npy") for x in ("subject", "length"))
-        scan = cls(
-            folder,
-            subject,
-            time,
-            sequence,
-            np.array(pd.Index(labels)),
-            lane_subject,
-            length,
-            np.arange(len(length)),
-            _first_rows(lane_subject, length),
-            size,
-            Source(backend_of(source)),
-        )
-        removed_with(scan, folder)
-        return scan
 
     # --- sizes ----------------------------------------------------------------------------------
 
@@ -413,13 +387,13 @@ class Scan:
         wanted = np.zeros(self.n_subjects, bool)
         wanted[subjects] = True
         parts = []
-        groups = (group for group in self.blocks(200_000) if wanted[group].any())
-        for panel, group in zip(self.panels(groups), self.blocks_with(wanted), strict=True):
+        groups = [group for group in self.blocks(_BLOCK) if wanted[group].any()]
+        for panel, group in zip(self.panels(groups), groups, strict=True):
             keep = wanted[group][panel.row_subject]
-            own = panel.table.loc[keep].assign(
-                **{ROW: panel.source.index[keep], LANE: group[panel.row_subject[keep]]}
-            )
-            parts.append(own)
+            index = panel.source.index
+            assert index is not None
+            keys = {ROW: index[keep], LANE: group[panel.row_subject[keep]]}
+            parts.append(panel.table.loc[keep].assign(**keys))
         # Rows stay in their order within a subject.
         table = pd.concat(parts, ignore_index=True).sort_values(LANE, kind="stable")
         chosen = np.flatnonzero(wanted)
@@ -427,26 +401,35 @@ class Scan:
         table[LANE] = np.repeat(self.lane_number[lanes], self.lane_length[lanes])
         return self._panel(table.reset_index(drop=True), chosen)
 
-    def blocks_with(self, wanted: np.ndarray) -> Iterator[np.ndarray]:
-        """Return the groups of `blocks` with some of the subjects (bool) that are wanted.
 
-        Parameters
-        ----------
-        wanted : numpy.ndarray of bool
-            (n_subjects,).
-
-        Returns
-        -------
-        iterator of numpy.ndarray of int
-
-        Examples
-        --------
-        >>> avem.load_affect().to_parquet(folder / "diary.parquet")
-        >>> scan = avem.Panel.scan(folder / "diary.parquet", "person", time="beep", sequence="day")
-        >>> len(list(scan.blocks_with(np.ones(60, bool))))
-        1
-        """
-        yield from (group for group in self.blocks(200_000) if wanted[group].any())
+def open_scan(
+    source: Any,
+    subject: str,
+    time: str | None,
+    sequence: str | None,
+    memory: Any = "4GB",
+    cache: Any = None,
+) -> Scan:
+    """Return the scan of a source: see `Panel.scan`."""
+    size = bytes_of(memory)
+    folder = sorted_folder(source, Keys(subject, time, sequence), size, cache)
+    labels = pd.read_parquet(folder / "subjects.parquet")[subject]
+    lane_subject, length = (np.load(folder / f"lane_{x}.npy") for x in ("subject", "length"))
+    scan = Scan(
+        folder,
+        subject,
+        time,
+        sequence,
+        np.array(pd.Index(labels)),
+        lane_subject,
+        length,
+        np.arange(len(length)),
+        _first_rows(lane_subject, length),
+        size,
+        Source(backend_of(source)),
+    )
+    removed_with(scan, folder)
+    return scan
 
 
 class _Reader:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from avem.data.examples import load_affect
     from avem.data.movement import steps_and_turns
     from avem.data.panel import Panel
+    from avem.data.scanning.scan import Scan
     from avem.errors import AvemError, AvemWarning, DataError, FileError, ModelError
     from avem.families import (
         Bernoulli,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
     from avem.fits.info import FitInfo
     from avem.fits.io.saving import load
+    from avem.fits.lazy import LazyTable
     from avem.fits.likelihood import LogLik
     from avem.fits.plots.hmm_plots import Plots
     from avem.fits.plots.ssm_plots import SSMPlots
@@ -107,6 +109,7 @@ __all__ = [
     "HurdlePoisson",
     "Iteration",
     "LRTest",
+    "LazyTable",
     "LogLik",
     "LogNormal",
     "MeanField",
@@ -127,6 +130,7 @@ __all__ = [
     "SSMFit",
     "SSMPlots",
     "SSMSimulation",
+    "Scan",
     "Selection",
     "Simulation",
     "Stop",
@@ -162,6 +166,7 @@ _HOMES = {
     "avem.data.examples": ("load_affect",),
     "avem.data.movement": ("steps_and_turns",),
     "avem.data.panel": ("Panel",),
+    "avem.data.scanning.scan": ("Scan",),
     "avem.errors": (
         "AvemError",
         "AvemWarning",
@@ -198,6 +203,7 @@ _HOMES = {
     "avem.fits.hmm_fit": ("HMMFit",),
     "avem.fits.info": ("FitInfo",),
     "avem.fits.io.saving": ("load",),
+    "avem.fits.lazy": ("LazyTable",),
     "avem.fits.likelihood": ("LogLik",),
     "avem.fits.plots.hmm_plots": ("Plots",),
     "avem.fits.plots.ssm_plots": ("SSMPlots",),

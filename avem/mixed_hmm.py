@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from os import PathLike
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -44,6 +45,7 @@ from avem.models.encoded import PanelData
 from avem.models.hmm import HMMModel, Specification
 from avem.models.hmm_checks import check_data
 from avem.models.hmm_simulate import Simulation, simulate
+from avem.models.scanned import on_cluster
 from avem.models.state_names import check_state_names, name_states
 from avem.numerics import devices
 
@@ -255,6 +257,8 @@ class MixedHMM(Mixed):
         seed: int = 0,
         plain: bool = False,
         device: Literal["cpu", "gpu"] | None = None,
+        client: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
         progress: bool | None = None,
         callback: Callback | None = None,
         weights: str | None = None,
@@ -265,8 +269,9 @@ class MixedHMM(Mixed):
 
         Parameters
         ----------
-        data : DataFrame or Panel
-            A long table (pandas, polars, pyarrow), one row per subject and time, or a `Panel`.
+        data : DataFrame, Panel or Scan
+            A long table (pandas, polars, pyarrow), one row per subject and time, or a `Panel`; for
+            tables beyond memory a `Scan`, which `Panel.scan` makes, or a lazy table.
         subject : str, optional
             The column that says whose row it is; needed only when the formula has no
             ``(... | subject)`` term.
@@ -308,6 +313,12 @@ class MixedHMM(Mixed):
             acceleration, no final E-step.
         device : {"cpu", "gpu"}, optional
             Where to compute; by default on a GPU where there is one and the data are large.
+        client : dask.distributed.Client, optional
+            A Dask cluster that computes, where the data are a scan or a Dask DataFrame: see
+            `Panel.scan`.
+        checkpoint : str or path, optional
+            A file in which the parameters are kept every few iterations. Where it exists, the fit
+            goes on from there; when the fit ends, it is removed.
         progress : bool, optional
             Show progress; by default in a terminal, after two seconds.
         callback : callable, optional
@@ -359,6 +370,7 @@ class MixedHMM(Mixed):
         options.method.check(model.effect_names, plain)
         with devices.wanted(device):
             encoded = model.encode(panel, read, max_lanes=options.method.lanes_per_chunk)
+        encoded = on_cluster(encoded, client)
         start = start_from(HMMFit, model, panel, init, fixed)
         if before is not None:
             start = replace(start, guess=guess_from(before, model, start.held))
@@ -370,7 +382,7 @@ class MixedHMM(Mixed):
         def tell(fitted: Fitted) -> tuple[list[str], list[str]]:
             return alarms(model, fitted), remarks(model, encoded, fitted, start.fixed)
 
-        return fit_task(HMMFit, task, start, options, HMM_TOL, tell, progress, callback)
+        return fit_task(HMMFit, task, start, options, HMM_TOL, tell, progress, callback, checkpoint)
 
     def simulate(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from os import PathLike
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -31,6 +32,7 @@ from avem.inference.progress import Callback
 from avem.inference.tuning import SSM_TOL
 from avem.mixed import Mixed
 from avem.models.encoded import PanelData
+from avem.models.scanned import on_cluster
 from avem.models.ssm import BLOCKS, RANDOM, STRUCTURES, SSMModel, SSMSpecification
 from avem.models.ssm_checks import check_ssm_data
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
@@ -203,6 +205,8 @@ class MixedSSM(Mixed):
         max_radius: float | None = None,
         plain: bool = False,
         device: Literal["cpu", "gpu"] | None = None,
+        client: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
         progress: bool | None = None,
         callback: Callback | None = None,
         weights: str | None = None,
@@ -213,8 +217,9 @@ class MixedSSM(Mixed):
 
         Parameters
         ----------
-        data : DataFrame or Panel
-            A long table (pandas, polars, pyarrow), one row per subject and time, or a `Panel`.
+        data : DataFrame, Panel or Scan
+            A long table (pandas, polars, pyarrow), one row per subject and time, or a `Panel`; for
+            tables beyond memory a `Scan`, which `Panel.scan` makes, or a lazy table.
         subject : str, optional
             The column that says whose row it is, unless the model knows it.
         time : str, optional
@@ -254,6 +259,12 @@ class MixedSSM(Mixed):
             acceleration, no final E-step.
         device : {"cpu", "gpu"}, optional
             Where to compute; by default on a GPU where there is one and the data are large.
+        client : dask.distributed.Client, optional
+            A Dask cluster that computes, where the data are a scan or a Dask DataFrame: see
+            `Panel.scan`.
+        checkpoint : str or path, optional
+            A file in which the parameters are kept every few iterations. Where it exists, the fit
+            goes on from there; when the fit ends, it is removed.
         progress : bool, optional
             Show progress; by default in a terminal, after two seconds.
         callback : callable, optional
@@ -303,6 +314,7 @@ class MixedSSM(Mixed):
             raise ModelError("batch_size is for hidden Markov models.")
         with devices.wanted(device):
             encoded = model.encode(panel, read)
+        encoded = on_cluster(encoded, client)
         start = start_from(SSMFit, model, panel, init, fixed)
         _check_held(model, start.held)
         task = SSMTask(model, encoded, bool(start.guess.params), start.fixed, radius)
@@ -312,7 +324,16 @@ class MixedSSM(Mixed):
             return ssm_alarms(model, fitted), notes
 
         return fit_task(
-            SSMFit, task, start, options, SSM_TOL, tell, progress, callback, max_radius=radius
+            SSMFit,
+            task,
+            start,
+            options,
+            SSM_TOL,
+            tell,
+            progress,
+            callback,
+            checkpoint,
+            max_radius=radius,
         )
 
     def simulate(

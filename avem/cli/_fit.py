@@ -30,6 +30,7 @@ from avem.cli._options import (
 )
 from avem.cli._outcomes import Defaults, names_in, read_names, read_outcomes
 from avem.cli._process import say, set_up_jax
+from avem.cli._scale import check_scan_folder, cluster_at, finish_scan, scan_for
 from avem.errors import DataError, ModelError
 
 _TABLES = ("parameters", "effects", "states")
@@ -159,6 +160,24 @@ def fit(
     seed: Seed = 0,
     max_iter: Annotated[int, Option(help="Most iterations.")] = 500,
     plain: Annotated[bool, Option("--plain", help="The paper's iteration to the letter.")] = False,
+    memory: Annotated[
+        str | None,
+        Option(
+            metavar="AMOUNT",
+            help="Leave the table on disk, FILE may be a pattern such as 'logs/*.parquet', and use "
+            "so much memory: 4GB.",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        Option(
+            metavar="ADDRESS", help="Of a Dask scheduler whose workers compute: tcp://host:8786."
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        Option(help="A file to go on from, should the fit be killed; written now and then."),
+    ] = None,
     table_format: TableFormat = None,
     no_plots: NoPlots = False,
     missing_code: MissingCodes = None,
@@ -173,8 +192,14 @@ def fit(
         )
     if formula is not None and named_formula is not None:
         raise ModelError("The formula is there twice: as FORMULA and as --formula.")
-    ending = table_ending(file, table_format)
-    check_folder(out, force, _TABLES, _PLOTS, ending)
+    on_disk = memory is not None or cluster is not None
+    if on_disk and missing_code:
+        raise ModelError("--missing-code is for tables in memory; make these values empty first.")
+    ending = ".parquet" if on_disk else table_ending(file, table_format)
+    if on_disk:
+        check_scan_folder(out, force)
+    else:
+        check_folder(out, force, _TABLES, _PLOTS, ending)
     set_up_jax(no_cache)
     import avem
     from avem.inference.methods.names import method_with
@@ -196,21 +221,26 @@ def fit(
         time_scale=cast(Any, time_scale),
         known=known,
     )
+    chosen: dict[str, Any] = {
+        "method": method_with(method, {"q_update": q_update, "batch_size": batch_size}),
+        "refine": None if refine == "never" else refine,
+        "n_starts": starts,
+        "max_iter": max_iter,
+        "seed": seed,
+        "plain": plain,
+        "checkpoint": checkpoint,
+    }
+    counting: dict[str, Any] = {"weights": weights, "weights_kind": weights_kind}
+    if on_disk and weights is not None:
+        raise ModelError("--weights is for tables in memory.")
+    if on_disk:
+        with cluster_at(cluster) as client:
+            data = scan_for(model, str(file), (subject, time, sequence), memory)
+            fitted = model.fit(data, client=client, **chosen)
+            finish_scan(fitted, out, standard_errors)
+        return
     data = read_for(model, file, subject, time, sequence, missing_code or ())
-    fitted = model.fit(
-        data,
-        subject,
-        time,
-        sequence,
-        method=method_with(method, {"q_update": q_update, "batch_size": batch_size}),
-        refine=None if refine == "never" else cast(Any, refine),
-        n_starts=starts,
-        max_iter=max_iter,
-        seed=seed,
-        plain=plain,
-        weights=weights,
-        weights_kind=cast(Any, weights_kind),
-    )
+    fitted = model.fit(data, subject, time, sequence, **chosen, **counting)
     plots = () if no_plots else _PLOTS
     finish(fitted, data, out, plots, thorough=standard_errors, ending=ending)
 

@@ -23,7 +23,7 @@ from avem.data.formula import Formula, parse_formula
 from avem.data.frames import column, examples, numbers
 from avem.data.panel import Panel
 from avem.data.tokens import MOMENTS
-from avem.errors import ModelError
+from avem.errors import DataError, ModelError
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +100,14 @@ class Design:
                 if atom.is_categorical or (atom.tree is None and numbers(values) is None):
                     levels[atom.label] = learn_levels(values, atom.label)
             for label, function, name in atom.calls(*MOMENTS):
-                moments[label] = learn_moments(column(panel.table, name, label), function, label)
+                values = column(panel.moments_table, name, label)
+                moments[label] = learn_moments(values, function, label)
             if atom.basis is not None:
+                if not panel.in_memory:
+                    raise DataError(
+                        f"{atom.label} takes its knots from all rows, which are not in memory: "
+                        "make its columns before the scan."
+                    )
                 (name,) = atom.columns
                 bases[atom.label] = learn_basis(column(panel.table, name, atom.label), atom)
         state = {"formula": formula.text, "levels": levels, "moments": moments}

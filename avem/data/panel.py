@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,9 @@ from avem.data.frames import (
 from avem.data.sorting import codes, refuse_repeated_times
 from avem.data.weights import WeightKind, Weights, check_weights
 from avem.errors import DataError
+
+if TYPE_CHECKING:
+    from avem.data.scanning.scan import Scan
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,6 +71,8 @@ class Panel:
     lane_length: np.ndarray
     source: Source
     weights: Weights | None = None
+
+    in_memory: ClassVar[bool] = True
 
     @classmethod
     def from_frame(
@@ -195,6 +201,60 @@ class Panel:
     def subject_weights(self) -> np.ndarray | None:
         """(subjects,) how much each counts, survey weights with a mean of 1; None: all alike."""
         return None if self.weights is None else self.weights.of(self)
+
+    @staticmethod
+    def scan(
+        source: Any,
+        subject: str,
+        time: str | None = None,
+        sequence: str | None = None,
+        *,
+        memory: str | int = "4GB",
+        cache: str | PathLike[str] | None = None,
+    ) -> "Scan":
+        """Return a panel that stays on disk: of files, or lazy tables, larger than memory.
+
+        The rows are checked and sorted once, out of core, into a folder; a subject's rows may be
+        spread over all files in any order. What `fit` and others take as data can be a scan. It
+        needs the extra ``avem[scale]``.
+
+        Parameters
+        ----------
+        source : str, path, list of these, or lazy table
+            Parquet or CSV files, folders of them or patterns such as ``"logs/*.parquet"``; or a
+            polars LazyFrame, a pyarrow Dataset, a DuckDB relation, or a Dask DataFrame.
+        subject : str
+            The column that says whose row it is.
+        time : str, optional
+            The column to sort by within a sequence. Without it the rows of a sequence are taken in
+            the order they come, file by file.
+        sequence : str, optional
+            The column that splits a subject's rows into separate sequences.
+        memory : str or int
+            What a fit may use for data and for what it knows of subjects, as "4GB".
+        cache : str or path, optional
+            A folder where the sorted rows of files are kept and found again, as long as the files
+            have not changed. By default a temporary one, which is removed with the scan.
+
+        Returns
+        -------
+        Scan
+
+        Examples
+        --------
+        >>> avem.load_affect().to_parquet(folder / "diary.parquet")
+        >>> scan = avem.Panel.scan(folder / "*.parquet", "person", time="beep", sequence="day")
+        >>> scan.n_subjects, scan.n_rows == len(avem.load_affect())
+        (60, True)
+        """
+        from avem.data.scanning.scan import open_scan
+
+        return open_scan(source, subject, time, sequence, memory, cache)
+
+    @property
+    def moments_table(self) -> pd.DataFrame:
+        """Columns with the mean and the sd of all data: the table itself."""
+        return self.table
 
     @property
     def n_subjects(self) -> int:

@@ -10,6 +10,7 @@ import pandas as pd
 from avem.components.param_info import Params, check_level
 from avem.data import Panel
 from avem.data.frames import column
+from avem.data.scanning.scan import Scan
 from avem.errors import DataError
 from avem.fits.uncertainty import normal_interval
 from avem.fits.words import check_word
@@ -36,9 +37,9 @@ def effects_table(
     )
 
 
-def panel_for(fit: Fit, data: Any) -> Panel:
+def panel_for(fit: Fit, data: Any) -> Any:
     """The panel of a user's data, by the columns of the fit; without data, that of the fit."""
-    if isinstance(data, Panel):
+    if isinstance(data, Panel | Scan):
         return data
     if isinstance(data, int | np.integer):
         raise DataError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 import numpy as np
 import pandas as pd
 
-from avem.components.param_info import check_level, check_seed
+from avem.components.param_info import check_count, check_level, check_seed
 from avem.data import Panel
 from avem.errors import ModelError
 from avem.fits.common import (
@@ -26,6 +26,7 @@ from avem.fits.common import (
     positions,
 )
 from avem.fits.info import FitInfo
+from avem.fits.lazy import LazyTable, by_parts, on_subjects, subjects_table
 from avem.fits.likelihood import LogLik, aic, bic
 from avem.fits.naming import named_states
 from avem.fits.plots.fit_plots import FitPlots
@@ -61,6 +62,9 @@ if TYPE_CHECKING:
 
 _COMPUTED = ("theta", "_own_data", "_marginal", "_curvature", "_nodes")
 """What a fit with other names need not compute again."""
+
+REPORT_SUBJECTS = 1000
+"""Of a scan, that its report shows."""
 
 Model = TypeVar("Model", bound=Any)
 Drawn = TypeVar("Drawn", bound=Any)
@@ -239,9 +243,26 @@ class Fit(Readable, Generic[Model, Drawn]):
         ['person', 'effect', 'mean', 'sd', 'lower', 'upper']
         """
         check_word("parameters", parameters, PARAMETERS)
+        if self.panel is not None and not self.panel.in_memory:
+            return self._lazy_effects(level, posterior, parameters)
         if parameters == "fixed":
             return self._own_kind(self._effects(level, posterior))
         return self._own_kind(uncertain_effects(self, level))
+
+    def _lazy_effects(self, level: float, posterior: str, parameters: str) -> LazyTable:
+        check_level(level)
+        check_word("posterior", posterior, POSTERIORS)
+
+        def some(which: slice) -> pd.DataFrame:
+            if parameters == "estimated":
+                d = self.model.n_effects
+                whole = uncertain_effects(self, level)
+                return named_states(self, whole.iloc[which.start * d : which.stop * d])
+            mean, cov = (part[which] for part in self._posterior(posterior))
+            table = effects_table(self, self.subjects[which], mean, cov, level)
+            return named_states(self, table)
+
+        return subjects_table(self, "effects", some)
 
     def _effects(self, level: float = 0.95, posterior: str = "fit") -> pd.DataFrame:
         return effects_table(self, self.subjects, *self._posterior(posterior), level)
@@ -301,6 +322,35 @@ class Fit(Readable, Generic[Model, Drawn]):
         ()
         """
         return ()
+
+    def sample(self, n_subjects: int = 1000) -> Self:
+        """The same fit on some of its subjects: of a scan, for all that needs rows in memory.
+
+        Parameters and what is known of the subjects stay as they are.
+
+        Parameters
+        ----------
+        n_subjects : int
+            How many at most, evenly drawn from all.
+
+        Returns
+        -------
+        HMMFit or SSMFit
+
+        Examples
+        --------
+        >>> fit.sample(10).panel.n_subjects
+        10
+        """
+        check_count("n_subjects", n_subjects)
+        panel: Any = self._panel(None)
+        places = np.linspace(0, panel.n_subjects - 1, min(n_subjects, panel.n_subjects))
+        chosen = np.unique(places.round().astype(int))
+        if panel.in_memory:
+            rows = np.flatnonzero(np.isin(panel.row_subject, chosen))
+            return on_subjects(self, chosen, panel.part(panel.table, rows))
+        own = panel.panel_of(chosen)
+        return on_subjects(self, chosen, replace(own, source=panel.source))
 
     # --- how likely, how certain -----------------------------------------------------------------
 
@@ -493,6 +543,7 @@ class Fit(Readable, Generic[Model, Drawn]):
         table = effects_table(self, encoded.panel.subjects, mean, cov, level)
         return encoded.panel.source.table(named_states(self, table))
 
+    @by_parts
     def predictions(
         self,
         data: Any = None,
@@ -730,7 +781,21 @@ class Fit(Readable, Generic[Model, Drawn]):
         from avem.fits.report import write_report
 
         chosen: Any = {"title": title, "timelines": timelines, "thorough": thorough}
-        write_report(self, path, progress=progress, **chosen)
+        shown = self
+        if self.panel is not None and not self.panel.in_memory:
+            shown = self._sampled_for_report()
+        write_report(shown, path, progress=progress, **chosen)
+
+    def _sampled_for_report(self) -> Self:
+        """Some subjects of a scan, with a note that says so."""
+        some = self.sample(REPORT_SUBJECTS)
+        note = (
+            f"The parameters are those of all {len(self.subjects):,} subjects; subjects, rows and "
+            f"what is computed from them are those of {len(some.subjects):,}, evenly drawn."
+        )
+        info, panel = self.info, some.panel
+        sizes = {"n_rows": panel.n_rows, "n_sequences": panel.n_lanes} if panel else {}
+        return replace(some, info=replace(info, notes=(note, *info.notes), **sizes))
 
     def with_data(self, data: Any) -> Self:
         """The same fit with its data back, for a fit that was loaded from a file.
@@ -860,8 +925,7 @@ class Fit(Readable, Generic[Model, Drawn]):
         return replace(found, weights=weights, survey=self.info.weights_kind == "survey")
 
     def _jacobian(self, data: Any) -> np.ndarray:
-        of_row = self.model.log_jacobian(data.y)
-        return np.bincount(data.panel.row_subject, of_row, minlength=data.panel.n_subjects)
+        return data.log_jacobian(self.model)
 
     def _effects_for(self, data: Any) -> np.ndarray:
         """(d, panel subjects) on the scale of the fit: fitted where known, inferred elsewhere."""

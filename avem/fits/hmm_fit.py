@@ -16,6 +16,7 @@ from avem.errors import ModelError
 from avem.fits import tables
 from avem.fits.elsewhere import HMM_FIT
 from avem.fits.fit import Fit
+from avem.fits.lazy import by_parts
 from avem.fits.plots.hmm_plots import Plots
 from avem.fits.predict import hmm as prediction
 from avem.fits.predict.at import places
@@ -39,7 +40,13 @@ from avem.fits.words import (
     check_word,
     errors_word,
 )
-from avem.inference.after.hmm_states import path_entropy, state_probabilities, viterbi
+from avem.inference.after.hmm_states import (
+    Occupation,
+    occupation,
+    path_entropy,
+    state_probabilities,
+    viterbi,
+)
 from avem.inference.after.marginal import PosteriorNodes, posterior_nodes
 from avem.inference.e_steps import ESteps
 from avem.inference.fit_hmm import make_e_steps
@@ -96,6 +103,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
     @overload
     def decode(self, data: Any = None) -> Any: ...
 
+    @by_parts
     def decode(self, data: Any = None) -> Any:
         """The most probable path of states through each sequence (Viterbi).
 
@@ -128,6 +136,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
     @overload
     def most_probable_states(self, data: Any = None) -> Any: ...
 
+    @by_parts
     def most_probable_states(self, data: Any = None) -> Any:
         """The most probable state of each row: that with the largest state probability.
 
@@ -170,6 +179,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         parameters: Parameters = "fixed",
     ) -> Any: ...
 
+    @by_parts
     def state_probabilities(
         self,
         data: Any = None,
@@ -221,6 +231,10 @@ class HMMFit(Fit[HMMModel, Simulation]):
         """What makes its likelihood worth little; see `Fit.degenerate`."""
         return () if self.panel is None else degenerate_states(self)
 
+    @property
+    def _occupation(self) -> Occupation:
+        return occupation(self._own_data, self.theta, self._effects_in())
+
     def _state_probabilities(self, encoded: Encoded) -> np.ndarray:
         return state_probabilities(self.model, encoded, self.theta, self._effects_for(encoded))
 
@@ -244,6 +258,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
 
     # --- later, and one step ahead ---------------------------------------------------------------
 
+    @by_parts
     def predict(
         self,
         data: Any = None,
@@ -296,6 +311,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         chosen = (horizon, data, future, of, level, effects, n_draws, seed)
         return prediction.predict(self, *chosen)
 
+    @by_parts
     def residuals(
         self,
         data: Any = None,
@@ -781,7 +797,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         return HMMParts(self)
 
     def _why_lost(self) -> str:
-        return why_lost(self._state_probabilities(self._own_data))
+        return why_lost(self._occupation.unsure)
 
     def _own_options(self) -> dict[str, Any]:
         return {}

@@ -170,12 +170,12 @@ def _options_of(info: FitInfo, kind: type[Method], known: dict | None) -> dict[s
 def make_info(
     fitted: Fitted,
     panel: Panel,
-    observed: np.ndarray,
+    n_seen: np.ndarray,
     options: Options,
     notes: Sequence[str],
     **more: Any,
 ) -> FitInfo:
-    """The record of a fit; ``observed`` (rows, outcomes)."""
+    """The record of a fit; ``n_seen`` (subjects, outcomes) values of each were observed."""
     weights = panel.subject_weights
     return FitInfo(
         **options.record(fitted.method),
@@ -186,8 +186,8 @@ def make_info(
         bias_at=None if fitted.gate is None else "end" if fitted.gate_at_end else "on the way",
         n_rows=panel.n_rows,
         n_sequences=panel.n_lanes,
-        n_observed=int(observed.sum()),
-        n_missing=int((~observed).sum()),
+        n_observed=int(n_seen.sum()),
+        n_missing=panel.n_rows * n_seen.shape[1] - int(n_seen.sum()),
         start_gaps=start_gaps(fitted.starts),
         start_iterations=tuple(len(start.run.bounds) for start in fitted.starts),
         starts_agreeing=starts_agreeing(fitted.starts),

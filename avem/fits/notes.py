@@ -14,7 +14,7 @@ from avem.data.clock import varied_intervals
 from avem.fits.common import effect_sd
 from avem.fits.durations import beyond
 from avem.fits.questions.diagnosis import HARD_TO_SEE, far, why_lost
-from avem.inference.after.hmm_states import state_probabilities, total_loglik
+from avem.inference.after.hmm_states import occupation, total_loglik
 from avem.inference.fit import Fitted
 from avem.inference.loop import Tried
 from avem.inference.starts import starts_agreeing
@@ -91,7 +91,7 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
         found.append(_alike(list(compress(model.effect_names, none))))
     found += _hardly_seen(model, data, fitted)
     found += _run_away(model, data, fitted, fixed)
-    found += _anchoring(model, fitted, lambda: _why(model, data, fitted))
+    found += _anchoring(model, fitted, lambda: _why(data, fitted))
     found += _silent(model) + _uneven(model, data.panel)
     own = (fitted.quality, fitted.starts, data.panel, data.n_without_past, model.continuous)
     return found + general_remarks(*own)
@@ -108,7 +108,9 @@ def _silent(model: HMMModel) -> list[str]:
 
 def _uneven(model: HMMModel, panel: Panel) -> list[str]:
     """Rows that are no steps, nor multiples of one, apart."""
-    found = None if model.continuous or model.n_states == 1 else varied_intervals(panel)
+    if model.continuous or model.n_states == 1 or not panel.in_memory:
+        return []
+    found = varied_intervals(panel)
     if found is None or panel.gaps()[0]:
         return []
     return [
@@ -226,8 +228,8 @@ def step_words(step: Any) -> str:
     return "day" if days == 1 else f"{days:.0f} days"
 
 
-def _why(model: HMMModel, data: Encoded, fitted: Fitted) -> str:
-    return why_lost(state_probabilities(model, data, fitted.theta, fitted.effects_mean))
+def _why(data: Encoded, fitted: Fitted) -> str:
+    return why_lost(occupation(data, fitted.theta, fitted.effects_mean).unsure)
 
 
 def _anchoring(

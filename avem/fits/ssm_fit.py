@@ -12,6 +12,7 @@ import numpy as np
 from avem.data import Panel
 from avem.fits.elsewhere import SSM_FIT
 from avem.fits.fit import Fit
+from avem.fits.lazy import by_parts
 from avem.fits.plots.ssm_plots import SSMPlots
 from avem.fits.predict import ssm as prediction
 from avem.fits.questions.diagnosis import HARD_TO_SEE
@@ -69,6 +70,7 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
         """(n, p, q) every subject's own loadings."""
         return self._matrices.loading
 
+    @by_parts
     def states(
         self,
         data: Any = None,
@@ -104,6 +106,7 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
         """
         return prediction.states(self, data, kind, level, effects)
 
+    @by_parts
     def predict(
         self,
         data: Any = None,
@@ -149,6 +152,7 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
         """
         return prediction.predict(self, horizon, data, future, of, level, effects)
 
+    @by_parts
     def residuals(
         self,
         data: Any = None,

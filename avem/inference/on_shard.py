@@ -29,6 +29,10 @@ class Subjects(NamedTuple):
     found: Pass | None = None
     """The E-step at these anchors, if it was run."""
 
+    def lean(self) -> Subjects:
+        """Without what is large and can be computed again: what the M-step by Newton reads."""
+        return self if self.found is None else self._replace(found=self.found._replace(kept=None))
+
 
 @dataclass(frozen=True, eq=False)
 class Setting:

@@ -79,7 +79,8 @@ class Pass(NamedTuple):
     quality: Any
     """Effective number of nodes of each subject; None with one anchor."""
     totals: Totals
-    kept: Kept
+    kept: Any
+    """A `Kept`; None: left behind for want of memory."""
     terms: tuple[CoefTerms, ...]
     """The first Newton step's, for each of the kernel's `newton_keys`."""
 

@@ -43,6 +43,8 @@ class Model(ABC):
     """What the number of its states is called: "n_states"."""
     state_words: ClassVar[str]
     """What one of them is called: "state"."""
+    one_per_core: ClassVar[bool]
+    """Whether every core has one chunk of a small panel."""
 
     spec: Any
     designs: Designs
@@ -110,6 +112,10 @@ class Model(ABC):
     def outcomes(self) -> tuple[str, ...]:
         """Names of all outcomes."""
         return self.spec.outcome_names
+
+    def needs_all_rows(self) -> str:
+        """What of the model cannot be fitted to rows that are not in memory; empty: nothing."""
+        return ""
 
     def log_jacobian(self, y: np.ndarray) -> np.ndarray:
         """(rows,) what to add to a log density on the scale of the fit to have it in user units.

@@ -27,15 +27,17 @@ from avem.data import Design, Panel, parse_formula
 from avem.data.designs import Designs
 from avem.data.formula import Formula
 from avem.data.layout import build_layout
+from avem.data.scanning.memory import need_rows
 from avem.errors import DataError
 from avem.families.base import Family
 from avem.models.base import Model
-from avem.models.encoded import Encoded, PanelData, Placement
+from avem.models.encoded import Encoded, LaidOut, PanelData, Placement
 from avem.models.hmm_kernel import HMMKernel
 from avem.models.hmm_layout import Blocks
 from avem.models.hmm_scaling import learn_scaling
 from avem.models.known import check_possible, learn_names, possible_states, with_events
 from avem.models.process import MarkovProcess, Process, SemiMarkovProcess
+from avem.models.scanned import encode_scan
 from avem.numerics.precision import in_float64
 
 
@@ -118,6 +120,7 @@ class HMMModel(Model):
 
     size_name = "n_states"
     state_words = "state"
+    one_per_core = False
 
     spec: Specification
     families: tuple[tuple[Family, ...], ...]
@@ -151,10 +154,11 @@ class HMMModel(Model):
 
     def averaged_over(self, data: PanelData) -> HMMModel:
         """The same model with the averages of a data set."""
-        seen, silent = self.observed(data.Y), ()
+        silent = ()
         if data.possible is not None:
-            silent = tuple(np.flatnonzero(~data.possible[seen].any(0)).tolist())
-        return replace(self, averages=data.A[seen].mean(0), silent=silent)
+            silent = tuple(np.flatnonzero(~data.possible[self.observed(data.Y)].any(0)).tolist())
+        means = data.design_means(self.outcome_columns)
+        return replace(self, averages=means, silent=silent)
 
     def observed(self, Y: np.ndarray) -> np.ndarray:
         """(rows,) where some outcome is known."""
@@ -292,6 +296,15 @@ class HMMModel(Model):
         named = (self.spec.known, None if clock is None else clock.event)
         return tuple(name for name in named if name is not None)
 
+    def needs_all_rows(self) -> str:
+        words = {
+            "duration=": self.duration is not None,
+            "known=": self.spec.known is not None,
+            "time_scale='continuous'": self.continuous,
+            "Censored(...)": any(f.n_beside > len(f.extras) for own in self.families for f in own),
+        }
+        return next((word for word, found in words.items() if found), "")
+
     def events(self, A: np.ndarray) -> np.ndarray:
         """(rows,) bool: where an absorbing state was entered exactly then."""
         columns = self.designs.clock_cols
@@ -329,8 +342,7 @@ class HMMModel(Model):
         if self.spec.known is not None:
             return np.arange(self.n_states)
         emission = self.emissions[0]
-        seen = ~np.isnan(data.y[:, emission.y_cols[0]])
-        level = emission.level(theta, data.a[seen].mean(0))
+        level = emission.level(theta, data.seen_design(emission.y_cols[0]))
         orders = self.transition.orders()
         if orders is None:
             return np.argsort(level, kind="stable")
@@ -365,6 +377,8 @@ class HMMModel(Model):
 
     def read(self, panel: Panel, outcomes: bool = True) -> PanelData:
         """The panel's outcomes and design columns."""
+        if not panel.in_memory:
+            raise need_rows()
         columns = [np.full((panel.n_rows, self.n_columns), np.nan)]
         if outcomes:
             named = [(e.family, name) for e in self.emissions for name in e.outcomes]
@@ -423,15 +437,28 @@ class HMMModel(Model):
                 needed.append(~later & bool(self.initial.lines))
         return needed, [number >= part for number in range(len(self.designs.parts))]
 
+    def features(self, y: np.ndarray) -> list[np.ndarray]:
+        """For each emission, (rows, features) in which states lie apart; NaN where missing."""
+        return [emission.features(y[:, list(emission.y_cols)]) for emission in self.emissions]
+
+    def start_means(self, y: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
+        """(subjects, features) the subjects' means of all features."""
+        return subject_means(np.concatenate(self.features(y), axis=1), subject, n_subjects)
+
+    def beyond(self, panel: Panel, y: np.ndarray, unit: np.ndarray) -> np.ndarray:
+        """(rows,) the ends of sequences that are left out: none."""
+        return np.zeros(len(y), bool)
+
     @in_float64
-    def encode(self, panel: Panel, data: PanelData | None = None, max_lanes: int = 0) -> Encoded:
-        """The panel laid out for this model, on the device."""
+    def encode(self, panel: Any, data: Any = None, max_lanes: int = 0) -> Any:
+        """The panel laid out for this model, on the device; a scan in files."""
+        if not panel.in_memory:
+            return encode_scan(self, panel, data, max_lanes)
         data = self.read(panel) if data is None else data
         y, a = self.scaling.data_in(data.Y, data.A)
-        place = Placement.of(panel, self.n_states, y.shape[1] + a.shape[1], one_per_core=False)
+        place = Placement.of(panel, self.n_states, y.shape[1] + a.shape[1], self.one_per_core)
         layout = build_layout(panel, max_lanes or place.n_lanes)
-        made = Blocks(y, a, self.n_effects, self.scaling.constant)
-        kernel = self._kernel(panel, made, data.possible)
+        made = self.laid_out(y, a, panel.row_step > 0, panel, data.possible)
         filled = layout.chunks(np.nan_to_num(y), a, made.masks, made.patterns, made.lists)
         return Encoded(
             panel=panel,
@@ -441,28 +468,41 @@ class HMMModel(Model):
             chunks=place.chunks(filled),
             executor=place.executor,
             platform=place.device.platform,
-            kernel=kernel,
+            kernel=made.kernel,
             spread=spreads(y) ** 2,
             n_without_past=data.n_without_past,
             possible=data.possible,
         )
 
-    def _kernel(self, panel: Panel, made: Blocks, possible: np.ndarray | None) -> HMMKernel:
+    def laid_out(
+        self,
+        y: np.ndarray,
+        a: np.ndarray,
+        later: np.ndarray,
+        panel: Panel | None = None,
+        possible: np.ndarray | None = None,
+    ) -> LaidOut:
+        """Kernel, masks, patterns and lists of rows; ``later`` (rows,) are not the first ones.
+
+        ``possible`` (rows, states) is where they may be. Durations need all rows of a panel.
+        """
+        made = Blocks(y, a, self.n_effects, self.scaling.constant)
         emissions = tuple(emission.block(made) for emission in self.emissions)
-        rows = panel.row_step > 0
+        rows = later
         if self.stationary or not rows.any():
-            rows = np.ones(panel.n_rows, bool)
+            rows = np.ones(len(y), bool)
         transition = self.transition.block(made, rows)
         chain = self.initial.block(made, transition), transition
         process: Process = MarkovProcess(*chain)
-        if self.duration is not None:
+        if self.duration is not None and panel is not None:
             columns = made.a[:, sorted(self.duration.columns)]
             first = panel.order[np.cumsum(panel.lane_length) - panel.lane_length]
             by_lane = bool((columns == columns[first[panel.row_lane]]).all())
             process = SemiMarkovProcess(*chain, self.duration.block(made, by_lane))
         # Where a row cannot be, not where it can: nothing is impossible in a padded one.
         ruled_out = () if possible is None else made.mask(~possible)
-        return HMMKernel(self.n_states, self.n_effects, emissions, process, ruled_out)
+        kernel = HMMKernel(self.n_states, self.n_effects, emissions, process, ruled_out)
+        return LaidOut(kernel, made.masks, made.patterns, made.lists, made.telling)
 
 
 def _where(effect: Effect) -> dict[str, Any]:
@@ -474,6 +514,16 @@ def _where(effect: Effect) -> dict[str, Any]:
         "term": effect.term,
         "outcome": outcome,
     }
+
+
+def subject_means(features: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
+    """(subjects, features) mean of what was seen, shrunk a little towards 0, the overall."""
+    means = np.zeros((n_subjects, features.shape[1]))
+    for j, column in enumerate(features.T):
+        seen = ~np.isnan(column)
+        total = np.bincount(subject[seen], column[seen], n_subjects)
+        means[:, j] = total / (1 + np.bincount(subject[seen], minlength=n_subjects))
+    return means
 
 
 def by_spec(model: HMMModel) -> list[list[Emission]]:

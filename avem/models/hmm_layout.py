@@ -21,6 +21,8 @@ class Blocks:
         self._seen: list[np.ndarray] = []
         self.patterns: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self.lists: list[np.ndarray] = []
+        self.telling: list[np.ndarray] = []
+        """Rows with every value that a pattern was made of, or with too many for one."""
 
     @property
     def masks(self) -> np.ndarray:
@@ -55,8 +57,10 @@ class Blocks:
         values = np.concatenate([self.y[:, list(y_cols)], self.a[:, columns]], axis=1)[rows]
         codes = _alike(values, most)
         if codes is None:
+            self.telling.append(np.flatnonzero(rows)[_different(values)])
             return -1
         first = np.unique(codes, return_index=True)[1]
+        self.telling.append(np.flatnonzero(rows)[first])
         index = np.full(len(rows), _rounded(len(first)))
         index[rows] = codes
         at = np.flatnonzero(rows)[first]
@@ -64,6 +68,18 @@ class Blocks:
         at = np.concatenate([at, np.repeat(at[:1], _rounded(len(at)) - len(at))])
         self.patterns.append((index, self.y[at], self.a[at]))
         return len(self.patterns) - 1
+
+
+def _different(values: np.ndarray) -> np.ndarray:
+    """The first few rows that differ from each other, enough to see that there are too many."""
+    if not len(values):
+        return np.zeros(0, int)
+    for most in (4 * _MAX_CELLS, len(values)):
+        codes = pd.DataFrame(values[:most]).groupby(list(range(values.shape[1])), dropna=False)
+        first = np.unique(codes.ngroup().to_numpy(), return_index=True)[1]
+        if len(first) > _MAX_CELLS:
+            break
+    return np.sort(first)[: _MAX_CELLS + 1]
 
 
 def _rounded(n_cells: int) -> int:

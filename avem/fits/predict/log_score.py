@@ -10,7 +10,7 @@ from avem.data import Panel
 from avem.data.folds import with_rows
 from avem.data.join import joined
 from avem.errors import DataError
-from avem.fits.common import positions
+from avem.fits.common import marginal_of_new, positions
 
 if TYPE_CHECKING:
     from avem.fits.fit import Fit
@@ -27,12 +27,17 @@ class HeldOut(NamedTuple):
     """In how many rows."""
 
 
-def held_out(fit: Fit, panel: Panel, given: Panel | None = None) -> HeldOut:
+def held_out(fit: Fit, panel: Any, given: Panel | None = None) -> HeldOut:
     """Log p(all values of each subject), less that of those in `given`, the same subjects' data.
 
     At the fit's parameters, the effects integrated: p(all) / p(given) is the probability of the
     rest with the effects, and the states, as `given` tells them.
     """
+    if not panel.in_memory:
+        encoded = fit._encode(None if panel is fit.panel else panel)
+        n_seen = encoded.n_seen[:, fit.model.outcome_columns].sum(1)
+        loglik = marginal_of_new(fit, encoded).loglik + fit._jacobian(encoded)
+        return HeldOut(loglik, n_seen.astype(np.int64), encoded.rows_seen.astype(np.int64))
     loglik, (n_values, n_rows) = fit.loglik(panel).by_subject, _count(fit.model, panel)
     if given is None:
         return HeldOut(loglik, n_values, n_rows)

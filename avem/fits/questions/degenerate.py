@@ -30,7 +30,7 @@ def degenerate_states(fit: HMMFit) -> tuple[str, ...]:
     collapsed = np.argwhere(model.collapsed(fit.theta, data.spread, NOISE_FLOOR))
     thin = sorted({int(k) for k, _ in collapsed})
     found += [f"{label[k]}: a variance at its floor" for k in thin]
-    rows = fit._state_probabilities(data).sum(0)
+    rows = fit._occupation.rows
     found += [f"{label[k]}: hardly a row" for k in np.flatnonzero(rows < _EMPTY)]
     found += [
         f"{label[k]} and {label[other]}: alike"

@@ -20,7 +20,7 @@ from avem.components.lanes import Theta
 from avem.components.param_info import Params
 from avem.data.layout import Chunk
 from avem.execution.dataset import add_up
-from avem.inference.catch_up import seen
+from avem.inference.catch_up import whole
 from avem.inference.e_steps import ESteps, Expectation, State
 from avem.inference.methods.adaptive.parts import pieces_of
 from avem.inference.on_shard import Setting, Subjects
@@ -113,7 +113,7 @@ def _of_subjects(
 ) -> np.ndarray:
     """On a shard: (direction, subject)."""
     found = np.zeros((len(jax.tree.leaves(tangents)[0]), len(np.asarray(chunk.real))))
-    for who, own, nodes in pieces_of(seen(chunk, subjects, setting), chunk):
+    for who, own, nodes in pieces_of(whole(chunk, subjects, setting), chunk):
         at = (setting.theta, tangents, nodes.at, nodes.share, own, setting.form)
         found[:, who] = np.asarray(_slopes(setting.kernel, *at))[:, : len(who)]
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -37,6 +37,35 @@ def state_probabilities(model: HMMModel, data: Encoded, theta: Params, effects: 
         if all(np.isfinite(loglik).all() for _, loglik in found):
             return data.layout.gather([state for state, _ in found])
     raise AvemError(IMPOSSIBLE)
+
+
+class Occupation(NamedTuple):
+    """What state probabilities say of all rows together."""
+
+    rows: np.ndarray
+    """(states,) expected numbers of rows."""
+    unsure: float
+    """Mean probability that a row is not in its most probable state."""
+
+
+@in_float64
+def occupation(data: Encoded, theta: Params, effects: np.ndarray) -> Occupation:
+    """The sums of `state_probabilities`, which need not be in memory."""
+    shards = Dataset.of(data)
+    for form in ("scaled", "log"):
+        own = (shards.split(effects),)
+        possible, rows, unsure, n_rows = shards.sum(_occupied, own, data.kernel, theta, form)
+        if possible == len(shards.shards):
+            return Occupation(rows, float(unsure / max(n_rows, 1)))
+    raise AvemError(IMPOSSIBLE)
+
+
+def _occupied(chunk, f, kernel, theta, form):
+    state, loglik = (np.asarray(part) for part in _posterior(kernel, theta, f, chunk, form))
+    valid = np.asarray(chunk.valid)
+    state = np.where(valid[:, None], state, 0.0)
+    unsure = np.sum(valid) - state.max(axis=1).sum()
+    return int(np.isfinite(loglik).all()), state.sum((0, 2)), unsure, np.sum(valid)
 
 
 @in_float64

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, TypeVar
 
+import numpy as np
+
 from avem.components.param_info import Params
 from avem.data import Panel
 from avem.errors import AvemWarning, ModelError

@@ -93,7 +93,7 @@ class HMMKernel:
         self, theta: Theta, f: Array, chunk: Chunk, form: str, cov: Array | None = None
     ) -> HMMLocal:
         """Forward-backward of every subject at its effect `f`, reduced to what is needed later."""
-        squares = [block.squares(theta, f, chunk) for block in self.emissions]
+        squares: list[Any] = [block.squares(theta, f, chunk) for block in self.emissions]
         tables = self.process.tables(theta, f, chunk, cov)
         fused = cov is None and not self.ruled_out
         if fused and all(one is not None for one in squares):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from avem.components import generator  # noqa: F401 (registers its word)
+from avem.components import generator  # noqa: F401 (registers its word)  # pyright: ignore[reportUnusedImport]
 from avem.components.duration import Duration
 from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, outcome

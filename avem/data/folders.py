@@ -74,7 +74,7 @@ def mixed_columns(frames: Sequence[pd.DataFrame]) -> dict[str, tuple[int, int]]:
         numeric = {
             bool(is_numeric_dtype(frame[name])): number
             for number, frame in reversed(list(enumerate(frames)))
-            if frame[name].notna().any()
+            if not pd.Series(frame[name]).isna().all()
         }
         if len(numeric) > 1:
             found[str(name)] = numeric[True], numeric[False]

@@ -46,7 +46,7 @@ def occupancy_table(
     if panel.subject in keys and _names_columns(panel, by):
         parts = RowParts.of(panel, groups.code)
         table = _of_parts(fit, groups.labels, parts, level, parameters)
-        table.insert(table.columns.get_loc("rows"), "subjects", 1)
+        table.insert(list(table.columns).index("rows"), "subjects", 1)
         return table.assign(note=np.where(table["se"].isna(), _MANY, "").astype(object))
     if parameters == "estimated":
         raise ModelError(

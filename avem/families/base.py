@@ -77,8 +77,9 @@ class Family(ABC):
     """What other software calls it."""
     wanted: ClassVar[str] = "numbers"
     """What values it takes, for error messages: "counts (0, 1, 2, ...)"."""
-    emission: ClassVar[Literal["linear", "gaussian", "custom"]] = "linear"
-    """The formulas that fit it: linear predictors, closed forms, or a function of one step."""
+    emission: ClassVar[Literal["linear", "joint", "gaussian", "custom"]] = "linear"
+    """The formulas that fit it: linear predictors, of one outcome or of all of a formula together,
+    closed forms, or a function of one step."""
     linear_gaussian: ClassVar[bool] = False
     """Effects add to the outcome and the noise is Gaussian: what follows has a closed form."""
     discrete: ClassVar[bool] = False

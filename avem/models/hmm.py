@@ -294,6 +294,11 @@ class HMMModel(Model):
                     f"{panel.source.name_rows(half)}. Their density is a joint one: make all of "
                     "them missing there, or give each a density of its own."
                 )
+            if (bad := emission.impossible(Y[:, list(emission.y_cols)])).any():
+                raise DataError(
+                    f"{', '.join(emission.outcomes)} at {panel.source.name_rows(bad)}: a "
+                    f"{emission.family.name} outcome takes {emission.family.wanted}."
+                )
         return PanelData(Y, found.A, n_without_past)
 
     def _needed(self, panel: Panel, Y: np.ndarray | None) -> tuple[list[np.ndarray], list[bool]]:

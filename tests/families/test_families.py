@@ -17,7 +17,7 @@ from scipy.special import gammaln
 import avem.families
 from avem.data import parse_formula
 from avem.errors import ModelError
-from avem.families import FAMILIES, Censored, Custom, Gaussian, Normal
+from avem.families import FAMILIES, Censored, Custom, Dirichlet, Gaussian, Normal
 from avem.families.base import IDENTITY, LOG, LOGIT, Family
 from avem.families.bernoulli import Bernoulli
 from avem.families.beta import Beta
@@ -919,7 +919,7 @@ def leaves(kind):
 
 def test_the_list_of_families_is_complete():
     ours = {kind for kind in leaves(Family) if kind.__module__.startswith("avem.")}
-    assert ours == {*(type(case.family) for case in CASES), Gaussian, Custom, Censored}
+    assert ours == {*(type(case.family) for case in CASES), Gaussian, Custom, Censored, Dirichlet}
     assert {kind for kind in FAMILIES.values() if kind in ours} == ours - {Normal, Custom}
     assert FAMILIES["gaussian"] is Gaussian
     assert all(FAMILIES[kind.name] is kind for kind in ours - {Normal, Custom})

@@ -103,11 +103,25 @@ def fitted():
     drawn = MODEL.simulate(TRUTH, 20, 50, seed=0)
     frame = drawn.frame.copy()
     frame.loc[::17, ["sleep", "work", "rest"]] = np.nan
-    return (
-        frame,
-        drawn,
-        MODEL.fit(frame, "subject" if "subject" in frame else None, "time", **QUICK),
-    )
+    return frame, drawn, MODEL.fit(frame, time="time", **QUICK)
+
+
+def test_one_state_is_the_maximum_that_scipy_finds():
+    frame = MODEL.simulate(TRUTH, 6, 20, seed=3).frame
+    fit = avem.MixedHMM("sleep + work + rest ~ 1", 1, "dirichlet").fit(frame, "who", "time")
+    y = frame[["sleep", "work", "rest"]].to_numpy()
+
+    def cost(log_alpha):
+        return -sum(stats.dirichlet.logpdf(row, np.exp(log_alpha)) for row in y)
+
+    found = minimize(cost, np.zeros(3), method="BFGS")
+    np.testing.assert_allclose(fit.loglik(), -found.fun, rtol=1e-8)
+    ratios, total = found.x[1:] - found.x[0], np.exp(found.x).sum()
+    np.testing.assert_allclose(fit.params["coef"].ravel(), ratios, atol=1e-4)
+    np.testing.assert_allclose(fit.params["precision"].ravel(), [total], rtol=1e-4)
+    text = str(fit.summary(errors=False))
+    assert "Coefficients (log ratio to the first part)" in text
+    assert "Mean share of every part" in text
 
 
 @pytest.mark.slow

@@ -136,12 +136,16 @@ def test_a_fit_finds_the_truth(fitted):
     np.testing.assert_allclose(sd, drawn.effects.std(0), atol=0.1)
     known = frame["sleep"].notna()
     assert (fit.decode()[known] == drawn.states[known]).mean() > 0.95
-    # Values that are shuffled over the rows have no such states.
-    shuffled = frame[known].copy()
-    parts = ["sleep", "work", "rest"]
-    shuffled[parts] = shuffled[parts].sample(frac=1.0, random_state=0).to_numpy()
-    other = MODEL.fit(shuffled, time="time", **QUICK)
-    assert np.abs(other.params["transition"] - TRUTH["transition"]).max() > 0.2
+    # One iteration from states that are nearly equal does not pass for it.
+    middle = {name: value.mean(0, keepdims=True) + 0 * value for name, value in TRUTH.items()}
+    poor = middle | {
+        "coef": 0.9 * middle["coef"] + 0.1 * TRUTH["coef"],
+        "transition": np.full((2, 2), 0.5),
+        "effect_covariance": TRUTH["effect_covariance"],
+    }
+    with pytest.warns(avem.AvemWarning, match="iteration limit"):
+        start = MODEL.fit(frame, time="time", init=poor, max_iter=1, **QUICK)
+    assert np.abs(start.params["coef"] - level).max() > 0.3
 
 
 @pytest.mark.slow
@@ -162,8 +166,6 @@ def test_what_is_done_with_a_fit(fitted, tmp_path):
     loaded = avem.load(tmp_path / "fit.avem").with_data(frame)
     np.testing.assert_allclose(loaded.bound, fit.bound)
     assert loaded.model.families[0][0] == THREE
-    fit.report(tmp_path / "fit.html")
-    assert "Dirichlet" in (tmp_path / "fit.html").read_text()
 
 
 def test_what_cannot_be_is_refused():

@@ -38,7 +38,7 @@ class JointEmission(FamilyEmission):
 
     def half_seen(self, y: np.ndarray) -> np.ndarray:
         missing = np.isnan(y)
-        return missing.any(axis=1) & ~missing.all(axis=1)
+        return np.asarray(missing.any(axis=1) & ~missing.all(axis=1))
 
     def impossible(self, y: np.ndarray) -> np.ndarray:
         total = y.sum(axis=1)

@@ -112,6 +112,11 @@ class Family(ABC):
     """They may be infinite."""
 
     @property
+    def extras_ahead(self) -> tuple[str, ...]:
+        """Those of them without which nothing can be said of coming rows."""
+        return self.extras
+
+    @property
     def n_beside(self) -> int:
         """How many columns the density reads beside the outcome; see `columns`."""
         return len(self.extras)

@@ -206,7 +206,7 @@ class HMMModel(Model):
 
     @property
     def extras(self) -> tuple[str, ...]:
-        return tuple(name for emission in self.emissions for name in emission.family.extras)
+        return tuple(name for emission in self.emissions for name in emission.family.extras_ahead)
 
     @property
     def effect_names(self) -> list[str]:

@@ -321,6 +321,7 @@ LATER = {
     "hurdle_poisson",
     "log_normal",
     "negative_binomial",
+    "ordinal",
     "weibull",
     "wrapped_cauchy",
     "zero_augmented_gamma",

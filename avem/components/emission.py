@@ -280,6 +280,10 @@ class Emission(Component, ABC):
         """(rows,) where it would need all of its outcomes (rows, own columns), and has some."""
         return np.zeros(len(y), bool)
 
+    def impossible(self, y: np.ndarray) -> np.ndarray:
+        """(rows,) where its outcomes (rows, own columns) cannot be what they are together."""
+        return np.zeros(len(y), bool)
+
     @abstractmethod
     def features(self, y: np.ndarray) -> np.ndarray:
         """(rows, features) in which states lie apart, from its columns; NaN where missing."""

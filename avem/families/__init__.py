@@ -11,6 +11,7 @@ from avem.families.binomial import Binomial
 from avem.families.categorical import Categorical
 from avem.families.censored import Censored
 from avem.families.custom import Custom
+from avem.families.dirichlet import Dirichlet
 from avem.families.exponential import Exponential
 from avem.families.gamma import Gamma
 from avem.families.gaussian import Gaussian
@@ -79,6 +80,7 @@ for _family in (
     LogNormal,
     Beta,
     ZeroOneInflatedBeta,
+    Dirichlet,
     Censored,
     StudentT,
     VonMises,
@@ -106,6 +108,7 @@ FamilyWord = Literal[
     "log_normal",
     "beta",
     "zero_one_inflated_beta",
+    "dirichlet",
     "censored",
     "student_t",
     "von_mises",
@@ -127,6 +130,7 @@ __all__ = [
     "Categorical",
     "Censored",
     "Custom",
+    "Dirichlet",
     "Exponential",
     "Family",
     "FamilyWord",

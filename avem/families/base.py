@@ -77,8 +77,9 @@ class Family(ABC):
     """What other software calls it."""
     wanted: ClassVar[str] = "numbers"
     """What values it takes, for error messages: "counts (0, 1, 2, ...)"."""
-    emission: ClassVar[Literal["linear", "gaussian", "custom"]] = "linear"
-    """The formulas that fit it: linear predictors, closed forms, or a function of one step."""
+    emission: ClassVar[Literal["linear", "joint", "gaussian", "custom"]] = "linear"
+    """The formulas that fit it: linear predictors, of one outcome or of all of a formula together,
+    closed forms, or a function of one step."""
     linear_gaussian: ClassVar[bool] = False
     """Effects add to the outcome and the noise is Gaussian: what follows has a closed form."""
     discrete: ClassVar[bool] = False
@@ -109,6 +110,11 @@ class Family(ABC):
 
     infinite_extras: ClassVar[bool] = False
     """They may be infinite."""
+
+    @property
+    def extras_ahead(self) -> tuple[str, ...]:
+        """Those of them without which nothing can be said of coming rows."""
+        return self.extras
 
     @property
     def n_beside(self) -> int:

@@ -111,6 +111,11 @@ class Censored(Univariate):
         return tuple(end for end in (self.lower, self.upper) if isinstance(end, str))
 
     @property
+    def extras_ahead(self) -> tuple[str, ...]:
+        """None: predictions are those of the quantity itself."""
+        return ()
+
+    @property
     def n_beside(self) -> int:
         """One: on which side of its limits a value lies."""
         return 1
@@ -136,9 +141,11 @@ class Censored(Univariate):
         columns = iter(extras)
         found = []
         for end, none in ((self.lower, -np.inf), (self.upper, np.inf)):
-            found.append(next(columns, none) if isinstance(end, str) else none)
-            if isinstance(end, float):
-                found[-1] = end
+            if isinstance(end, str):
+                given = np.asarray(next(columns, none), float)
+                found.append(np.where(np.isnan(given), none, given))
+            else:
+                found.append(none if end is None else end)
         return found[0], found[1]
 
     def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:

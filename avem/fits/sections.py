@@ -93,7 +93,8 @@ def emission_frames(fit: HMMFit, pieces: list[Emission]) -> Iterator[Section]:
                 f"coefficients{scale}", _flat(value), _labels(own), tested=True, ratio=ratio
             )
         elif value.ndim == 2:
-            yield section(name, value.T, outcomes, scale=_free_where(links.get(name, "")))
+            whose = list(fit.model.param_info()[prefix + name].names)
+            yield section(name, value.T, whose, scale=_free_where(links.get(name, "")))
         else:
             own = [line for line in lines if line.param_name == name]
             word = name.removesuffix("_coef")
@@ -123,8 +124,7 @@ def natural_scale(
     """What has a formula, on the scale people think in: (title, rows, are they probabilities)."""
     if not pieces[0].family.parameters:
         return
-    alone = [piece.family.alone(0) for piece in pieces]
-    families = [own.family for own in alone if own is not None]
+    families: list[Any] = [piece.family for piece in pieces]
     etas = [average_predictors(fit, piece) for piece in pieces]
     first, outcomes = families[0], [piece.outcomes[0] for piece in pieces]
     rows: dict[str, np.ndarray] = {}
@@ -133,7 +133,7 @@ def natural_scale(
     locations = [line for piece in pieces for line in piece.lines if not line.parameter]
     own = [eta[0] for eta in etas]
     if len(rows) != len(own) or not np.allclose(list(rows.values()), own, rtol=1e-8):
-        word = "probabilities" if first.chances else first.parameters[0].name
+        word = "probabilities" if first.chances else first.location
         yield word + at_words(locations), rows, first.chances
     # Locations differ in number where outcomes differ in levels; further parameters do not.
     for i, parameter in list(enumerate(first.parameters))[first.n_location :]:

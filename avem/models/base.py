@@ -90,7 +90,7 @@ class Model(ABC):
 
     @property
     def extras(self) -> tuple[str, ...]:
-        """Columns of the data that are read beside outcomes and covariates."""
+        """Columns beside outcomes and covariates that predictions need."""
         return ()
 
     @property

@@ -256,7 +256,7 @@ class HMMModel(Model):
 
     @property
     def extras(self) -> tuple[str, ...]:
-        return tuple(name for emission in self.emissions for name in emission.family.extras)
+        return tuple(name for emission in self.emissions for name in emission.family.extras_ahead)
 
     @property
     def effect_names(self) -> list[str]:
@@ -398,6 +398,11 @@ class HMMModel(Model):
                     f"Some of {', '.join(emission.outcomes)} are missing and some observed at "
                     f"{panel.source.name_rows(half)}. Their density is a joint one: make all of "
                     "them missing there, or give each a density of its own."
+                )
+            if (bad := emission.impossible(Y[:, list(emission.y_cols)])).any():
+                raise DataError(
+                    f"{', '.join(emission.outcomes)} at {panel.source.name_rows(bad)}: a "
+                    f"{emission.family.name} outcome takes {emission.family.wanted}."
                 )
         return PanelData(Y, found.A, n_without_past, self._possible(panel, found.A))
 

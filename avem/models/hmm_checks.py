@@ -32,7 +32,8 @@ def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
             # Each outcome has its own coefficients, so each needs rows that tell its terms apart.
             rows = ~np.isnan(y)
             where = f"where the outcome {name!r} is observed ({rows.sum()} row(s))"
-            lines = [line for line in piece.lines if line.outcome == name and line.has_formula]
+            lines = [line for line in piece.lines if line.has_formula]
+            lines = [line for line in lines if line.outcome in (name, "+".join(piece.outcomes))]
             for line in lines:
                 check_terms(data.A[rows][:, list(line.x_cols)], line.terms, where)
                 if line.z_cols:

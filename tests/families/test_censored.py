@@ -219,6 +219,10 @@ def test_values_and_limits_are_checked():
     ):
         with pytest.raises(ModelError, match=message):
             avem.Censored("gamma", **bad)
+    unknown = avem.Censored("gaussian", lower="low").draw(
+        np.random.default_rng(0), (np.zeros(5), np.zeros(5)), (np.full(5, np.nan),)
+    )
+    assert np.isfinite(unknown).all()  # a limit that is not known is none
     with pytest.raises(ModelError, match="available: gaussian, log_normal"):
         avem.Censored("poisson", lower=1)
     with pytest.raises(ModelError, match="needs the family of the quantity"):

@@ -10,14 +10,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 from scipy.special import gammaln
 
 import avem.families
-from avem.data import parse_formula
-from avem.errors import ModelError
-from avem.families import FAMILIES, Censored, Custom, Gaussian, Normal
+from avem.components.outcome import learn_families
+from avem.data import Panel, parse_formula
+from avem.errors import DataError, ModelError
+from avem.families import FAMILIES, Censored, Custom, Dirichlet, Gaussian, Normal
 from avem.families.base import IDENTITY, LOG, LOGIT, Family
 from avem.families.bernoulli import Bernoulli
 from avem.families.beta import Beta
@@ -892,6 +894,51 @@ def test_families_are_equal_and_hash_alike_when_alike(case):
     assert sum(case.family == other.family for other in CASES) == 1
 
 
+def learned(family, values):
+    frame = pd.DataFrame({"who": 0, "y": values, "z": values})
+    panel = Panel.from_frame(frame, "who")
+    return learn_families(avem.outcome("y ~ 1", family), panel)[0].levels
+
+
+def test_the_order_of_words_is_never_guessed():
+    words = ["low", "high", "middle", "low"]
+    ordered = pd.Categorical(words, ["low", "middle", "high"], ordered=True)
+    assert learned("ordinal", ordered) == ("low", "middle", "high")
+    for values in (words, pd.Categorical(words, ["low", "middle", "high"])):
+        with pytest.raises(DataError, match="nothing says which is higher"):
+            learned("ordinal", values)
+    assert learned("ordinal", [3, 1, 2, 10]) == (1, 2, 3, 10)
+    assert learned("categorical", words) == ("high", "low", "middle")
+    with pytest.raises(DataError, match="takes 40 values"):
+        learned("ordinal", np.arange(40))
+    with pytest.raises(DataError, match="takes 1 values"):
+        learned("ordinal", [1, 1])
+    frame = pd.DataFrame({"who": 0, "y": [1, 2, 3], "z": [1, 2, 2]})
+    with pytest.raises(DataError, match="different numbers of levels"):
+        learn_families(avem.outcome("y + z ~ 1", "ordinal"), Panel.from_frame(frame, "who"))
+
+
+def test_two_ordered_levels_are_bernoulli():
+    y, eta = np.array([0.0, 1.0, 1.0]), (np.array([-2.0, 0.3, 5.0]),)
+    two = Ordinal(("no", "yes"))
+    np.testing.assert_allclose(density(two, (y,), eta), density(Bernoulli(), (y,), eta), rtol=1e-12)
+    np.testing.assert_allclose(two.mean_values(eta)[:, 0], Bernoulli().mean(eta))
+
+
+def test_special_cases_of_the_new_families():
+    """Where they meet families that are older than they are."""
+    y, rate = np.arange(9.0), 1.7
+    none = LOGIT.to_eta(np.exp(-rate))  # as many zeros as a Poisson count has
+    hurdled = density(HurdlePoisson(), (y,), (np.log(rate), none))
+    np.testing.assert_allclose(hurdled, stats.poisson.logpmf(y, rate), rtol=1e-10)
+    t = np.geomspace(0.01, 9, 9)
+    plain = density(Exponential(), (t,), (0.4,))
+    np.testing.assert_allclose(density(Weibull(), (t,), (0.4, 0.0)), plain, rtol=1e-12)
+    share = np.linspace(0.1, 0.9, 9)
+    inside = density(ZeroOneInflatedBeta(), (share,), (0.3, 1.0, -40.0, -40.0))
+    np.testing.assert_allclose(inside, density(Beta(), (share,), (0.3, 1.0)), rtol=1e-12)
+
+
 def test_binomial_trials_come_from_a_column_or_a_number():
     assert Binomial("n").extras == ("n",)
     assert Binomial(5).extras == ()
@@ -919,7 +966,7 @@ def leaves(kind):
 
 def test_the_list_of_families_is_complete():
     ours = {kind for kind in leaves(Family) if kind.__module__.startswith("avem.")}
-    assert ours == {*(type(case.family) for case in CASES), Gaussian, Custom, Censored}
+    assert ours == {*(type(case.family) for case in CASES), Gaussian, Custom, Censored, Dirichlet}
     assert {kind for kind in FAMILIES.values() if kind in ours} == ours - {Normal, Custom}
     assert FAMILIES["gaussian"] is Gaussian
     assert all(FAMILIES[kind.name] is kind for kind in ours - {Normal, Custom})

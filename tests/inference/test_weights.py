@@ -7,6 +7,7 @@ import pytest
 import avem
 from avem.data import Panel
 from avem.errors import DataError, ModelError
+from avem.fits.report.reproduce import reproduce
 
 N = 8
 WEIGHT = np.array([1, 2, 1, 3, 1, 1, 2, 1])
@@ -45,9 +46,13 @@ MODELS = {
     "partial": (lambda: avem.MixedHMM("y ~ 1 + (1 | who)", 2), {"method": "partial"}),
     "structured": (lambda: avem.MixedHMM("y ~ 1 + (1 | who)", 2), {"method": "structured"}),
     "quadrature": (lambda: avem.MixedHMM("y ~ 1 + (1 | who)", 2), {"method": "quadrature"}),
+    "batches": (
+        lambda: avem.MixedHMM("y ~ x + (1 | who)", 2),
+        {"method": avem.AVEM(batch_size=4), "refine": None},
+    ),
     "latent": (lambda: avem.MixedSSM("y ~ x + (1 | who)", 1), {"refine": None}),
 }
-LATER = {"partial", "structured", "quadrature", "latent"}
+LATER = {"batches", "newton", "partial", "structured", "quadrature", "latent"}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +74,7 @@ def test_frequencies_are_so_many_subjects(name):
     np.testing.assert_allclose(fit.loglik(), many.loglik(), rtol=1e-7)
     np.testing.assert_allclose(fit.bic(), many.bic(), rtol=1e-7)
     np.testing.assert_allclose(fit.score(), many.score(), rtol=1e-7)
-    if name in ("partial", "structured", "quadrature"):
+    if name in ("batches", "partial", "structured", "quadrature"):
         return
     for errors in ("observed", "sandwich"):
         one, other = fit.standard_errors(errors), many.standard_errors(errors)
@@ -101,6 +106,15 @@ def test_survey_weights_of_a_mean():
     assert abs(np.sqrt(variance / len(frame)) / expected - 1) > 0.1
 
 
+def test_weights_of_a_rate():
+    """Where the M-step takes Newton steps."""
+    frame = panel()
+    fit = avem.MixedHMM("count ~ 1", 1, "poisson").fit(frame, "who", weights="alike")
+    rate = np.average(frame["count"], weights=frame["alike"])
+    np.testing.assert_allclose(np.exp(fit.params["coef"].item()), rate, rtol=1e-8)
+    assert abs(rate - frame["count"].mean()) > 0.05
+
+
 def test_only_the_ratios_of_survey_weights_count():
     frame = panel()
     one, other = (
@@ -126,6 +140,7 @@ def test_weights_stay_with_a_fit_and_are_told(tmp_path):
     fit = one_mean(frame, weights="alike")
     assert (fit.info.weights, fit.info.weights_kind) == ("alike", "survey")
     assert "survey weights" in str(fit.summary(errors=False))
+    assert "weights=&#x27;alike&#x27;, weights_kind=&#x27;survey&#x27;" in reproduce(fit)
     fit.save(tmp_path / "fit.avem")
     again = avem.load(tmp_path / "fit.avem").with_data(frame)
     np.testing.assert_allclose(again.loglik(), fit.loglik(), rtol=1e-12)

@@ -147,7 +147,9 @@ def test_what_is_done_with_a_fit(counted, tmp_path):
     fit.save(tmp_path / "fit.avem")
     again = avem.load(tmp_path / "fit.avem").with_data(frame)
     np.testing.assert_allclose(again.loglik(), fit.loglik(), rtol=1e-10)
-    assert "offset(log(hours))" in str(fit.summary(errors=False))
+    text = str(fit.summary(errors=False))
+    assert "offset(log(hours))" in text
+    assert "Rate at effect 0 and the average offset" in text
 
 
 def test_an_offset_of_the_transitions():

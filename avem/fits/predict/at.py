@@ -116,12 +116,15 @@ def means_at(
 
 
 def at_words(lines: Iterable[Line]) -> str:
-    """ " at effect 0 and average covariates", as far as these lines have any."""
+    """ " at effect 0, average covariates and the average offset", as far as they have any."""
     lines = list(lines)
     parts = ["effect 0"] if any(line.z_cols for line in lines) else []
     if any(term != "Intercept" for line in lines for term in line.terms):
         parts.append("average covariates")
-    return f" at {' and '.join(parts)}" if parts else ""
+    if any(line.offset >= 0 for line in lines):
+        parts.append("the average offset")
+    first = ", ".join(parts[:-1])
+    return f" at {' and '.join(filter(None, [first, *parts[-1:]]))}" if parts else ""
 
 
 # --- states -------------------------------------------------------------------------------------

@@ -126,6 +126,8 @@ def _note(fit: HMMFit, level: float | None) -> str:
     at = ["of an average subject"] if any(line.z_cols for line in lines) else []
     if any(term != "Intercept" for line in lines for term in line.terms):
         at.append("at average covariates")
+    if any(line.offset >= 0 for line in lines):
+        at.append("at the average offset")
     said = ["A share is the mean probability of the state over all rows."] if fit.panel else []
     said += [f"Durations and means are those {' '.join(at)}."] if at else []
     return " ".join([*said, interval_words(level)])

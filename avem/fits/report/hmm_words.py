@@ -48,7 +48,7 @@ def _emission(pieces: list[Emission]) -> str:
     kind, what, levels = family.sentence, family.location, family.levels
     if levels is not None and len(pieces) == 1:
         kind += f" ({words(levels, 'or')})"
-        if family.n_location == 1:
+        if family.n_location == 1 and not family.ordered:
             what = f"probability of {code(levels[-1])}"
     location = [line for line in lines if not line.parameter] if what else []
     parts = [_own(what, line, f"no fixed part in its {what}") for line in location[:1]]

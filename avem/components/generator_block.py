@@ -169,7 +169,7 @@ class RateMoves(TransitionBlock):
         return _Slopes(
             (pair * _safe_log(chance)).sum((0, 1)),
             (pair * along).sum((1, 2)),
-            (pair * along[:, None] * along[None]).sum((2, 3)),
+            jnp.stack([(pair * one * along).sum((1, 2)) for one in along]),
         )
 
     def _along(self, a: Array) -> Callable[[Array], Array]:

@@ -146,7 +146,7 @@ def make_start(
     emitting = np.flatnonzero(allowed.any(0))
     label = _first_labels(y, len(emitting), number // 2, uneven, rng)
     if model.keeps_order:
-        label = _states_of(label, allowed[:, emitting], number // 2, rng)
+        label = _states_of(label, allowed[:, emitting], number, rng)
     label = emitting[label]
     label = np.where(allowed[np.arange(len(sample)), label], label, allowed.argmax(1))
     for _ in range(1 if uneven else _LLOYD_STEPS):
@@ -177,7 +177,7 @@ def make_start(
 
 
 def _states_of(
-    label: np.ndarray, allowed: np.ndarray, kind: int, rng: np.random.Generator
+    label: np.ndarray, allowed: np.ndarray, number: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Clusters renumbered as states that have an order: as known rows say, or in several ways."""
     n = allowed.shape[1]
@@ -187,7 +187,7 @@ def _states_of(
         np.add.at(seen, (label[known], allowed[known].argmax(1)), 1.0)
         return linear_sum_assignment(-seen)[1][label]
     orders = {0: np.arange(n), 1: np.arange(n)[::-1]}
-    return orders.get(kind, rng.permutation(n))[label]
+    return orders.get(number, rng.permutation(n))[label]
 
 
 def _has_levels(model: HMMModel) -> bool:

@@ -44,7 +44,9 @@ def _alike(fit: HMMFit, k: int, other: int) -> bool:
     """Whether outcomes have the same distributions in two states."""
     model, order = fit.model, np.arange(fit.model.n_states)
     order[[k, other]] = other, k
-    swapped, _ = model.relabelled(fit.theta, order)
+    swapped = {}
+    for emission in model.emissions:
+        swapped |= emission.relabelled(fit.theta, order)
     keys = {key for emission in model.emissions for key in _keys(fit.theta, emission.key)}
     own, its = ({key: theta[key] for key in keys} for theta in (fit.theta, swapped))
     return bool(theta_moves(own, its).max(initial=0.0) < _ALIKE) if keys else False

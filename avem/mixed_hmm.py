@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
-from avem.components.duration import Duration, as_duration, check_no_outcome
+from avem.components.duration import Duration, as_duration, check_no_outcome, families_of
 from avem.components.duration_families import DurationWord
 from avem.components.durations import departures
 from avem.components.logit_transitions import LogitTransitions
@@ -124,7 +124,7 @@ class MixedHMM(Mixed):
         names, stays = check_state_names(state_names, int(n_states)), None
         if duration is not None:
             stays, moves = as_duration(duration, names), departures(moves)
-            stays.families(int(n_states))
+            families_of(stays, int(n_states))
             check_no_outcome([name for item in outcomes for name in item.formula.outcomes])
         if start is None and not moves.may_be_stationary:
             given = "a formula" if stays is None else "a formula, and without duration="
@@ -401,7 +401,7 @@ class MixedHMM(Mixed):
         check_states("n_states", size)
         stays = getattr(self, "spec", None) and self.spec.duration
         if stays:
-            stays.families(int(size))
+            families_of(stays, int(size))
 
     def _check_data(self, model: HMMModel, panel: Panel, data: PanelData) -> None:
         check_data(model, panel, data)

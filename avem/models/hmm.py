@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from avem.components.base import Component
-from avem.components.duration import Duration
+from avem.components.duration import Duration, with_maximum
 from avem.components.durations import Durations
 from avem.components.effects import EffectCovariance
 from avem.components.emission import Emission
@@ -124,7 +124,7 @@ class HMMModel(Model):
         """The model with levels, moments and columns learned from a panel, in the user's units."""
         if spec.duration is not None:
             longest = int(panel.lane_length.max(initial=1))
-            spec = spec._replace(duration=spec.duration.up_to(longest))
+            spec = spec._replace(duration=with_maximum(spec.duration, longest))
         families = tuple(learn_families(outcome, panel) for outcome in spec.outcomes)
         designs = Designs(tuple(Design.build(formula, panel) for formula in spec.formulas))
         n_outcomes = sum(1 + len(family.extras) for of_spec in families for family in of_spec)

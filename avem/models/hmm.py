@@ -24,7 +24,7 @@ from avem.components.transitions import STICKINESS, Transitions
 from avem.data import Design, Panel, parse_formula
 from avem.data.designs import Designs
 from avem.data.formula import Formula
-from avem.data.layout import build_layout
+from avem.data.layout import build_layout, constant_in_lanes
 from avem.errors import DataError
 from avem.families.base import Family
 from avem.models.base import Model
@@ -379,9 +379,7 @@ class HMMModel(Model):
         chain = self.initial.block(made, transition), transition
         process: Process = MarkovProcess(*chain)
         if self.duration is not None:
-            columns = made.a[:, sorted(self.duration.columns)]
-            first = panel.order[np.cumsum(panel.lane_length) - panel.lane_length]
-            by_lane = bool((columns == columns[first[panel.row_lane]]).all())
+            by_lane = constant_in_lanes(panel, made.a[:, sorted(self.duration.columns)])
             process = SemiMarkovProcess(*chain, self.duration.block(made, by_lane))
         return HMMKernel(self.n_states, self.n_effects, emissions, process)
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
-from avem.components.duration import Duration, as_duration, check_no_outcome
+from avem.components.duration import Duration, as_duration, check_no_outcome, families_of
 from avem.components.duration_families import DurationWord
 from avem.components.durations import departures
 from avem.components.generator import rates
@@ -144,7 +144,7 @@ class MixedHMM(Mixed):
                     "two out."
                 )
             stays, moves = as_duration(duration, names), departures(moves)
-            stays.families(int(n_states))
+            families_of(stays, int(n_states))
             check_no_outcome([name for item in outcomes for name in item.formula.outcomes])
         if start is None and not moves.may_be_stationary:
             given = (
@@ -455,7 +455,7 @@ class MixedHMM(Mixed):
         check_states("n_states", size)
         stays = getattr(self, "spec", None) and self.spec.duration
         if stays:
-            stays.families(int(size))
+            families_of(stays, int(size))
 
     def _check_data(self, model: HMMModel, panel: Panel, data: PanelData) -> None:
         check_data(model, panel, data)

@@ -94,20 +94,6 @@ class Duration:
         """One family, or one for each state."""
         return (self.family,) if isinstance(self.family, str) else tuple(self.family)
 
-    def families(self, n_states: int) -> tuple[DurationFamily, ...]:
-        """One for each state, unless it is free; raise if it cannot be that of so many."""
-        if n_states < 2:
-            raise ModelError("duration= needs at least 2 states: a single one never ends.")
-        if len(self.words) not in (1, n_states):
-            raise ModelError(
-                f"duration has {len(self.words)} families for {n_states} states; one for all, or "
-                "one for each, is wanted."
-            )
-        if self.is_free:
-            return ()
-        repeats = n_states if len(self.words) == 1 else 1
-        return tuple(duration_family(word) for word in self.words * repeats)
-
     @property
     def is_free(self) -> bool:
         """Every length up to the maximum has a probability of its own."""
@@ -123,42 +109,12 @@ class Duration:
         """Whether the first stay may be cut off, and the last."""
         return self.cut in (True, "start"), self.cut in (True, "end")
 
-    def up_to(self, rows: int) -> Duration:
-        """With a maximum, where it has none; of geometric stays one row says all."""
-        if self.max is not None:
-            return self
-        geometric = set(self.words) == {"geometric"}
-        return replace(self, max=1 if geometric else int(np.clip(rows, 1, MOST)))
-
     @property
     def kinds(self) -> list[str]:
         """Its families in words."""
         if self.is_free:
             return [f"free up to {self.max} rows" if self.max else "free"]
         return [duration_family(word).words for word in self.words]
-
-    def describe(self) -> str:
-        """It in words, for summaries."""
-        text = "" if self.parsed.is_constant else f" {self.formula}"
-        return f"durations {'; '.join(self.kinds)}{text}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Its fields."""
-        return {**asdict(self), "family": list(self.words)}
-
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Duration:
-        """The duration that `to_json` described."""
-        own = dict(found)
-        words = own.pop("family", None)
-        if not isinstance(words, list) or not words:
-            raise ModelError("its durations have no family.")
-        unknown = own.keys() - set(cls.__dataclass_fields__)
-        if unknown:
-            raise ModelError(f"its durations have {min(unknown)[:40]!r}, unknown here.")
-        if not isinstance(own.get("formula", ""), str):
-            raise ModelError("its durations have a formula that is no text.")
-        return cls(words[0] if len(words) == 1 else words, **own)
 
 
 def _in_order(given: Any) -> tuple[str, ...]:
@@ -196,3 +152,52 @@ def check_no_outcome(names: Sequence[str]) -> None:
             "An outcome is called 'duration', as the states' durations are in tables. Rename its "
             "column."
         )
+
+
+def families_of(duration: Duration, n_states: int) -> tuple[DurationFamily, ...]:
+    """One for each state, unless it is free; raise if it cannot be that of so many."""
+    words = duration.words
+    if n_states < 2:
+        raise ModelError("duration= needs at least 2 states: a single one never ends.")
+    if len(words) not in (1, n_states):
+        raise ModelError(
+            f"duration has {len(words)} families for {n_states} states; one for all, or one for "
+            "each, is wanted."
+        )
+    if duration.is_free:
+        return ()
+    repeats = n_states if len(words) == 1 else 1
+    return tuple(duration_family(word) for word in words * repeats)
+
+
+def with_maximum(duration: Duration, rows: int) -> Duration:
+    """With a maximum, where it has none; of geometric stays one row says all."""
+    if duration.max is not None:
+        return duration
+    geometric = set(duration.words) == {"geometric"}
+    return replace(duration, max=1 if geometric else int(np.clip(rows, 1, MOST)))
+
+
+def in_words(duration: Duration) -> str:
+    """It for summaries."""
+    text = "" if duration.parsed.is_constant else f" {duration.formula}"
+    return f"durations {'; '.join(duration.kinds)}{text}"
+
+
+def duration_out(duration: Duration) -> dict[str, Any]:
+    """Its fields as JSON."""
+    return {**asdict(duration), "family": list(duration.words)}
+
+
+def duration_in(found: Mapping[str, Any]) -> Duration:
+    """The duration that `duration_out` described."""
+    own = dict(found)
+    words = own.pop("family", None)
+    if not isinstance(words, list) or not words:
+        raise ModelError("its durations have no family.")
+    unknown = own.keys() - set(Duration.__dataclass_fields__)
+    if unknown:
+        raise ModelError(f"its durations have {min(unknown)[:40]!r}, unknown here.")
+    if not isinstance(own.get("formula", ""), str):
+        raise ModelError("its durations have a formula that is no text.")
+    return Duration(words[0] if len(words) == 1 else words, **own)

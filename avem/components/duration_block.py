@@ -31,8 +31,9 @@ class Lengths:
 
     def chances(self, etas: tuple[Array, ...]) -> Chances:
         """(duration, ...) log chances at predictors (..., state, lane)."""
-        shape = etas[1] if len(etas) > 1 else jnp.zeros_like(etas[0])
-        return chances_of_states(self.families, self.longest, etas[0], shape, JAX)
+        location, *others = etas
+        shape = others[0] if others else jnp.zeros_like(location)
+        return chances_of_states(self.families, self.longest, location, shape, JAX)
 
     def log_density(self, y: tuple[Array, ...], etas: tuple[Array, ...]) -> Array:
         """Sum over durations of counts (duration, cell, state, lane) times log chances."""

@@ -191,8 +191,8 @@ class DiscreteLogNormal(_BySurvival):
         return np.log(np.maximum(mean - 0.5, 0.3)) - 0.5 * np.exp(2 * self.usual)
 
 
-_NODES, _WEIGHTS = (part.copy() for part in np.polynomial.legendre.leggauss(20))
-_NODES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2
+_RULE = np.polynomial.legendre.leggauss(20)
+_NODES, _WEIGHTS = (_RULE[0] + 1) / 2, _RULE[1] / 2
 _BENT = 8
 """In the first row the density may have a pole at 0: there the nodes are those of an 8th root."""
 

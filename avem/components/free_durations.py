@@ -65,9 +65,8 @@ class FreeDurations(Durations):
         chance = np.asarray(theta[LENGTHS])
         reach = _reach(chance)
         mean = reach.sum(1)
-        parts = chance / np.maximum(reach, _LEAST), reach, reach / mean[:, None]
-        alike = (np.broadcast_to(part, (len(a), *part.shape)) for part in parts)
-        return Stay(*alike, np.broadcast_to(mean, (len(a), self.n_states)))
+        parts = (chance / np.maximum(reach, _LEAST), reach, reach / mean[:, None], mean)
+        return Stay(*(np.broadcast_to(part, (len(a), *part.shape)) for part in parts))
 
     def start(self, constant: int, mean: np.ndarray | float) -> Params:
         stay = 1 - 1 / np.maximum(np.broadcast_to(mean, self.n_states), 1.05)
@@ -122,8 +121,9 @@ class FreeLengths(Block):
         """Expected log probability of the stays."""
         stays = self.table(theta, mean, chunk)
         logs = (_safe_log(part) for part in (stays.phase, stays.leave[0], stays.stay[0]))
-        first, *others = (count * log for count, log in zip(collected, logs, strict=True))
-        return sum((part.sum((0, 1)) for part in others), first.sum((0, 1)) * self.phased)
+        pairs = zip(collected, logs, strict=True)
+        phase, ended, stayed = ((count * log).sum((0, 1)) for count, log in pairs)
+        return phase * self.phased + ended + stayed
 
     def sums(self, collected: LengthCounts, mean, second) -> LengthCounts:
         return LengthCounts(*(part.sum(-1) for part in collected))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from avem.components.base import Row
-from avem.components.duration import Duration
+from avem.components.duration import Duration, families_of
 from avem.components.duration_block import COEF, DurationBlock, Lengths
 from avem.components.duration_families import NUMPY, DurationFamily, chances_of_states
 from avem.components.durations import Durations, Stay
@@ -36,7 +36,7 @@ class LocatedDurations(Durations):
     @classmethod
     def of(cls, duration: Duration, n_states: int, part: int, builder: Builder) -> LocatedDurations:
         """Those of a model; `part` is the number of their formula's design."""
-        families = duration.families(n_states)
+        families = families_of(duration, n_states)
         lines = [builder.line(part, "duration", "", "duration", duration.effects_by_state)]
         if any(family.shape for family in families):
             lines.append(builder.constant("duration", "shape", "duration"))

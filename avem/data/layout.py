@@ -369,3 +369,9 @@ def _cut(bucket: np.ndarray, lanes_of: np.ndarray, max_lanes: int) -> list[np.nd
             size = 0
         size += lanes
     return np.split(bucket, cuts)
+
+
+def constant_in_lanes(panel: Panel, values: np.ndarray) -> bool:
+    """Whether the columns of (rows, columns) do not change within any sequence."""
+    first = panel.order[np.cumsum(panel.lane_length) - panel.lane_length]
+    return bool((values == values[first[panel.row_lane]]).all())

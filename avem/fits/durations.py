@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from avem.components.duration import with_maximum
 from avem.components.param_info import Params
 from avem.data import Panel
 from avem.fits.predict.at import average_moves
@@ -30,7 +31,7 @@ def with_max(spec: Specification, panel: Panel, init: Any, before: Any) -> Speci
         rows = earlier.longest
     elif before is not None:
         rows = min(rows, max(_LEAST, int(np.ceil(_TIMES_MEAN * _mean_stays(before).max()))))
-    return spec._replace(duration=spec.duration.up_to(rows))
+    return spec._replace(duration=with_maximum(spec.duration, rows))
 
 
 def _mean_stays(fit: Any) -> np.ndarray:

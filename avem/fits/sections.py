@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from avem.components.base import Row
+from avem.components.duration import families_of
 from avem.components.emission import Emission
 from avem.components.lines import Line
 from avem.components.located_durations import COEFS, SHAPE
@@ -199,7 +200,7 @@ def duration_frames(fit: HMMFit) -> Iterator[Section]:
         frame = pd.DataFrame(params[COEFS].T, index=list(stays.lines[0].terms), columns=states)
         yield Section("Durations: location (log scale)", frame, False, ("state", "term"), **own)
     if SHAPE in params:
-        families = stays.duration.families(fit.model.n_states)
+        families = families_of(stays.duration, fit.model.n_states)
         shown = np.array([bool(family.shape) for family in families])
         words = "/".join(dict.fromkeys(family.shape for family in families if family.shape))
         frame = pd.DataFrame([np.where(shown, params[SHAPE], np.nan)], index=[""], columns=states)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from avem.components.base import Row
+from avem.components.duration import in_words
 from avem.fits.estimates import Cell, Estimates, Told
 from avem.fits.notebook import listed, paragraphs, preformatted, titled
 from avem.fits.words import count
@@ -189,7 +190,7 @@ def _number(x: float, chances: bool = False) -> str:
 def _chain_words(fit: HMMFit) -> list[str]:
     spec, said = fit.model.spec, [fit.model.transition.describe()]
     if spec.duration is not None:
-        said.append(spec.duration.describe())
+        said.append(in_words(spec.duration))
     if "initial_coef" in fit.params and spec.initial is not None:
         said.append(f"first state {spec.initial.text}")
     if fit.model.stationary:

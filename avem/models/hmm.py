@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from avem.components.base import Component
-from avem.components.duration import Duration
+from avem.components.duration import Duration, with_maximum
 from avem.components.durations import Durations
 from avem.components.effects import EffectCovariance
 from avem.components.emission import Emission
@@ -26,7 +26,7 @@ from avem.components.transitions import STICKINESS, Transitions
 from avem.data import Design, Panel, parse_formula
 from avem.data.designs import Designs
 from avem.data.formula import Formula
-from avem.data.layout import build_layout
+from avem.data.layout import build_layout, constant_in_lanes
 from avem.data.scanning.memory import need_rows
 from avem.errors import DataError
 from avem.families.base import Family
@@ -139,7 +139,7 @@ class HMMModel(Model):
         spec = spec._replace(transition=spec.transition.named(spec.state_names))
         if spec.duration is not None:
             longest = int(panel.lane_length.max(initial=1))
-            spec = spec._replace(duration=spec.duration.up_to(longest))
+            spec = spec._replace(duration=with_maximum(spec.duration, longest))
         families = tuple(learn_families(outcome, panel) for outcome in spec.outcomes)
         parts = tuple(Design.build(formula, panel) for formula in spec.formulas)
         designs = Designs(parts, spec.transition.clock)
@@ -500,9 +500,7 @@ class HMMModel(Model):
         chain = self.initial.block(made, transition), transition
         process: Process = MarkovProcess(*chain)
         if self.duration is not None and panel is not None:
-            columns = made.a[:, sorted(self.duration.columns)]
-            first = panel.order[np.cumsum(panel.lane_length) - panel.lane_length]
-            by_lane = bool((columns == columns[first[panel.row_lane]]).all())
+            by_lane = constant_in_lanes(panel, made.a[:, sorted(self.duration.columns)])
             process = SemiMarkovProcess(*chain, self.duration.block(made, by_lane))
         # Where a row cannot be, not where it can: nothing is impossible in a padded one.
         ruled_out = () if possible is None else made.mask(~possible)

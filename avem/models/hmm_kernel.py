@@ -93,14 +93,14 @@ class HMMKernel:
         self, theta: Theta, f: Array, chunk: Chunk, form: str, cov: Array | None = None
     ) -> HMMLocal:
         """Forward-backward of every subject at its effect `f`, reduced to what is needed later."""
-        squares: list[Any] = [block.squares(theta, f, chunk) for block in self.emissions]
+        found = [block.squares(theta, f, chunk) for block in self.emissions]
+        squares = [one for one in found if one is not None]
         tables = self.process.tables(theta, f, chunk, cov)
-        fused = cov is None and not self.ruled_out
-        if fused and all(one is not None for one in squares):
+        if cov is None and not self.ruled_out and len(squares) == len(found):
             together = gaussian_chain.together(squares)
-            found = self.process.from_squares(tables, together, chunk, form)
-            if found is not None:
-                return self._from_sums(found, squares, chunk)
+            sums = self.process.from_squares(tables, together, chunk, form)
+            if sums is not None:
+                return self._from_sums(sums, squares, chunk)
         table = self.table(theta, f, chunk, cov)
         posterior = self.process.smooth(tables, table, chunk, form)
         collected = [block.collect(posterior.state, chunk) for block in self.emissions]

@@ -9,10 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from avem.components.durations import Stay
 from avem.components.emission import Emission
 from avem.components.outcome import read_extras
 from avem.components.param_info import Params
 from avem.data import Panel
+from avem.data.layout import constant_in_lanes
 from avem.errors import ModelError
 from avem.models.draw import Draw, Emitter
 from avem.models.hmm import HMMModel
@@ -86,13 +88,18 @@ class HMMDraw(Draw):
                 "says. Use cut=True or cut='end'."
             )
         lasted = np.zeros(panel.n_lanes, int)  # how many rows more than one
+        read = [] if stays is None else sorted(stays.columns)
+        constant = constant_in_lanes(panel, self.A[:, read])
         for t in range(int(panel.lane_length.max())):
             alive = longest_first[: np.searchsorted(lengths, -t)]  # the lanes longer than t
             at = rows[first_row[alive] + t]
             chance = self._start(at) if t == 0 else self.move(at, here[alive])
             now = choose(chance, self.rng)
             if stays is not None:
-                own = stays.at(self.theta, self.A[at], self.row_effects[at])
+                if t == 0 or not constant:
+                    own = stays.at(self.theta, self.A[at], self.row_effects[at])
+                elif len(alive) < len(own.leave):
+                    own = Stay(*(part[: len(alive)] for part in own))
                 before = None if t == 0 else (here[alive], lasted[alive])
                 now, lasted[alive] = stays.draw_step(own, now, before, self.rng)
             here[alive] = states[at] = now

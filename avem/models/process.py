@@ -22,6 +22,11 @@ from avem.kernels import forward_backward as hmm
 from avem.kernels import gaussian_chain, semi_markov, semi_markov_path
 from avem.kernels.viterbi import viterbi
 
+Chances = tuple[Array, Array]
+"""Of the first state and of moves."""
+SemiChances = tuple[Array, Array, semi_markov.Stays]
+"""And of stays."""
+
 
 class Process(Protocol):
     """What a kernel asks of it; `tables` are its own, `table` has (time, state, lane) densities."""
@@ -80,11 +85,11 @@ class MarkovProcess:
         """First state, transitions."""
         return (self.initial, self.transition)
 
-    def tables(self, theta, f, chunk, cov) -> tuple[Array, Array]:
+    def tables(self, theta, f, chunk, cov) -> Chances:
         transition = self.transition.table(theta, f, chunk, cov)
         return self.initial.table(theta, f, chunk, cov, transition), transition
 
-    def smooth(self, tables, table, chunk, form) -> hmm.Posterior:
+    def smooth(self, tables: Chances, table, chunk, form) -> hmm.Posterior:
         steps = self.transition.steps(chunk)
         return hmm.smooth(*tables, table, chunk.valid, form, steps)
 
@@ -92,17 +97,19 @@ class MarkovProcess:
         first = self.initial.collect(posterior.state, chunk)
         return first, self.transition.collect(posterior.pair, chunk)
 
-    def from_squares(self, tables, squares, chunk, form) -> gaussian_chain.ChainSums | None:
+    def from_squares(
+        self, tables: Chances, squares, chunk, form
+    ) -> gaussian_chain.ChainSums | None:
         rows, steps = gaussian_chain.Records.of(chunk), self.transition.steps(chunk)
         return gaussian_chain.smooth(*tables, squares, rows, form, steps)
 
-    def states_given(self, tables, table, chunk, kind) -> tuple[Array, Array]:
+    def states_given(self, tables: Chances, table, chunk, kind) -> tuple[Array, Array]:
         return hmm.states_given(*tables, table, chunk.valid, kind)
 
-    def best_path(self, tables, table, chunk) -> tuple[Array, Array]:
+    def best_path(self, tables: Chances, table, chunk) -> tuple[Array, Array]:
         return viterbi(*tables, table, chunk.valid)
 
-    def path_posterior(self, tables, table, chunk, form) -> hmm.Posterior:
+    def path_posterior(self, tables: Chances, table, chunk, form) -> hmm.Posterior:
         """With the pairs of every step apart, where the transitions differ."""
         steps = hmm.Steps(None, 0) if tables[1].ndim == 4 else hmm.Steps()
         return hmm.smooth(*tables, table, chunk.valid, form, steps)
@@ -129,12 +136,12 @@ class SemiMarkovProcess:
         """First state, transitions, durations."""
         return (self.initial, self.transition, self.duration)
 
-    def tables(self, theta, f, chunk, cov) -> tuple[Array, Array, semi_markov.Stays]:
+    def tables(self, theta, f, chunk, cov) -> SemiChances:
         transition = self.transition.table(theta, f, chunk, cov)
         initial = self.initial.table(theta, f, chunk, cov, transition)
         return initial, transition, self.duration.table(theta, f, chunk, cov)
 
-    def smooth(self, tables, table, chunk, form) -> semi_markov.Posterior:
+    def smooth(self, tables: SemiChances, table, chunk, form) -> semi_markov.Posterior:
         return semi_markov.smooth(*tables, table, chunk.valid, form)
 
     def collect(self, posterior, chunk) -> tuple[Any, ...]:
@@ -142,16 +149,18 @@ class SemiMarkovProcess:
         moves = self.transition.collect(posterior.pair, chunk)
         return first, moves, self.duration.collect(posterior, chunk)
 
-    def from_squares(self, tables, squares, chunk, form) -> gaussian_chain.ChainSums | None:
+    def from_squares(
+        self, tables: SemiChances, squares, chunk, form
+    ) -> gaussian_chain.ChainSums | None:
         return None
 
-    def states_given(self, tables, table, chunk, kind) -> tuple[Array, Array]:
+    def states_given(self, tables: SemiChances, table, chunk, kind) -> tuple[Array, Array]:
         return semi_markov.states_given(*tables, table, chunk.valid, kind)
 
-    def best_path(self, tables, table, chunk) -> tuple[Array, Array]:
+    def best_path(self, tables: SemiChances, table, chunk) -> tuple[Array, Array]:
         return semi_markov_path.best_path(*tables, table, chunk.valid)
 
-    def path_posterior(self, tables, table, chunk, form) -> semi_markov.Posterior:
+    def path_posterior(self, tables: SemiChances, table, chunk, form) -> semi_markov.Posterior:
         return self.smooth(tables, table, chunk, form)
 
     def expected(self, theta, f, posterior, chunk) -> Array:

@@ -10,6 +10,7 @@ from scipy import optimize, stats
 
 import avem
 from avem.components import free_durations
+from avem.components.duration import duration_in, duration_out
 from avem.components.duration_families import FAMILIES, JAX, NUMPY, duration_family
 from avem.components.durations import Stay
 from avem.numerics.precision import in_float64
@@ -116,7 +117,7 @@ def test_free_lengths_are_the_best_ones(phased):
     rng = np.random.default_rng(2)
     n = 5
     phase = rng.random(n) if phased else np.eye(n)[0] * 2.0
-    ended = np.array([2.0, 3.0, 0.0, 4.0, 0.5])
+    ended = np.array([2.0, 3.0, 0.0, 3.0, 0.5])
     reached = np.zeros(n)
     stayed = np.zeros(n)
     for u in range(n):  # some of what reaches a row is cut off there
@@ -187,7 +188,7 @@ def test_a_duration_goes_into_json_and_back():
         avem.Duration(["gamma", "geometric"], cut=False),
         avem.Duration({1: "gamma", 0: "geometric"}),
     ):
-        assert avem.Duration.from_json(own.to_json()) == own
+        assert duration_in(duration_out(own)) == own
         assert eval(repr(own), {"Duration": avem.Duration}) == own
     named = avem.MixedHMM(
         "y ~ 1", 2, duration={"b": "gamma", "a": "geometric"}, state_names=["a", "b"]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from avem.components import generator  # noqa: F401 (registers its word)  # pyright: ignore[reportUnusedImport]
-from avem.components.duration import Duration
+from avem.components.duration import Duration, duration_in, duration_out, families_of
 from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, outcome
 from avem.components.scaling import Scaling
@@ -102,7 +102,7 @@ def model_out(model: HMMModel) -> dict[str, Any]:
         state_names=spec.state_names,
         known=spec.known,
         silent=model.silent,
-        duration=None if spec.duration is None else spec.duration.to_json(),
+        duration=None if spec.duration is None else duration_out(spec.duration),
     )
     return asdict(record)
 
@@ -193,8 +193,8 @@ def _transitions_in(record: _Model) -> Transitions:
 
 def _duration_in(record: _Model) -> Duration:
     """The durations, which a model that was fitted has a maximum of."""
-    duration = Duration.from_json(record.duration or {})
-    duration.families(record.n_states)
+    duration = duration_in(record.duration or {})
+    families_of(duration, record.n_states)
     if duration.max is None or duration.max > _MAX_DURATION:
         raise FileError(f"its durations have max={duration.max}; at most {_MAX_DURATION:,} is.")
     return duration

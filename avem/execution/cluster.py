@@ -194,6 +194,7 @@ class Cluster:
     def _gathered(self, tasks: Sequence[Any]) -> list[Any]:
         """The results, unless there is no worker left to compute them."""
         seen = time.monotonic()
+        _wait(tasks)
         while not all(task.done() for task in tasks):
             if self._client.status not in ("running", "connecting"):
                 raise AvemError("The Dask client was closed, or lost its scheduler.")

@@ -187,6 +187,10 @@ class Cluster:
                 self._home[source.path, source.offset] = where
         return results
 
+    def about(self) -> str:
+        """How many shards there are, and where."""
+        return f"{len(self._home):,} shards on {len(set(self._home.values())):,} workers"
+
     def place(self, shards: Sequence[Any], values: Sequence[Any]) -> list[Sent]:
         """The values go with every call, so that none of them can be lost."""
         return [Sent(value) for value in values]

@@ -86,7 +86,8 @@ def fit_task(
         kept = Checkpoint(checkpoint, model, panel, options)
         guess, callback = kept.resumed(model, guess), kept.watching(callback)
     jacobian = float(model.scaling.log_jacobian(n_seen).sum())
-    with Watch(progress, options.max_iter, jacobian, callback, model.params_out) as watch:
+    about = getattr(task.data.executor, "about", str)
+    with Watch(progress, options.max_iter, jacobian, callback, model.params_out, about) as watch:
         fitted = fit(task, guess, options, rules, watch)
     if kept is not None and fitted.run.stop is not Stop.INTERRUPTED:
         kept.done()

@@ -60,6 +60,10 @@ def test_values_of_subjects_go_out_and_come_back_in_order(tmp_path, memory):
     np.testing.assert_array_equal(data.gather(doubled, (there,), 2.0), 2.0 * values)
     assert data.sum(total, (there,)) == pytest.approx(values.sum())
     np.testing.assert_array_equal(data.rows(first_outcome, ())[:, 0], panel.row_subject)
+    # Chunks that stay in memory are read once.
+    size = sum(shard.source.n_bytes for shard in data.shards)
+    assert data.executor.bytes_read == size * (1 if memory else 3)
+    assert data.executor.about().startswith(f"{len(data.shards)} shards, ")
 
 
 @pytest.mark.parametrize("memory", [0, 10**9], ids=["all on disk", "all in memory"])

@@ -10,9 +10,9 @@ import avem
 TRUTH = {
     "initial": [0.5, 0.5],
     "transition": [[0.9, 0.1], [0.2, 0.8]],
-    "coef": [[[-1.5]], [[1.5]]],
+    "coef": [[[-2.0]], [[2.0]]],
     "variance": [[1.0], [1.0]],
-    "effect_covariance": [[0.3]],
+    "effect_covariance": [[1.0]],
 }
 MODEL = avem.MixedHMM("y ~ 1 + (1 | subject)", 2)
 
@@ -20,8 +20,8 @@ MODEL = avem.MixedHMM("y ~ 1 + (1 | subject)", 2)
 def uneven(n=60, seed=1):
     """Subjects with sequences of several lengths, their rows in no order, with gaps and letters."""
     rng = np.random.default_rng(seed)
-    frame = MODEL.simulate(TRUTH, n_subjects=n, n_times=8, seed=seed).frame
-    frame = frame[frame["time"] < 3 + frame["subject"] % 6]
+    frame = MODEL.simulate(TRUTH, n_subjects=n, n_times=20, seed=seed).frame
+    frame = frame[frame["time"] < 9 + frame["subject"] % 12]
     frame["group"] = np.where(frame["subject"] % 3 == 0, "a", "b")
     frame["x"] = rng.standard_normal(len(frame)).round(2)
     frame["y"] = frame["y"].mask(rng.random(len(frame)) < 0.05)

@@ -176,7 +176,7 @@ def fit(
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        Option(help="A file to go on from, should the fit be killed; written now and then."),
+        PathOption(help="A file to go on from, should the fit be killed; written now and then."),
     ] = None,
     table_format: TableFormat = None,
     no_plots: NoPlots = False,

@@ -14,6 +14,7 @@ from avem.cli._process import say
 from avem.errors import FileError, ModelError
 
 _FOLDERS = ("effects", "states")
+_PATIENCE = "20s"
 
 
 def check_scan_folder(out: Path, force: bool) -> None:
@@ -48,7 +49,7 @@ def cluster_at(address: str | None) -> Iterator[Any]:
 
     distributed = need("distributed", "--cluster")
     try:
-        client = distributed.Client(address, timeout="20s")
+        client = distributed.Client(address, timeout=_PATIENCE)
     except (OSError, ValueError) as error:  # a refused connection, or no address at all
         raise ModelError(
             f"--cluster {address!r}: the scheduler cannot be reached ({error}). Start one with: "

@@ -187,6 +187,10 @@ class Cluster:
                 self._home[source.path, source.offset] = where
         return results
 
+    def about(self) -> str:
+        """How many shards there are, and where."""
+        return f"{len(self._home):,} shards on {len(set(self._home.values())):,} workers"
+
     def place(self, shards: Sequence[Any], values: Sequence[Any]) -> list[Sent]:
         """The values go with every call, so that none of them can be lost."""
         return [Sent(value) for value in values]
@@ -194,6 +198,7 @@ class Cluster:
     def _gathered(self, tasks: Sequence[Any]) -> list[Any]:
         """The results, unless there is no worker left to compute them."""
         seen = time.monotonic()
+        _wait(tasks)
         while not all(task.done() for task in tasks):
             if self._client.status not in ("running", "connecting"):
                 raise AvemError("The Dask client was closed, or lost its scheduler.")

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from avem.data.layout import Chunk
+from avem.data.scanning.memory import shown_bytes
 from avem.execution.chunk_files import ChunkFile
 from avem.execution.shelf import Held, Shelf
 from avem.numerics import devices
@@ -47,7 +48,7 @@ class Disk:
         self._shelf = Shelf(int(_FOR_SUBJECTS * memory), folder)
         self._room, self._lock = int(_FOR_CHUNKS * memory), Lock()
         self._chunks: dict[tuple[str, int], Chunk] = {}
-        self.bytes_read = 0
+        self.bytes_read = self._n_shards = 0
 
     def run(
         self,
@@ -70,6 +71,7 @@ class Disk:
 
         readers, workers = _pools()
         n, most = len(shards), (os.cpu_count() or 1) + 1
+        self._n_shards = n
         reads: deque[Future[Chunk]] = deque()
         running: deque[Future[Any]] = deque()
         results: list[tuple[Any, Any]] = []
@@ -82,6 +84,10 @@ class Disk:
             running.append(workers.submit(work, shard.source, reads.popleft(), values))
         results.extend(one.result() for one in running)
         return results
+
+    def about(self) -> str:
+        """How much there was to do so far, in words."""
+        return f"{self._n_shards:,} shards, {shown_bytes(self.bytes_read)} read"
 
     def place(self, shards: Sequence[Any], values: Sequence[Any]) -> list[Held]:
         """The values on the shelf."""

@@ -89,7 +89,8 @@ def fit_task(
         guess, callback = kept.resumed(model, guess), kept.watching(callback)
     counting = np.ones(panel.n_subjects) if panel.weights is None else panel.subject_weights
     jacobian = float((task.data.log_jacobian(model) * counting).sum())
-    with Watch(progress, options.max_iter, jacobian, callback, model.params_out) as watch:
+    about = getattr(task.data.executor, "about", str)
+    with Watch(progress, options.max_iter, jacobian, callback, model.params_out, about) as watch:
         fitted = fit(task, guess, options, rules, watch)
     if kept is not None and fitted.run.stop is not Stop.INTERRUPTED:
         kept.done()

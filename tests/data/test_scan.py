@@ -297,6 +297,7 @@ def test_two_processes_make_one_folder(files, frame, tmp_path):
     assert len(folders(tmp_path)) == 1
 
 
+@pytest.mark.slow
 def test_a_killed_scan_is_made_again(files, frame, tmp_path):
     one = subprocess.Popen([sys.executable, "-c", SCAN, str(files), str(tmp_path)])
     deadline = time.monotonic() + 60

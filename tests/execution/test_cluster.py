@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import avem
+from avem.execution import cluster as workers
 from tests.execution.clusters import ROOT, cluster
 from tests.scans import MODEL, TRUTH, assert_same_fit, uneven, write_files
 
@@ -40,6 +41,42 @@ def several_chunks(monkeypatch):
     monkeypatch.setattr("avem.models.encoded._LANES", (16, 16))
 
 
+def test_a_cluster_fits_what_memory_fits(scan, frame):
+    """A scheduler and a worker in this process; those below are processes of their own."""
+    from distributed import Client
+
+    near = {"init": TRUTH, "refine": None, "tol": 1e-5}
+    wanted = MODEL.fit(frame, time="time", **near)
+    with Client(
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
+    ) as client:
+        found = MODEL.fit(scan, client=client, **near)
+        assert_same_fit(found, wanted)
+
+
+@pytest.mark.slow
+def test_a_worker_that_has_lost_its_subjects_finds_them_again(scan, frame):
+    from distributed import Client
+
+    wanted = MODEL.fit(frame, time="time", **TIGHT)
+    with Client(
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
+    ) as client:
+        told = []
+
+        def lose(iteration):
+            told.append(iteration.number)
+            if iteration.number in (3, 4):
+                for fit in workers._fits.values():
+                    fit.held.clear()
+
+        again = MODEL.fit(scan, client=client, callback=lose, **TIGHT)
+        assert len(told) > 4
+        for name, value in wanted.params.items():
+            np.testing.assert_allclose(again.params[name], value, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.slow
 def test_two_workers_fit_what_memory_fits(scan, frame, tmp_path):
     wanted = MODEL.fit(frame, time="time", **TIGHT)
     with cluster(tmp_path, 2) as (client, processes):

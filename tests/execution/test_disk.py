@@ -60,6 +60,10 @@ def test_values_of_subjects_go_out_and_come_back_in_order(tmp_path, memory):
     np.testing.assert_array_equal(data.gather(doubled, (there,), 2.0), 2.0 * values)
     assert data.sum(total, (there,)) == pytest.approx(values.sum())
     np.testing.assert_array_equal(data.rows(first_outcome, ())[:, 0], panel.row_subject)
+    # Chunks that stay in memory are read once.
+    size = sum(shard.source.n_bytes for shard in data.shards)
+    assert data.executor.bytes_read == size * (1 if memory else 3)
+    assert data.executor.about().startswith(f"{len(data.shards)} shards, ")
 
 
 @pytest.mark.parametrize("memory", [0, 10**9], ids=["all on disk", "all in memory"])
@@ -95,7 +99,7 @@ def without_room(monkeypatch):
     monkeypatch.setattr("avem.execution.disk._FOR_SUBJECTS", 0.0)
 
 
-@pytest.mark.parametrize("room", [True, False], ids=["in memory", "on disk"])
+@pytest.mark.parametrize("room", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_fit_from_disk_is_that_from_memory(monkeypatch, several_chunks, frame, scan, room):
     """With its starts, the search for modes, refinement, likelihood and standard errors."""
     if not room:
@@ -141,7 +145,7 @@ def test_all_kinds_of_models(monkeypatch, several_chunks, frame, scan, model, ro
 
 @pytest.mark.slow
 def test_starts_from_some_subjects_lead_to_the_same_solution(monkeypatch, frame, scan):
-    monkeypatch.setattr(scanned, "START_ROWS", 150)
+    monkeypatch.setattr(scanned, "START_ROWS", 300)
     wanted = MODEL.fit(frame, time="time", refine=None)
     found = MODEL.fit(scan, refine=None)
     assert len(found._own_data.sampled) == 20

@@ -33,7 +33,7 @@ def fit(files):
 
 @pytest.fixture(autouse=True)
 def several_parts(monkeypatch):
-    monkeypatch.setattr(lazy, "_PART_ROWS", 150)
+    monkeypatch.setattr(lazy, "_PART_ROWS", 300)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,7 @@ def test_a_sample_answers_everything(fit, in_memory, tmp_path):
         fit.state_probabilities(parameters="estimated")
 
 
+@pytest.mark.slow
 def test_scores_and_reports_of_scans(fit, in_memory, tmp_path):
     assert fit.score() == pytest.approx(in_memory.score(), rel=1e-7)
     fit.report(tmp_path / "report.html", thorough=False, timelines=2)

@@ -411,5 +411,7 @@ def _pair(pair: Any) -> tuple[Any, Any]:
 
 
 def _is_state(state: Any) -> bool:
-    whole = isinstance(state, int | np.integer) and not isinstance(state, bool) and state >= 0
-    return isinstance(state, str) or whole
+    if isinstance(state, str):
+        return True
+    whole = isinstance(state, int | np.integer) and not isinstance(state, bool)
+    return whole and bool(state >= 0)

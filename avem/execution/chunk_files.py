@@ -11,8 +11,8 @@ from avem.data.layout import Chunk, Pattern, RowList
 from avem.errors import FileError
 
 _ALIGNED = 64
-_PLAIN = len(Chunk._fields) - 2
-"""Fields of a chunk that are single arrays."""
+_PLAIN = Chunk._fields.index("patterns")
+"""Fields of a chunk that are single arrays; weights, which a scan has not, are not among them."""
 
 
 class ChunkFile(NamedTuple):
@@ -56,7 +56,7 @@ def _chunk(arrays: Iterator[np.ndarray], n_arrays: int, n_patterns: int) -> Chun
     left = n_arrays - _PLAIN - n_patterns * len(Pattern._fields)
     n_lists = left // len(RowList._fields)
     lists = tuple(RowList(*(next(arrays) for _ in RowList._fields)) for _ in range(n_lists))
-    return Chunk._make((*plain, patterns, lists))
+    return Chunk(*plain, patterns, lists)
 
 
 def write_chunk(file: IO[bytes], chunk: Chunk) -> ChunkFile:

@@ -63,7 +63,7 @@ def own_panel(fit: Fit, data: Any) -> Panel:
     """The panel of data that must be those of the fit."""
     panel, info = panel_for(fit, data), fit.info
     if info.weights is not None and panel.weights is None:
-        panel = panel.weighted(info.weights, info.weights_kind)  # pyright: ignore[reportArgumentType]
+        panel = panel.weighted(info.weights, info.weights_kind)
     same = (panel.n_rows, panel.n_lanes) == (info.n_rows, info.n_sequences)
     if not same or not np.array_equal(panel.subjects, fit.subjects):
         raise DataError(

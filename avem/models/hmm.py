@@ -414,7 +414,8 @@ class HMMModel(Model):
         found = with_events(found, panel, self.transition)
         if found is not None:
             what = "What is known of the states" if known is None else f"known={known!r}"
-            check_possible(panel, found, self.transition, self.events(A), what)
+            own = (self.transition, self.events(A), what, self.duration is not None)
+            check_possible(panel, found, *own)
         return found
 
     def _needed(self, panel: Panel, Y: np.ndarray | None) -> tuple[list[np.ndarray], list[bool]]:

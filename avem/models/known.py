@@ -91,9 +91,18 @@ def with_events(
 
 
 def check_possible(
-    panel: Panel, possible: np.ndarray, transition: Transitions, event: np.ndarray, what: str
+    panel: Panel,
+    possible: np.ndarray,
+    transition: Transitions,
+    event: np.ndarray,
+    what: str,
+    lasting: bool = False,
 ) -> None:
-    """Raise where no path of the chain goes through the states that rows may be in."""
+    """Raise where no path of the chain goes through the states that rows may be in.
+
+    With `lasting`, transitions are those between stays, which last for several rows.
+    """
+    allowed = transition.possible() | (np.eye(transition.n_states, dtype=bool) & lasting)
     order = panel.order
     starts = np.flatnonzero(panel.row_step[order] == 0)
     if event[order[starts]].any():
@@ -108,9 +117,7 @@ def check_possible(
         rows = order[starts[panel.lane_length > step] + step]
         lane = panel.row_lane[rows]
         if step:
-            moves = np.where(
-                event[rows][:, None, None], transition.entered(), transition.possible()
-            )
+            moves = np.where(event[rows][:, None, None], transition.entered(), allowed)
             now[lane] = np.einsum("nk,nkm->nm", now[lane], moves)
         now[lane] &= possible[rows]
         lost = ~now[lane].any(1)

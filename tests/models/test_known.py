@@ -191,3 +191,17 @@ def test_numbers_are_labels_too(drawn, plain):
     assert model.state_names == ()
     found = model.read(Panel.from_frame(numbers, "who", "t")).possible
     assert (found.sum(1) == np.where(drawn["t"] == 4, 2, 1)).all()
+
+
+def test_known_states_go_with_durations():
+    """Stays last although no move leads from a state to itself; rows that are known stay so."""
+    model = avem.MixedHMM("y ~ 1", 2, duration="shifted_poisson", known="stage")
+    rng = np.random.default_rng(0)
+    states = np.concatenate([[k % 2] * (2 + rng.poisson(3)) for k in range(30)])
+    frame = pd.DataFrame({"who": 1, "t": range(len(states)), "stage": states})
+    frame["y"] = 0.5 * states + rng.standard_normal(len(states))
+    frame["stage"] = frame["stage"].astype(object).where(rng.random(len(states)) < 0.5, None)
+    fit = model.fit(frame, subject="who", time="t", n_starts=1)
+    decoded, told = np.asarray(fit.decode()).astype(str), frame["stage"].notna()
+    assert (decoded[told] == frame.loc[told, "stage"].astype(str)).all()
+    assert (decoded == states.astype(str)).mean() > 0.8

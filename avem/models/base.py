@@ -104,6 +104,11 @@ class Model(ABC):
         return False
 
     @property
+    def extras_behind(self) -> tuple[str, ...]:
+        """Those that are read where an outcome is known, and not needed ahead."""
+        return ()
+
+    @property
     def size(self) -> int:
         """The number of its states."""
         return getattr(self.spec, self.size_name)

@@ -259,6 +259,11 @@ class HMMModel(Model):
         return tuple(name for emission in self.emissions for name in emission.family.extras_ahead)
 
     @property
+    def extras_behind(self) -> tuple[str, ...]:
+        families = [emission.family for emission in self.emissions]
+        return tuple(n for family in families for n in family.extras if n not in self.extras)
+
+    @property
     def effect_names(self) -> list[str]:
         return [effect.name for effect in self.structure.effects]
 

@@ -202,6 +202,16 @@ def test_what_is_done_with_a_fit(tobit, tmp_path):
         avem.compare({"a": fit, "b": avem.MixedHMM("y ~ 1", 1).fit(frame, "who")})
 
 
+def test_limits_of_coming_rows_are_not_needed():
+    frame = panel(n=4, n_times=20).assign(low=-0.5)
+    frame["y"] = np.maximum(frame["y"], frame["low"])
+    model = avem.MixedHMM("y ~ 1", 1, avem.Censored("gaussian", lower="low"))
+    fit = model.fit(frame, "who")
+    ahead = fit.predict(horizon=2)
+    np.testing.assert_allclose(ahead["mean"], fit.params["coef"].item(), rtol=1e-6)
+    np.testing.assert_allclose(ahead["sd"], fit.params["sd"].item(), rtol=1e-6)
+
+
 def test_values_and_limits_are_checked():
     frame = panel()
     model = avem.MixedHMM("y ~ 1", 2, avem.Censored("gamma", lower="low"))

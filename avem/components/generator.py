@@ -17,6 +17,7 @@ import numpy as np
 
 from avem.components.base import Match, Row
 from avem.components.emission import BlockMaker
+from avem.components.free import Plain
 from avem.components.generator_block import RATES, RateMoves
 from avem.components.lines import Builder, Line, predictors
 from avem.components.param_info import ParamInfo, Params
@@ -33,6 +34,8 @@ WORDS = ("all", "progressive")
 _LEAVING = 0.1
 """Moves from a state within a usual interval, at the start."""
 _SLOWEST = 1e-300
+_NO_RATE = 1e-6
+"""Moves within a usual interval below which a rate is on the boundary."""
 _MANY_STATES = 7
 """With more, nobody looks which renumberings leave the moves as they are."""
 _MANY_CELLS = 4096
@@ -258,6 +261,12 @@ class Rates(Transitions):
     def free_entries(self, fixed) -> Params:
         return {RATES: np.full(len(self.terms), self._moved(fixed))}
 
+    def free_parts(self, theta, fixed, spread, scale) -> list[Any]:
+        own = np.full(theta[RATES].size, self._moved(fixed))
+        if self.as_matrix:
+            own &= np.exp(theta[RATES].ravel()) > _NO_RATE
+        return [Plain(RATES, np.flatnonzero(own))]
+
     def matches(self, fixed) -> dict[int, Match]:
         found: dict[int, Match] = {}
         if self._moved(fixed):
@@ -411,5 +420,5 @@ def _pair(pair: Any) -> tuple[Any, Any]:
 
 
 def _is_state(state: Any) -> bool:
-    whole = isinstance(state, int | np.integer) and not isinstance(state, bool) and state >= 0
-    return isinstance(state, str) or whole
+    whole = isinstance(state, int | np.integer) and not isinstance(state, bool)
+    return isinstance(state, str) or (whole and int(state) >= 0)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from avem.components import generator  # noqa: F401 (registers its word)
+from avem.components.generator import Rates
 from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, outcome
 from avem.components.scaling import Scaling
@@ -31,6 +31,8 @@ from avem.models.hmm import HMMModel, Specification
 from avem.models.state_names import check_state_names
 
 _MAX_LEVELS = 10_000  # of an outcome
+KINDS = (LogitTransitions, Rates)
+"""The kinds of transitions whose words every file may use: they are known once imported."""
 
 
 @dataclass(frozen=True)

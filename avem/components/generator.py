@@ -17,22 +17,24 @@ import numpy as np
 
 from avem.components.base import Match, Row
 from avem.components.emission import BlockMaker
+from avem.components.free import Plain
 from avem.components.generator_block import RATES, RateMoves
 from avem.components.lines import Builder, Line, predictors
+from avem.components.moves import checked_moves
 from avem.components.param_info import ParamInfo, Params
 from avem.components.scaling import Scaling
 from avem.components.transitions import FreeTransitions, Transitions, register
 from avem.data import parse_formula
 from avem.data.clock import Clock
 from avem.data.formula import Formula
-from avem.data.frames import shown
 from avem.errors import ModelError, did_you_mean
 from avem.numerics.generator import generators, transition_matrices
 
-WORDS = ("all", "progressive")
 _LEAVING = 0.1
 """Moves from a state within a usual interval, at the start."""
 _SLOWEST = 1e-300
+_NO_RATE = 1e-6
+"""Moves within a usual interval below which a rate is on the boundary."""
 _MANY_STATES = 7
 """With more, nobody looks which renumberings leave the moves as they are."""
 _MANY_CELLS = 4096
@@ -47,7 +49,7 @@ class Rates(Transitions):
     word = "rates"
     text: str = "~ 1"
     moves: Any = "all"
-    """One of `WORDS`, or pairs of states, by number or by name."""
+    """A word of `moves.py`, or pairs of states, by number or by name."""
     event: str | None = None
     unit: str | None = None
     as_matrix: bool = False
@@ -60,7 +62,7 @@ class Rates(Transitions):
     def __post_init__(self) -> None:
         if parse_formula(self.text).outcomes:
             raise ModelError(f"The formula {self.text!r} of rates has an outcome; write '~ x'.")
-        object.__setattr__(self, "moves", _checked_moves(self.moves))
+        object.__setattr__(self, "moves", checked_moves(self.moves))
         Clock(self.unit, self.event)  # checks both
 
     @property
@@ -258,6 +260,12 @@ class Rates(Transitions):
     def free_entries(self, fixed) -> Params:
         return {RATES: np.full(len(self.terms), self._moved(fixed))}
 
+    def free_parts(self, theta, fixed, spread, scale) -> list[Any]:
+        own = np.full(theta[RATES].size, self._moved(fixed))
+        if self.as_matrix:
+            own &= np.exp(theta[RATES].ravel()) > _NO_RATE
+        return [Plain(RATES, np.flatnonzero(own))]
+
     def matches(self, fixed) -> dict[int, Match]:
         found: dict[int, Match] = {}
         if self._moved(fixed):
@@ -377,41 +385,3 @@ def rates(
     avem.rates('~ age', moves='progressive', unit='years')
     """
     return Rates(text=parse_formula(formula).text, moves=moves, event=event, unit=unit)
-
-
-def _checked_moves(moves: Any) -> Any:
-    """A word, or pairs as tuples, each once, by state that is left."""
-    if isinstance(moves, str):
-        if moves not in WORDS:
-            raise ModelError(
-                f"moves is {moves!r}; it is one of {', '.join(map(repr, WORDS))}, or a list of "
-                f"pairs of states.{did_you_mean(moves, WORDS)}"
-            )
-        return moves
-    if not isinstance(moves, list | tuple) or not moves:
-        raise ModelError(
-            f"moves is {shown(moves)}; a list of pairs of states, [(0, 1), ...], is wanted."
-        )
-    pairs = [_pair(pair) for pair in moves]
-    if len(set(pairs)) < len(pairs):
-        twice = next(pair for pair in pairs if pairs.count(pair) > 1)
-        raise ModelError(f"moves has {twice!r} twice; once is enough.")
-    return tuple(sorted(pairs, key=str))
-
-
-def _pair(pair: Any) -> tuple[Any, Any]:
-    whole = isinstance(pair, list | tuple) and len(pair) == 2
-    if not (whole and all(_is_state(state) for state in pair) and pair[0] != pair[1]):
-        raise ModelError(
-            f"moves has {shown(pair)}; a pair of two different states is wanted: (0, 1), or "
-            "('well', 'ill')."
-        )
-    first, second = (state if isinstance(state, str) else int(state) for state in pair)
-    return first, second
-
-
-def _is_state(state: Any) -> bool:
-    if isinstance(state, str):
-        return True
-    whole = isinstance(state, int | np.integer) and not isinstance(state, bool)
-    return whole and bool(state >= 0)

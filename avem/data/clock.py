@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -109,7 +109,9 @@ class Clock:
 
 def is_date(panel: Panel) -> bool:
     """Whether the times of a panel are dates."""
-    return panel.time is not None and as_dates(cast(pd.Series, panel.table[panel.time])) is not None
+    if panel.time is None:
+        return False
+    return as_dates(column(panel.table, panel.time, "the time")) is not None
 
 
 def varied_intervals(panel: Panel) -> tuple[float, float] | None:

@@ -100,8 +100,8 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
 def _silent(model: HMMModel) -> list[str]:
     """States that no row with an outcome can be in."""
     return [
-        f"No row with an outcome can be in state {k}: parameters of its outcomes are where they "
-        "began and say nothing. They are not counted."
+        f"No row with an outcome can be in state {k}: parameters of its outcomes are copies of "
+        "another's, say nothing, and are not counted."
         for k in model.silent
     ]
 

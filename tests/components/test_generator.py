@@ -1,17 +1,21 @@
 """Continuous time: rates of moves, intervals of any length, exact times of entering a state."""
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.linalg import expm
 
 import avem
+from avem.components.generator_block import RateMoves
+from avem.components.linear import Predictor
 from avem.data import Panel
 from avem.data.clock import Clock
 from avem.errors import DataError, ModelError
 from avem.inference.after.hmm_states import total_loglik
 from avem.models.hmm import HMMModel
 from avem.numerics.generator import generators, transition_matrices
+from avem.numerics.precision import in_float64
 from tests.brute import enumerate_paths, gaussian_table, log_sum
 from tests.panels import awkward_frame
 
@@ -175,6 +179,58 @@ def test_covariates_and_effects_act_on_log_rates():
         return out
 
     np.testing.assert_allclose(found, by_enumeration(panel, frame, params, matrices), rtol=1e-10)
+
+
+@in_float64
+def test_slopes_and_information_are_those_of_differences():
+    """In coefficients and in effects; the information where pairs are as many as expected."""
+    pairs, k, n = ((0, 1), (1, 0), (1, 2), (0, 2)), 3, 2
+    rng = np.random.default_rng(2)
+    lines = tuple(Predictor((0, 1), (0,), ((e,),), False) for e in range(4))
+    block = RateMoves(k, 4, pairs, lines, (2, 3), (2,), -1, 0, False)
+    a = np.ones((5, 4, n))
+    a[:, 1], a[:, 2] = rng.standard_normal((5, n)), rng.gamma(2.0, 1.0, (5, n))
+    a[:, 3] = rng.random((5, n)) < 0.3
+    coef, f = 0.4 * rng.standard_normal((4, 2)), 0.4 * rng.standard_normal((4, n))
+    probabilities = jax.jit(block.probabilities)
+    chance = np.asarray(probabilities(coef, f, a))
+    count = rng.gamma(2.0, 1.0, (5, k, 1, n))
+
+    def value(flat, pair):
+        moved = probabilities(flat[:8].reshape(4, 2), flat[8:].reshape(4, n), a)
+        logs = np.log(np.maximum(moved, 1e-300))
+        return float((pair * np.where(chance > 0, logs, 0.0)).sum())
+
+    here = np.concatenate([coef.ravel(), f.ravel()])
+    pair = rng.gamma(2.0, 1.0, chance.shape) * (chance > 0)
+    steps = 1e-5 * np.eye(16)
+    wanted = [(value(here + h, pair) - value(here - h, pair)) / 2e-5 for h in steps]
+    slopes = block._slopes(block._log_rates(coef, f, a), pair, a)
+    of_effects = block._in_effects(slopes, a)
+    first, z = np.asarray(slopes.first), a[:, :2]
+    found = np.einsum("mcl,cil->mi", first, z)
+    np.testing.assert_allclose(
+        np.concatenate([found.ravel(), np.ravel(of_effects.gradient)]), wanted, atol=1e-6
+    )
+    np.testing.assert_allclose(np.sum(slopes.value), value(here, pair))
+    # An event's density does not add up to 1: its information is left out.
+    expected = count * chance * (a[:, 3] == 0)[:, None, None]
+    bend = block._in_effects(block._slopes(block._log_rates(coef, f, a), expected, a), a).curvature
+    h = 1e-4 * np.eye(16)[8:]
+    second = [
+        [
+            value(here + i + j, expected)
+            - value(here + i - j, expected)
+            - value(here - i + j, expected)
+            + value(here - i - j, expected)
+            for j in h
+        ]
+        for i in h
+    ]
+    second = -np.array(second).reshape(4, n, 4, n) / 4e-8
+    for lane in range(n):
+        np.testing.assert_allclose(bend[:, :, lane], second[:, lane, :, lane], atol=1e-4)
+    assert np.abs(second[:, 0, :, 1]).max() < 1e-4
 
 
 # --- intervals ------------------------------------------------------------------------------------

@@ -88,6 +88,8 @@ def test_states_without_outcomes_are_not_counted(fit):
     errors = fit.standard_errors().set_index(["parameter", "state"])["se"]
     assert np.isnan(errors[("coef", "dead")])
     assert errors[("coef", "well")] > 0
+    assert fit.params["coef"][2, 0, 0] in fit.params["coef"][:2]
+    assert fit.degenerate == ()
 
 
 def test_what_follows_from_the_rates(fit):
@@ -209,9 +211,10 @@ def with_effects(n, length, sd, seed):
     return model, model.simulate(truth, data=rows, time="year", seed=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sd", [0.0, 1.0])
 def test_subjects_differ_in_their_rates_or_not(sd):
-    """The second is the control: where they do not, no spread is found."""
+    """The first is the control: where they do not, no spread is found."""
     model, drawn = with_effects(24, 24, sd, 4)
     diagonal = avem.MixedHMM.from_spec(model.spec._replace(effect_covariance="diagonal"))
     fit = diagonal.fit(drawn.frame, time="year", n_starts=1, refine=None)

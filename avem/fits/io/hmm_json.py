@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from avem.components import generator  # noqa: F401 (registers its word)  # pyright: ignore[reportUnusedImport]
 from avem.components.duration import Duration, duration_in, duration_out, families_of
+from avem.components.generator import Rates
 from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, outcome
 from avem.components.scaling import Scaling
@@ -33,6 +33,8 @@ from avem.models.state_names import check_state_names
 
 _MAX_LEVELS = 10_000  # of an outcome
 _MAX_DURATION = 10_000
+KINDS = (LogitTransitions, Rates)
+"""The kinds of transitions whose words every file may use: they are known once imported."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def degenerate_states(fit: HMMFit) -> tuple[str, ...]:
     found += [
         f"{label[k]} and {label[other]}: alike"
         for k, other in combinations(range(model.n_states), 2)
-        if _alike(fit, k, other)
+        if not {k, other} & set(model.silent) and _alike(fit, k, other)
     ]
     return tuple(found)
 

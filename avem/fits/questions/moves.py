@@ -19,8 +19,8 @@ from avem.fits.uncertainty import check_band, with_intervals
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
 
-_VALUES = ("probability", "rate", "survival", "share", "expected")
-_COLUMNS = (*_VALUES, "se", "lower", "upper", "note")
+_NUMBERS = ("probability", "rate", "survival", "share", "expected")
+_COLUMNS = (*_NUMBERS, "se", "lower", "upper", "note")
 _ALIKE = "the same for every subject: no effects on the transitions"
 _BY_COVARIATES = "no effects on the transitions: subjects differ by their covariates alone"
 

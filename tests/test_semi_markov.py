@@ -4,8 +4,10 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import avem
+from avem.cli import app
 from avem.fits.durations import beyond
 from avem.inference.after.hmm_states import total_loglik
 from avem.models import hmm_layout
@@ -304,3 +306,33 @@ def test_what_is_not_there_is_not_found(three):
     found = three.fit(three.simulate(alike, 60, 150, seed=2).frame, time="time", n_starts=2)
     assert found.params["effect_covariance"][0, 0] < 0.01
     np.testing.assert_allclose(found.params["duration_shape"], 1.0, atol=0.3)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def command(frame, folder, *options):
+    frame.to_csv(folder / "data.csv", index=False)
+    given = ["fit", folder / "data.csv", "y ~ 1", "--states", 2, "--out", folder / "out"]
+    given += ["--subject", "subject", "--time", "time", "--starts", 1, "--no-plots", *options]
+    return CliRunner().invoke(app, [str(one) for one in given], env={"AVEM_NO_CACHE": "1"})
+
+
+def test_the_command_says_what_is_wrong_with_durations(drawn, tmp_path):
+    assert "choose one of" in command(drawn.frame, tmp_path, "--duration", "gama").output
+    alone = command(drawn.frame, tmp_path, "--duration-formula", "~ x")
+    assert "goes with --duration" in alone.output
+    assert alone.exit_code != 0
+    assert (
+        "3 families for 2"
+        in command(drawn.frame, tmp_path, "--duration", "gamma,gamma,gamma").output
+    )
+
+
+@pytest.mark.slow
+def test_the_command_fits_durations(drawn, tmp_path):
+    done = command(drawn.frame, tmp_path, "--duration", "shifted_poisson,geometric")
+    assert done.exit_code == 0, done.output
+    found = avem.load(tmp_path / "out" / "fit.avem")
+    assert found.model.spec.duration.words == ("shifted_poisson", "geometric")
+    assert found.model.spec.duration.max is not None

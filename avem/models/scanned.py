@@ -252,8 +252,8 @@ def on_cluster(encoded: Any, client: Any) -> Any:
         raise ModelError(
             "client= is for data on disk: scan them first, Panel.scan('data/*.parquet', ...)."
         )
-    memory, owner = encoded.panel.memory, encoded.executor
-    return replace(encoded, executor=Cluster(client, encoded.chunks, memory, owner))
+    executor = Cluster(client, encoded.chunks, encoded.panel.memory, encoded.executor)
+    return replace(encoded, executor=executor)
 
 
 def _most_lanes(scan: Scan, data: StoredData) -> int:

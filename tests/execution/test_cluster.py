@@ -52,6 +52,8 @@ def test_a_cluster_fits_what_memory_fits(scan, frame):
     ) as client:
         found = MODEL.fit(scan, client=client, **near)
         assert_same_fit(found, wanted)
+    # What is asked of the fit when the cluster is gone is computed here.
+    assert float(found.loglik()) == pytest.approx(float(wanted.loglik()), rel=1e-9)
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ def _chunk(arrays: Iterator[np.ndarray], n_arrays: int, n_patterns: int) -> Chun
     left = n_arrays - _PLAIN - n_patterns * len(Pattern._fields)
     n_lists = left // len(RowList._fields)
     lists = tuple(RowList(*(next(arrays) for _ in RowList._fields)) for _ in range(n_lists))
-    return Chunk(*plain, patterns, lists)
+    return Chunk._make((*plain, patterns, lists, None))
 
 
 def write_chunk(file: IO[bytes], chunk: Chunk) -> ChunkFile:

@@ -15,10 +15,9 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any, NamedTuple
 
+from avem.data.scanning.cache import removed_with, temporary_folder
 from avem.errors import AvemError, ModelError
 
 _PATIENCE = 60.0
@@ -62,8 +61,10 @@ def _worker(key: str, memory: int) -> _Worker:
         from avem.numerics import devices
 
         _fits.clear()  # a worker serves one fit at a time
-        folder = Path(mkdtemp(prefix="avem-worker-"))
-        _fits[key] = _Worker(Disk(memory, folder, devices.best()))
+        folder = temporary_folder("worker")
+        disk = Disk(memory, folder, devices.best())
+        removed_with(disk, folder)
+        _fits[key] = _Worker(disk)
     return _fits[key]
 
 
@@ -128,6 +129,10 @@ class _Ticket:
     def __init__(self, name: int, dropped: list[int]) -> None:
         self.name, self._dropped = name, dropped
 
+    def get(self) -> None:
+        """Nothing: once the cluster is gone, what it kept is lost."""
+        return
+
     def __del__(self) -> None:
         self._dropped.append(self.name)
 
@@ -137,8 +142,10 @@ class Cluster:
 
     speed = 1.0
 
-    def __init__(self, client: Any, sources: Sequence[Any], memory: int, owner: Any) -> None:
-        self._client, self._memory, self._owner = client, memory, owner
+    def __init__(self, client: Any, sources: Sequence[Any], memory: int, local: Any) -> None:
+        self._client, self._memory = client, memory
+        self._local = local
+        """What runs functions here, when the client has been closed."""
         self._key, self._names = uuid.uuid4().hex, itertools.count()
         self._dropped: list[int] = []
         workers = _check(client, sorted({source.path for source in sources}))
@@ -155,7 +162,9 @@ class Cluster:
         own: Sequence[tuple[Any, ...]],
         shared: tuple[Any, ...],
     ) -> list[tuple[Any, Any]]:
-        """One task for each worker, of all its shards."""
+        """One task for each worker, of all its shards; here, when the client has been closed."""
+        if self._client.status in ("closing", "closed"):
+            return self._local.run(function, shards, own, shared)
         homes = [self._home[shard.source.path, shard.source.offset] for shard in shards]
         groups: dict[str, list[int]] = {}
         for number, home in enumerate(homes):

@@ -100,8 +100,8 @@ class LazyTable:
         >>> avem.load_affect().to_parquet(folder / "diary.parquet")
         >>> scan = avem.Panel.scan(folder / "diary.parquet", "person", time="beep", sequence="day")
         >>> model = avem.MixedHMM("valence ~ 1 + (1 | person)", n_states=2)
-        >>> again = model.fit(scan, init=fit, refine=None)
-        >>> bool((again.decode().frame()["state"] == fit.decode()).all())
+        >>> states = model.fit(scan, init=fit, refine=None).decode().frame()
+        >>> bool((states["person"] == avem.load_affect()["person"]).all())
         True
         """
         found: list[pd.DataFrame] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,13 +13,13 @@ from avem.components.scaling import Scaling
 from avem.data import Panel
 from avem.data.layout import Layout, Slots, build_outline, layout_of_chunk, list_size
 from avem.data.scanning.cache import removed_with, temporary_folder
-from avem.data.scanning.memory import need_rows
 from avem.data.scanning.scan import Scan
 from avem.errors import AvemError, DataError, ModelError
-from avem.execution.chunk_files import ChunkFile, write_chunk
+from avem.execution.chunk_files import write_chunk
 from avem.execution.cluster import Cluster
 from avem.execution.disk import Disk
 from avem.models.encoded import Encoded, LaidOut, PanelData, Placement
+from avem.models.encoded_scan import EncodedScan
 from avem.models.stored import BLOCK_ROWS, StoredData, Sums, Telling, Witnesses
 from avem.numerics.precision import in_float64
 
@@ -87,61 +87,6 @@ def witnessed(model: Any, data: StoredData) -> tuple[Panel, PanelData]:
     """Subjects by whom the data can be judged, and their numbers."""
     panel = data.scan.panel_of(data.witnesses)
     return panel, model.read(panel)._replace(n_without_past=data.n_without_past)
-
-
-@dataclass(frozen=True, eq=False)
-class EncodedScan:
-    """A scan ready to compute on: what an `Encoded` is for a panel in memory."""
-
-    panel: Scan
-    layout: Layout
-    chunks: tuple[ChunkFile, ...]
-    executor: Any
-    platform: str
-    kernel: Any
-    spread: np.ndarray
-    n_without_past: int
-    n_runaway: int
-    n_seen: np.ndarray
-    rows_seen: np.ndarray
-    """(subjects,) rows with an outcome that was observed."""
-    seen_means: np.ndarray
-    """(outcome columns, design columns) means where an outcome column is observed."""
-    sample: Encoded
-    """The rows of some subjects, which starts are made from."""
-    sampled: np.ndarray
-    """Their numbers."""
-    start_means: np.ndarray | None
-    largest: np.ndarray
-
-    def log_jacobian(self, model: Any) -> np.ndarray:
-        """(subjects,) what to add to log densities to have them in the user's units."""
-        return model.scaling.log_jacobian(self.n_seen)
-
-    def seen_design(self, column: int) -> np.ndarray:
-        """(design columns,) means over the rows where an outcome column is observed."""
-        return self.seen_means[column]
-
-    @property
-    def y(self) -> np.ndarray:
-        """Not in memory: an error that says what to do."""
-        raise need_rows()
-
-    @property
-    def a(self) -> np.ndarray:
-        """Not in memory: an error that says what to do."""
-        raise need_rows()
-
-    def without(self, subjects: np.ndarray) -> EncodedScan:
-        """The data without the rows of some subjects (bool)."""
-        chunks = []
-        for slots, chunk in zip(self.layout.slots, self.chunks, strict=True):
-            gone = np.zeros(slots.shape[2], bool)
-            gone[: len(slots.subjects)] = subjects[slots.subjects]
-            chunks.append(chunk.without(gone[slots.owner]))
-        rows = subjects[self.sampled][self.sample.panel.row_subject]
-        sample = replace(self.sample, y=np.where(rows[:, None], np.nan, self.sample.y))
-        return replace(self, chunks=tuple(chunks), sample=sample)
 
 
 class _Part(NamedTuple):
@@ -309,8 +254,8 @@ def on_cluster(encoded: Any, client: Any) -> Any:
         raise ModelError(
             "client= is for data on disk: scan them first, Panel.scan('data/*.parquet', ...)."
         )
-    memory, owner = encoded.panel.memory, encoded.executor
-    return replace(encoded, executor=Cluster(client, encoded.chunks, memory, owner))
+    executor = Cluster(client, encoded.chunks, encoded.panel.memory, encoded.executor)
+    return replace(encoded, executor=executor)
 
 
 def _most_lanes(scan: Scan, data: StoredData) -> int:

@@ -19,6 +19,8 @@ from avem.models.order_statistics import quantiles
 
 BLOCK_ROWS = 100_000
 _WITNESS_ROWS = 200_000
+_MOST_KINDS = 1024
+"""Kinds of rows, by what is missing, of which each is kept."""
 _WITNESSES = 3
 """Subjects in whom a design column is not 0, and of each kind of outlier."""
 
@@ -37,8 +39,18 @@ class Telling:
         later = np.concatenate([self.later, later])
         seen = np.column_stack([~np.isnan(Y), later])
         kinds = np.unique(np.packbits(seen, axis=1), axis=0, return_index=True)[1]
+        if len(kinds) > _MOST_KINDS:
+            kinds = kinds[_telling_apart(seen[kinds])]
         rows = np.unique(np.concatenate([kinds, *model.laid_out(Y, A, later).telling]))
         self.data, self.later = PanelData(Y[rows], A[rows], 0), later[rows]
+
+
+def _telling_apart(seen: np.ndarray) -> np.ndarray:
+    """Rows that show of any two columns (rows, columns) whether they are the same."""
+    found = [column.argmax() for column in (*seen.T, *~seen.T)]
+    for j, column in enumerate(seen.T):
+        found += (seen[:, :j] != column[:, None]).argmax(axis=0).tolist()
+    return np.unique(found)
 
 
 class Witnesses:

@@ -307,3 +307,32 @@ def test_a_killed_scan_is_made_again(files, frame, tmp_path):
     one.wait()
     assert avem.Panel.scan(files, "subject", time="time", cache=tmp_path).n_rows == len(frame)
     assert len(folders(tmp_path)) == 1
+
+
+# --- what a model is laid out by ----------------------------------------------------------------
+
+
+def test_a_few_rows_tell_of_all_how_they_are_laid_out(frame, monkeypatch):
+    """Whatever is missing where, and in however many ways."""
+    from avem.models import stored
+    from avem.models.encoded import PanelData
+
+    rng = np.random.default_rng(0)
+    columns = [f"y{j}" for j in range(8)]
+    values = rng.standard_normal((4000, 8))
+    values[rng.random(values.shape) < 0.5] = np.nan
+    values[:, 3] = np.where(np.isnan(values[:, 1]), np.nan, values[:, 3].mean())  # seen together
+    table = pd.DataFrame(values, columns=columns).assign(who=np.arange(4000) // 40)
+    panel = avem.Panel.from_frame(table, "who")
+    model = avem.MixedSSM(columns, 1, subject="who")._model_type.learn(
+        avem.MixedSSM(columns, 1, subject="who").spec, panel
+    )
+    data, later = model.read(panel), panel.row_step > 0
+    wanted = model.laid_out(data.Y, data.A, later).kernel
+    monkeypatch.setattr(stored, "_MOST_KINDS", 50)
+    telling = stored.Telling(8, data.A.shape[1])
+    for rows in np.array_split(np.arange(4000), 9):
+        telling.add(model, PanelData(data.Y[rows], data.A[rows], 0), later[rows])
+    assert len(telling.later) < 120
+    found = model.laid_out(telling.data.Y, telling.data.A, telling.later).kernel
+    assert found == wanted

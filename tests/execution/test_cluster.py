@@ -52,6 +52,8 @@ def test_a_cluster_fits_what_memory_fits(scan, frame):
     ) as client:
         found = MODEL.fit(scan, client=client, **near)
         assert_same_fit(found, wanted)
+    # What is asked of the fit when the cluster is gone is computed here.
+    assert float(found.loglik()) == pytest.approx(float(wanted.loglik()), rel=1e-9)
 
 
 @pytest.mark.slow
@@ -206,13 +208,12 @@ def test_a_killed_driver_goes_on(frame, tmp_path):
         path = tmp_path / f"run-{moment}.ckpt"
         command = [sys.executable, "-c", DRIVER, str(files), str(tmp_path / "cache"), str(path)]
         settings = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}}
-        one = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **settings)
-        assert one.stdout is not None
-        for _ in range(2 + 3 * moment):
-            assert one.stdout.readline().startswith("iteration")
-        time.sleep(0.01 * moment)
-        one.kill()
-        one.wait()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **settings) as one:
+            assert one.stdout is not None
+            for _ in range(2 + 3 * moment):
+                assert one.stdout.readline().startswith("iteration")
+            time.sleep(0.01 * moment)
+            one.kill()
         again = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, **settings)
         found = json.loads(again.stdout.splitlines()[-1])
         for name, value in wanted.params.items():

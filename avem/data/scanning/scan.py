@@ -11,39 +11,18 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from avem.data.columns import MAX_LEVELS
 from avem.data.frames import Source
 from avem.data.panel import Panel
 from avem.data.scanning.cache import facts_of, removed_with, sorted_folder
+from avem.data.scanning.digest import Digest
 from avem.data.scanning.memory import bytes_of, need_rows, shown_bytes
-from avem.data.scanning.packages import need
-from avem.data.scanning.sort import LANE, ROW, Keys, distinct
+from avem.data.scanning.reading import Reader, first_rows, ranges
+from avem.data.scanning.sort import LANE, ROW, Keys
 from avem.data.scanning.sources import backend_of
 from avem.errors import DataError
 
 _BLOCK = 200_000
 """Rows that are read at once."""
-
-
-class Digest:
-    """The columns of a scan as far as a model learns from them: the values that occur."""
-
-    def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
-        self._folder, self._facts = folder, facts
-        self._known: dict[str, pd.Series] = {}
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of all columns."""
-        return list(self._facts)
-
-    def __getitem__(self, name: str) -> pd.Series:
-        if name not in self._known:
-            found = distinct(self._folder, name, 2 * MAX_LEVELS)
-            if self._facts[name]["missing"] and pd.api.types.is_integer_dtype(found.dtype):
-                found = found.astype(float)  # as pandas has whole numbers with gaps
-            self._known[name] = found
-        return self._known[name]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -225,7 +204,7 @@ class Scan:
         >>> [panel.n_subjects for panel in scan.panels([scan.file_order[:10]])]
         [10]
         """
-        reader = _Reader(self.folder / "rows.parquet")
+        reader = Reader(self.folder / "rows.parquet")
         for group in groups:
             lanes = self._lanes_of(group)
             start = int(self.lane_row[lanes[0]])
@@ -250,7 +229,7 @@ class Scan:
 
     def _lanes_of(self, group: np.ndarray) -> np.ndarray:
         first = self._first_lane
-        return _ranges(first[group], first[group + 1] - first[group])
+        return ranges(first[group], first[group + 1] - first[group])
 
     def outline(self, group: np.ndarray) -> Panel:
         """Return the panel of these subjects in this order, without its table.
@@ -279,7 +258,7 @@ class Scan:
             self.subjects[group],
             lane_subject[row_lane],
             row_lane,
-            _ranges(np.zeros(len(length), np.int64), length),
+            ranges(np.zeros(len(length), np.int64), length),
             lane_subject,
             length,
         )
@@ -426,50 +405,9 @@ def open_scan(
         lane_subject,
         length,
         np.arange(len(length)),
-        _first_rows(lane_subject, length),
+        first_rows(lane_subject, length),
         size,
         Source(backend_of(source)),
     )
     removed_with(scan, folder)
     return scan
-
-
-class _Reader:
-    """Stretches of the rows of a Parquet file, each after the one before."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = need("pyarrow.parquet", "A scan").ParquetFile(path)
-        meta = self._file.metadata
-        sizes = [meta.row_group(g).num_rows for g in range(meta.num_row_groups)]
-        self._ends = np.cumsum(sizes)
-        self._starts = self._ends - np.array(sizes)
-        self._known: dict[int, Any] = {}
-
-    def rows(self, start: int, stop: int) -> pd.DataFrame:
-        """Rows from `start` to before `stop`."""
-        arrow = need("pyarrow", "A scan")
-        first, last = np.searchsorted(self._ends, [start, stop - 1], side="right").tolist()
-        wanted = range(first, last + 1)
-        self._known = {
-            g: self._known.get(g) or self._file.read_row_group(g, use_threads=False) for g in wanted
-        }
-        whole = arrow.concat_tables([self._known[g] for g in wanted])
-        offset = start - int(self._starts[first])
-        return whole.slice(offset, stop - start).replace_schema_metadata(None).to_pandas()
-
-
-def _first_rows(lane_subject: np.ndarray, lane_length: np.ndarray) -> np.ndarray:
-    """(lanes,) the first row on disk of each: subjects come by the length of their longest."""
-    longest = np.zeros(lane_subject.max() + 1, np.int64)
-    np.maximum.at(longest, lane_subject, lane_length)
-    order = np.lexsort((lane_subject, longest[lane_subject]))  # stable: lanes keep their order
-    first = np.empty(len(order), np.int64)
-    first[order] = np.cumsum(lane_length[order]) - lane_length[order]
-    return first
-
-
-def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Starts, starts + 1, ... of so many each, one range after the other."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)

@@ -15,7 +15,7 @@ from avem.components.lanes import Theta, q_on_lanes, sum_lanes, to_lanes
 from avem.components.linear import Cells, CoefTerms, GeneralKernel
 from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms
-from avem.kernels.semi_markov import Posterior, Stays
+from avem.kernels.semi_markov import StayPosterior, Stays
 
 COEF = "duration.coef"
 
@@ -45,7 +45,7 @@ class Lengths:
         return total.sum(0)
 
 
-class Counts(NamedTuple):
+class StayCounts(NamedTuple):
     """What stays did, (duration, cell, state, lane or subject) each."""
 
     phase: Array
@@ -121,7 +121,7 @@ class DurationBlock(Block):
         """(duration, state, lane) at the first row's cell."""
         return sum((jnp.where(cell[0] == c, part, 0.0) for c, part in enumerate(phase)), 0.0)  # type: ignore[return-value]
 
-    def collect(self, posterior: Posterior, chunk: Chunk) -> Counts:
+    def collect(self, posterior: StayPosterior, chunk: Chunk) -> StayCounts:
         """Expected counts by cell."""
         ended, stayed = (jnp.moveaxis(part, 0, 1) for part in posterior[4:])
         if not self.kernel.density.phased:
@@ -133,14 +133,14 @@ class DurationBlock(Block):
         else:
             first = (jnp.arange(ended.shape[1]) == 0)[:, None, None]
             phase = jnp.where(first, posterior.phase[:, None], 0.0)
-        found = Counts(phase, ended, stayed)
+        found = StayCounts(phase, ended, stayed)
         return sum_lanes(found, chunk) if self.pattern >= 0 else found
 
-    def weigh(self, collected: Counts, share: Array, chunk: Chunk) -> Counts:
+    def weigh(self, collected: StayCounts, share: Array, chunk: Chunk) -> StayCounts:
         own = share if self.pattern >= 0 else to_lanes(share, chunk)
-        return Counts(*(part * own for part in collected))
+        return StayCounts(*(part * own for part in collected))
 
-    def _cells(self, counts: Counts, chunk: Chunk) -> Cells:
+    def _cells(self, counts: StayCounts, chunk: Chunk) -> Cells:
         return Cells((counts.ended[0], *counts), self._design(chunk), None)
 
     def _expected(self, of: Callable[..., Any], theta, mean, cov, counts, chunk) -> Any:

@@ -22,7 +22,7 @@ from avem.components.located_durations import LocatedDurations
 from avem.components.param_info import ParamInfo, Params
 from avem.components.scaling import Scaling
 from avem.data.layout import Chunk
-from avem.kernels.semi_markov import Posterior, Stays
+from avem.kernels.semi_markov import StayPosterior, Stays
 
 LENGTHS = "duration"
 """The probabilities of lengths (states, lengths), for the user and in theta."""
@@ -109,7 +109,7 @@ class FreeLengths(Block):
         ends = leave.T[None, :, :, None]
         return Stays(phase.T[:, :, None], ends, 1.0 - ends, None, self.cut)
 
-    def collect(self, posterior: Posterior, chunk: Chunk) -> LengthCounts:
+    def collect(self, posterior: StayPosterior, chunk: Chunk) -> LengthCounts:
         """Expected counts of every subject."""
         parts = (posterior.phase, posterior.ended[0], posterior.stayed[0])
         return LengthCounts(*(by_subject(part, chunk) for part in parts))

@@ -39,6 +39,7 @@ _LINES = (
 SSM_FIT = ANY_FIT | {
     **dict.fromkeys(("decode", "most_probable_states", "state_probabilities"), _COURSE),
     **dict.fromkeys(("occupancy", "stationary", "dwell"), _TIME),
+    **dict.fromkeys(("rates", "survival", "transition_probabilities"), _TIME),
     "covariate": _LINES,
     "icl": "ICL counts how sure states are that can be counted: use fit.aic() or fit.bic().",
 }

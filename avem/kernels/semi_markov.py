@@ -44,7 +44,7 @@ class Stays(NamedTuple):
     """The last stay may go on after the last row; otherwise it ends there."""
 
 
-class Posterior(NamedTuple):
+class StayPosterior(NamedTuple):
     """What is known of the chains of all lanes."""
 
     loglik: Float[Array, " lane"]
@@ -54,7 +54,7 @@ class Posterior(NamedTuple):
     pair: Float[Array, "1 state state lane"]
     """Expected number of moves."""
     phase: Float[Array, "duration state lane"]
-    """Posterior of state and row of the stay at the first row."""
+    """StayPosterior of state and row of the stay at the first row."""
     ended: Float[Array, "cell duration state lane"]
     """Expected number of stays that ended after u rows, by the cell of the row after them."""
     stayed: Float[Array, "cell duration state lane"]
@@ -75,7 +75,7 @@ FORMS = {
 }
 
 
-class Step(NamedTuple):
+class StayStep(NamedTuple):
     """One step of all lanes, as the recursions read it."""
 
     emission: Array
@@ -97,8 +97,8 @@ def smooth(
     table: Float[Array, "time state lane"],
     valid: Bool[Array, "time lane"],
     form: str = "scaled",
-) -> Posterior:
-    """Posterior of states and stays, and the log likelihood, of every lane."""
+) -> StayPosterior:
+    """StayPosterior of states and stays, and the log likelihood, of every lane."""
     table = jnp.asarray(table)
     times, states, lanes = table.shape
     sizes = {"times": times, "lanes": lanes, "durations": stays.phase.shape[0]}
@@ -108,7 +108,7 @@ def smooth(
         run = engine("semi_markov", table.dtype, states=states, cells=cells, **sizes)
     if run is None:
         return definition(initial, transition, stays, table, valid, form)
-    return Posterior(*run(initial, transition, stays, table, valid))
+    return StayPosterior(*run(initial, transition, stays, table, valid))
 
 
 def definition(
@@ -118,9 +118,9 @@ def definition(
     table: Float[Array, "time state lane"],
     valid: Bool[Array, "time lane"],
     form: str = "scaled",
-) -> Posterior:
+) -> StayPosterior:
     """What `smooth` computes, by scans over time."""
-    chain = Chain(form, initial, transition, stays, table)
+    chain = StayChain(form, initial, transition, stays, table)
     n_cells, each = len(stays.leave), chain.each
     n_states, n_lanes = table.shape[1:]
     nothing = jnp.zeros((stays.phase.shape[0], n_states, n_lanes), table.dtype)
@@ -158,7 +158,7 @@ def definition(
     # The backward pass can overflow where the forward one does not: one flag for both.
     is_finite = jnp.isfinite(state).all((0, 1)) & jnp.isfinite(pair).all((0, 1))
     loglik = jnp.where(is_finite, loglik, jnp.nan)
-    return Posterior(loglik, state, pair[None], phase, ended, stayed)
+    return StayPosterior(loglik, state, pair[None], phase, ended, stayed)
 
 
 def states_given(
@@ -170,7 +170,7 @@ def states_given(
     kind: str,
 ) -> tuple[Float[Array, "time state lane"], Float[Array, " lane"]]:
     """State probabilities given the steps ``"before"``, or all ``"others"``; the log likelihood."""
-    chain = Chain("log", initial, transition, stays, table)
+    chain = StayChain("log", initial, transition, stays, table)
 
     def backward(ahead, now):
         step, here, predicted, norm = now
@@ -199,7 +199,7 @@ class _Back(NamedTuple):
     """(state, lane) filtered probability that a stay ends here."""
 
 
-class Chain:
+class StayChain:
     """The two recursions in one of the forms."""
 
     def __init__(self, form: str, initial, transition, stays: Stays, table: Array) -> None:
@@ -216,7 +216,7 @@ class Chain:
         self.each = stays.cell is None and len(stays.leave) > 1
         """Every row has chances of its own."""
 
-    def steps(self, valid: Array) -> Step:
+    def steps(self, valid: Array) -> StayStep:
         """All of them; `into` and `out_of` are cells, or chances where every row has its own."""
         algebra, table, goes_on = self.form.algebra, self.table, has_next(valid)
         scale = table.max(axis=1)
@@ -228,7 +228,7 @@ class Chain:
             return jnp.where(mask, following(values), values)
 
         first = jnp.arange(len(table)) == 0
-        return Step(emission, scale, valid, goes_on, first, into, jax.tree.map(next_one, into))
+        return StayStep(emission, scale, valid, goes_on, first, into, jax.tree.map(next_one, into))
 
     def pick(self, which: Any) -> tuple[Array, Array]:
         """(duration, state, lane) chances to end and to go on."""
@@ -255,7 +255,7 @@ class Chain:
             return plus(enters, on)
         return jnp.concatenate([enters, on[:-2], plus(on[-2], on[-1])[None]])
 
-    def forward(self, here: Array, step: Step) -> tuple[Array, tuple[Array, Array, Array]]:
+    def forward(self, here: Array, step: StayStep) -> tuple[Array, tuple[Array, Array, Array]]:
         """Filtered probabilities; before the row is seen, too, and the normaliser."""
         algebra, total = self.form.algebra, self.form.total
         predicted = jnp.where(step.first, self.start, self.onward(here, *self.pick(step.into)))
@@ -264,7 +264,7 @@ class Chain:
         new = jnp.where(step.valid, self.over(joint, norm), here)
         return new, (new, predicted, norm)
 
-    def back(self, step: Step, here: Array, ahead: Array) -> _Back:
+    def back(self, step: StayStep, here: Array, ahead: Array) -> _Back:
         """`ahead` is emission times beta over the normaliser, of the next row."""
         algebra, total = self.form.algebra, self.form.total
         leave, stay = self.pick(step.out_of)
@@ -325,7 +325,7 @@ def _in_blocks(steps: Any, length: int) -> Any:
 
 
 def _by_row(counts: Array, valid: Array, cut: bool) -> Array:
-    """Counts of the steps out of each row, at the row that they lead into; the last at its own."""
+    """StayCounts of the steps out of each row, at the row that they lead into; the last at its own."""
     goes_on = has_next(valid)[:, None, None]
     moved = jnp.roll(jnp.where(goes_on, counts, 0.0), 1, axis=0)
     return moved if cut else moved + jnp.where(goes_on, 0.0, counts)

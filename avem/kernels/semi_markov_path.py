@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array, lax, nn
 from jaxtyping import Bool, Float, Int
 
-from avem.kernels.semi_markov import Chain, Stays, Step
+from avem.kernels.semi_markov import StayChain, Stays, StayStep
 
 
 def best_path(
@@ -23,7 +23,7 @@ def best_path(
     valid: Bool[Array, "time lane"],
 ) -> tuple[Int[Array, "time lane"], Float[Array, " lane"]]:
     """Most probable path of each lane and its log p(D, U); padded steps repeat a state."""
-    chain = Chain("log", initial, transition, stays, jnp.asarray(table))
+    chain = StayChain("log", initial, transition, stays, jnp.asarray(table))
     steps = chain.steps(valid)
     number = jnp.arange(len(table))
 
@@ -80,7 +80,9 @@ class _Candidates:
         """(state, lane) the best stay that reaches the end of the sequence."""
         return self.ended(leave, last)
 
-    def moved(self, chain: Chain, step: Step, t: Any) -> tuple[tuple[Array, Array, Array], Any]:
+    def moved(
+        self, chain: StayChain, step: StayStep, t: Any
+    ) -> tuple[tuple[Array, Array, Array], Any]:
         """The candidates at row t, and where the stays that begin there came from."""
         leave, stay = chain.pick(step.into)
         height, began = self.ended(leave, t - 1)
@@ -106,7 +108,7 @@ class _Candidates:
         return (first, later, begun), (source, before)
 
 
-def _last_chances(chain: Chain, steps: Step, last: Array) -> Array | float:
+def _last_chances(chain: StayChain, steps: StayStep, last: Array) -> Array | float:
     """Log chance that a stay ends after the last row; 0 where it need not."""
     if chain.stays.cut:
         return 0.0

@@ -131,9 +131,9 @@ class HMMKernel:
         return self.process.smooth(*self.tables(theta, f, chunk, cov), chunk, form)
 
     def tilted(self, theta: Theta, f: Array, chunk: Chunk, tilt: Array, form: str) -> Any:
-        """`posterior` with a number (state,) added to the log density of every row."""
+        """`posterior` with `tilt` (time, state, lane) added to the log densities."""
         tables, table = self.tables(theta, f, chunk)
-        return self.process.smooth(tables, table + tilt[:, None], chunk, form)
+        return self.process.smooth(tables, table + tilt, chunk, form)
 
     def states_given(
         self, theta: Theta, f: Array, chunk: Chunk, kind: str

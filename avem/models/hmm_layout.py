@@ -51,11 +51,11 @@ class Blocks:
         y_cols: tuple[int, ...],
         rows: np.ndarray,
         more: tuple[int, ...] = (),
-        most: int = _MAX_CELLS,
+        most: int | None = None,
     ) -> int:
         columns = sorted({*more, *(c for line in lines for c in line.columns)})
         values = np.concatenate([self.y[:, list(y_cols)], self.a[:, columns]], axis=1)[rows]
-        codes = _alike(values, most)
+        codes = _alike(values, _MAX_CELLS if most is None else most)
         if codes is None:
             self.telling.append(np.flatnonzero(rows)[_different(values)])
             return -1

@@ -141,7 +141,7 @@ class SemiMarkovProcess:
         initial = self.initial.table(theta, f, chunk, cov, transition)
         return initial, transition, self.duration.table(theta, f, chunk, cov)
 
-    def smooth(self, tables: SemiChances, table, chunk, form) -> semi_markov.Posterior:
+    def smooth(self, tables: SemiChances, table, chunk, form) -> semi_markov.StayPosterior:
         return semi_markov.smooth(*tables, table, chunk.valid, form)
 
     def collect(self, posterior, chunk) -> tuple[Any, ...]:
@@ -160,7 +160,7 @@ class SemiMarkovProcess:
     def best_path(self, tables: SemiChances, table, chunk) -> tuple[Array, Array]:
         return semi_markov_path.best_path(*tables, table, chunk.valid)
 
-    def path_posterior(self, tables: SemiChances, table, chunk, form) -> semi_markov.Posterior:
+    def path_posterior(self, tables: SemiChances, table, chunk, form) -> semi_markov.StayPosterior:
         return self.smooth(tables, table, chunk, form)
 
     def expected(self, theta, f, posterior, chunk) -> Array:

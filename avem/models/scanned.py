@@ -20,7 +20,7 @@ from avem.execution.cluster import Cluster
 from avem.execution.disk import Disk
 from avem.models.encoded import Encoded, LaidOut, PanelData, Placement
 from avem.models.encoded_scan import EncodedScan
-from avem.models.stored import BLOCK_ROWS, StoredData, Sums, Telling, Witnesses
+from avem.models.stored import BLOCK_ROWS, ColumnSums, StoredData, Telling, Witnesses
 from avem.numerics.precision import in_float64
 
 START_ROWS = 1_000_000
@@ -49,8 +49,8 @@ def read_scan(model: Any, scan: Scan) -> StoredData:
     n_seen = np.zeros((scan.n_subjects, n_outcomes), np.int32)
     rows_seen = np.zeros(scan.n_subjects, np.int32)
     totals, n_without_past = np.zeros((n_outcomes, n_columns)), 0
-    outcomes = Sums.of(np.full((1, n_outcomes), np.nan))
-    design = Sums.of(np.full((1, n_columns), np.nan))
+    outcomes = ColumnSums.of(np.full((1, n_outcomes), np.nan))
+    design = ColumnSums.of(np.full((1, n_columns), np.nan))
     with open(path, "wb") as file:
         for group, panel in zip(groups, scan.panels(groups), strict=True):
             data = model.read(panel)
@@ -61,8 +61,8 @@ def read_scan(model: Any, scan: Scan) -> StoredData:
             any_seen = seen[:, model.outcome_columns].any(axis=1)
             rows_seen[group] = np.bincount(panel.row_subject, any_seen, len(group))
             totals += seen.T.astype(float) @ data.A
-            outcomes = outcomes.plus(Sums.of(data.Y))
-            design = design.plus(Sums.of(data.A[any_seen]))
+            outcomes = outcomes.plus(ColumnSums.of(data.Y))
+            design = design.plus(ColumnSums.of(data.A[any_seen]))
             n_without_past += data.n_without_past
             telling.add(model, data, panel.row_step > 0)
             witnesses.add(group, panel, data, last=group is groups[-1])

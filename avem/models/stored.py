@@ -93,7 +93,7 @@ class Witnesses:
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class ColumnSums:
     """Of columns, over rows."""
 
     count: np.ndarray
@@ -102,7 +102,7 @@ class Sums:
     high: np.ndarray
 
     @classmethod
-    def of(cls, values: np.ndarray) -> Sums:
+    def of(cls, values: np.ndarray) -> ColumnSums:
         """Over the rows of (rows, columns) that are not missing."""
         return cls(
             (~np.isnan(values)).sum(0),
@@ -111,9 +111,9 @@ class Sums:
             np.fmax.reduce(values, axis=0, initial=-np.inf),
         )
 
-    def plus(self, other: Sums) -> Sums:
+    def plus(self, other: ColumnSums) -> ColumnSums:
         """Both together."""
-        return Sums(
+        return ColumnSums(
             self.count + other.count,
             self.total + other.total,
             np.minimum(self.low, other.low),
@@ -143,8 +143,8 @@ class StoredData:
     """(subjects,) rows with an outcome that was observed."""
     seen_totals: np.ndarray
     """(outcome columns, design columns) sums where an outcome column is observed."""
-    outcome_sums: Sums
-    design_sums: Sums
+    outcome_sums: ColumnSums
+    design_sums: ColumnSums
     """Over the rows with something observed."""
     telling: Telling
     witnesses: np.ndarray

@@ -54,7 +54,7 @@ class StayPosterior(NamedTuple):
     pair: Float[Array, "1 state state lane"]
     """Expected number of moves."""
     phase: Float[Array, "duration state lane"]
-    """StayPosterior of state and row of the stay at the first row."""
+    """Posterior of state and row of the stay at the first row."""
     ended: Float[Array, "cell duration state lane"]
     """Expected number of stays that ended after u rows, by the cell of the row after them."""
     stayed: Float[Array, "cell duration state lane"]
@@ -98,7 +98,7 @@ def smooth(
     valid: Bool[Array, "time lane"],
     form: str = "scaled",
 ) -> StayPosterior:
-    """StayPosterior of states and stays, and the log likelihood, of every lane."""
+    """Posterior of states and stays, and the log likelihood, of every lane."""
     table = jnp.asarray(table)
     times, states, lanes = table.shape
     sizes = {"times": times, "lanes": lanes, "durations": stays.phase.shape[0]}
@@ -325,7 +325,7 @@ def _in_blocks(steps: Any, length: int) -> Any:
 
 
 def _by_row(counts: Array, valid: Array, cut: bool) -> Array:
-    """StayCounts of the steps out of each row, at the row that they lead into; the last at its own."""
+    """Counts of the steps out of each row, at the row that they lead into; the last at its own."""
     goes_on = has_next(valid)[:, None, None]
     moved = jnp.roll(jnp.where(goes_on, counts, 0.0), 1, axis=0)
     return moved if cut else moved + jnp.where(goes_on, 0.0, counts)

@@ -10,34 +10,45 @@ from typing import TYPE_CHECKING, Any
 from avem import _moved
 
 if TYPE_CHECKING:
+    from avem.components.duration import Duration
+    from avem.components.generator import rates
     from avem.components.outcome import Outcome, outcome
     from avem.data.examples import load_affect
     from avem.data.movement import steps_and_turns
     from avem.data.panel import Panel
+    from avem.data.scanning.scan import Scan
     from avem.errors import AvemError, AvemWarning, DataError, FileError, ModelError
     from avem.families import (
         Bernoulli,
         Beta,
         Binomial,
         Categorical,
+        Censored,
         Custom,
+        Dirichlet,
         Exponential,
         Gamma,
         Gaussian,
+        HurdleNegativeBinomial,
+        HurdlePoisson,
         LogNormal,
         NegativeBinomial,
+        Ordinal,
         Poisson,
         StudentT,
         VonMises,
+        Weibull,
         WrappedCauchy,
         ZeroAugmentedGamma,
         ZeroInflatedNegativeBinomial,
         ZeroInflatedPoisson,
+        ZeroOneInflatedBeta,
     )
     from avem.fits.fit import Fit
     from avem.fits.hmm_fit import HMMFit
     from avem.fits.info import FitInfo
     from avem.fits.io.saving import load
+    from avem.fits.lazy import LazyTable
     from avem.fits.likelihood import LogLik
     from avem.fits.plots.hmm_plots import Plots
     from avem.fits.plots.ssm_plots import SSMPlots
@@ -80,12 +91,15 @@ __all__ = [
     "Binomial",
     "Bootstrap",
     "Categorical",
+    "Censored",
     "Check",
     "Comparison",
     "CrossValidation",
     "Custom",
     "DataError",
     "Diagnosis",
+    "Dirichlet",
+    "Duration",
     "Exponential",
     "FileError",
     "Fit",
@@ -93,8 +107,11 @@ __all__ = [
     "Gamma",
     "Gaussian",
     "HMMFit",
+    "HurdleNegativeBinomial",
+    "HurdlePoisson",
     "Iteration",
     "LRTest",
+    "LazyTable",
     "LogLik",
     "LogNormal",
     "MeanField",
@@ -104,6 +121,7 @@ __all__ = [
     "ModelError",
     "MonteCarlo",
     "NegativeBinomial",
+    "Ordinal",
     "Outcome",
     "Panel",
     "Partial",
@@ -114,6 +132,7 @@ __all__ = [
     "SSMFit",
     "SSMPlots",
     "SSMSimulation",
+    "Scan",
     "Selection",
     "Simulation",
     "Stop",
@@ -121,10 +140,12 @@ __all__ = [
     "StudentT",
     "Summary",
     "VonMises",
+    "Weibull",
     "WrappedCauchy",
     "ZeroAugmentedGamma",
     "ZeroInflatedNegativeBinomial",
     "ZeroInflatedPoisson",
+    "ZeroOneInflatedBeta",
     "bootstrap",
     "compare",
     "cross_validate",
@@ -132,11 +153,14 @@ __all__ = [
     "load",
     "load_affect",
     "outcome",
+    "rates",
     "select",
     "steps_and_turns",
 ]
 
 _HOMES = {
+    "avem.components.duration": ("Duration",),
+    "avem.components.generator": ("rates",),
     "avem.components.outcome": (
         "Outcome",
         "outcome",
@@ -144,6 +168,7 @@ _HOMES = {
     "avem.data.examples": ("load_affect",),
     "avem.data.movement": ("steps_and_turns",),
     "avem.data.panel": ("Panel",),
+    "avem.data.scanning.scan": ("Scan",),
     "avem.errors": (
         "AvemError",
         "AvemWarning",
@@ -156,24 +181,32 @@ _HOMES = {
         "Beta",
         "Binomial",
         "Categorical",
+        "Censored",
         "Custom",
+        "Dirichlet",
         "Exponential",
         "Gamma",
         "Gaussian",
+        "HurdleNegativeBinomial",
+        "HurdlePoisson",
         "LogNormal",
         "NegativeBinomial",
+        "Ordinal",
         "Poisson",
         "StudentT",
         "VonMises",
+        "Weibull",
         "WrappedCauchy",
         "ZeroAugmentedGamma",
         "ZeroInflatedNegativeBinomial",
         "ZeroInflatedPoisson",
+        "ZeroOneInflatedBeta",
     ),
     "avem.fits.fit": ("Fit",),
     "avem.fits.hmm_fit": ("HMMFit",),
     "avem.fits.info": ("FitInfo",),
     "avem.fits.io.saving": ("load",),
+    "avem.fits.lazy": ("LazyTable",),
     "avem.fits.likelihood": ("LogLik",),
     "avem.fits.plots.hmm_plots": ("Plots",),
     "avem.fits.plots.ssm_plots": ("SSMPlots",),

@@ -19,6 +19,7 @@ from avem.fits.notebook import facts, model_facts
 from avem.inference.methods.names import check_names
 from avem.inference.options import Options
 from avem.models.encoded import PanelData
+from avem.models.scanned import read_scan, witnessed
 
 
 class Mixed(ABC):
@@ -124,14 +125,18 @@ class Mixed(ABC):
         """A user's data as a panel."""
         return read_panel(data, subject_column(self._group, subject), time, sequence)
 
-    def _model(self, panel: Panel, plain: bool) -> tuple[Any, PanelData]:
+    def _model(self, panel: Any, plain: bool) -> tuple[Any, Any]:
         """The model with the units of a panel, and the panel's numbers."""
         if self._learned is None:
             model = self._model_type.learn(self.spec, panel)
         else:
             model = replace(self._learned, spec=self.spec)
-        data = model.read(panel)
-        self._check_data(model, panel, data)
+        if panel.in_memory:
+            data = model.read(panel)
+            self._check_data(model, panel, data)
+        else:
+            data = read_scan(model, panel)
+            self._check_data(model, *witnessed(model, data))
         return (model.averaged_over(data) if plain else model.scaled_to(data)), data
 
     def _simulate(

@@ -5,21 +5,31 @@ This module stands above all layers because it is the one that calls them.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from os import PathLike
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
+from avem.components.duration import Duration, as_duration, check_no_outcome, families_of
+from avem.components.duration_families import DurationWord
+from avem.components.durations import departures
+from avem.components.generator import rates
 from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, outcome
 from avem.components.param_info import check_states
 from avem.components.transitions import Transitions, as_transitions
 from avem.data import Panel, parse_formula
 from avem.data.formula import Formula
-from avem.data.grouping import group_of
+from avem.data.grouping import group_of, with_weights
+from avem.data.weights import WeightKind
 from avem.effects.prior import STRUCTURES, project_covariance
-from avem.errors import ModelError, did_you_mean
+from avem.errors import AvemWarning, ModelError, did_you_mean
 from avem.families import Family, FamilyWord
+from avem.fits.durations import guess_from, with_max
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.making import fit_task, start_from
 from avem.fits.notes import alarms, remarks
@@ -35,6 +45,7 @@ from avem.models.encoded import PanelData
 from avem.models.hmm import HMMModel, Specification
 from avem.models.hmm_checks import check_data
 from avem.models.hmm_simulate import Simulation, simulate
+from avem.models.scanned import on_cluster
 from avem.models.state_names import check_state_names, name_states
 from avem.numerics import devices
 
@@ -56,7 +67,8 @@ class MixedHMM(Mixed):
     transition : str or Transitions
         Formula of the log odds of moving, against staying: ``"~ x + (1 | subject)"``. Covariates at
         time t act on the step from t-1 to t. Every pair of states has its own coefficients and
-        effects. Or an object that is a kind of transitions of its own.
+        effects. In continuous time the formula is that of the log rates. Or an object that is a
+        kind of transitions of its own, such as ``avem.rates(...)``.
     initial : str
         Formula of the log odds of the first state, against state 0; or ``"stationary"``: the
         distribution that the transitions of the first step leave as it is.
@@ -64,11 +76,24 @@ class MixedHMM(Mixed):
         The structure of Sigma; ``"block"``: effects of different formulas are independent.
     effects_by_state : bool
         Give every state its own effects (with a list of outcomes: say it in `avem.outcome`).
+    duration : str, Duration, list or dict, optional
+        How long stays in a state last, where not as in a Markov chain (a semi-Markov model): a
+        word such as ``"negative_binomial"``, a `Duration` with a formula and other options, or a
+        list or dict with a word for each state. ``transition`` then says where a stay leads to
+        when it ends, never to the state itself.
     state_names : list of str, optional
         A name for each state, shown in place of its number. They are given in the order of the
         fitted states: by the mean of the first outcome at average covariates, lowest first; with
         ``init=``, or transitions that order the states, in the order that these have. To look
         first and name later there is `HMMFit.rename_states`.
+    time_scale : {"discrete", "continuous"}, optional
+        ``"discrete"`` (the default): rows are one step apart. ``"continuous"``: they come at any
+        times, which ``fit(time=...)`` names, and states are left at rates. Which moves there are,
+        times of death and units: `avem.rates`.
+    known : str, optional
+        A column with what is known of each row's state: its name or number, several as ``"a|b"`` or
+        a list, and missing where nothing is known. Labels are the names of the states; where
+        `state_names` are not given, they are in the order of the categories, or sorted.
 
     Examples
     --------
@@ -86,7 +111,10 @@ class MixedHMM(Mixed):
         initial: Literal["stationary"] | str = "~ 1",
         effect_covariance: Literal["full", "block", "diagonal", "isotropic"] = "full",
         effects_by_state: bool = False,
+        duration: DurationWord | Duration | Sequence[str] | Mapping[Any, str] | None = None,
         state_names: Sequence[str] | None = None,
+        time_scale: Literal["discrete", "continuous"] | None = None,
+        known: str | None = None,
     ) -> None:
         if isinstance(formula, str):
             outcomes = (outcome(formula, family, effects_by_state=effects_by_state),)
@@ -105,13 +133,38 @@ class MixedHMM(Mixed):
                 "Effects on the first state are not available: a subject has few first states. "
                 "Leave the (... | group) term out of initial=."
             )
-        if isinstance(transition, str):
-            transition = LogitTransitions(text=_one_sided(transition, "transition").text)
-        moves = as_transitions(transition)
+        if start is not None and start.offset:
+            raise ModelError(f"initial={initial!r}: an offset() of the first state says nothing.")
+        moves = _transitions(transition, time_scale)
+        names, stays = check_state_names(state_names, int(n_states)), None
+        if duration is not None:
+            if moves.clock is not None:
+                raise ModelError(
+                    "duration= counts steps, and goes with time_scale='discrete'. Leave one of the "
+                    "two out."
+                )
+            stays, moves = as_duration(duration, names), departures(moves)
+            families_of(stays, int(n_states))
+            check_no_outcome([name for item in outcomes for name in item.formula.outcomes])
         if start is None and not moves.may_be_stationary:
-            raise ModelError("initial='stationary' goes with transitions given by a formula.")
-        names = check_state_names(state_names, int(n_states))
-        self.spec = Specification(int(n_states), outcomes, moves, start, effect_covariance, names)
+            given = (
+                "a formula, in discrete time"
+                if stays is None
+                else "a formula, and without duration="
+            )
+            raise ModelError(f"initial='stationary' goes with transitions given by {given}.")
+        if known is not None and not (isinstance(known, str) and known):
+            raise ModelError(f"known is {known!r}; the name of a column is wanted.")
+        self.spec = Specification(
+            int(n_states),
+            outcomes,
+            moves.named(names),
+            start,
+            effect_covariance,
+            names,
+            known,
+            stays,
+        )
         self._group = group_of(self.spec.formulas)
 
     @classmethod
@@ -141,7 +194,9 @@ class MixedHMM(Mixed):
             transition=spec.transition,
             initial="stationary" if spec.initial is None else spec.initial.text,
             effect_covariance=cast(Any, spec.effect_covariance),
+            duration=spec.duration,
             state_names=spec.state_names or None,
+            known=spec.known,
         )
         made._learned = None if learned is None else learned.in_user_units()
         return made
@@ -202,16 +257,21 @@ class MixedHMM(Mixed):
         seed: int = 0,
         plain: bool = False,
         device: Literal["cpu", "gpu"] | None = None,
+        client: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
         progress: bool | None = None,
         callback: Callback | None = None,
+        weights: str | None = None,
+        weights_kind: WeightKind = "survey",
         **of_method: Any,
     ) -> HMMFit:
         """The model fitted to data.
 
         Parameters
         ----------
-        data : DataFrame or Panel
-            A long table (pandas, polars, pyarrow), one row per subject and time, or a `Panel`.
+        data : DataFrame, Panel or Scan
+            A long table (pandas, polars, pyarrow), one row per subject and time, or a `Panel`; for
+            tables beyond memory a `Scan`, which `Panel.scan` makes, or a lazy table.
         subject : str, optional
             The column that says whose row it is; needed only when the formula has no
             ``(... | subject)`` term.
@@ -253,12 +313,25 @@ class MixedHMM(Mixed):
             acceleration, no final E-step.
         device : {"cpu", "gpu"}, optional
             Where to compute; by default on a GPU where there is one and the data are large.
+        client : dask.distributed.Client, optional
+            A Dask cluster that computes, where the data are a scan or a Dask DataFrame: see
+            `Panel.scan`.
+        checkpoint : str or path, optional
+            A file in which the parameters are kept every few iterations. Where it exists, the fit
+            goes on from there; when the fit ends, it is removed.
         progress : bool, optional
             Show progress; by default in a terminal, after two seconds.
         callback : callable, optional
             A function that is called after every iteration that follows the starts, with an
             `Iteration` (number, stage, bound, change, params), to log it or to end the fit there by
             returning True.
+        weights : str, optional
+            A column with how much each subject counts: a positive number, the same in all rows of
+            a subject.
+        weights_kind : {"survey", "frequency"}
+            What they are. ``"survey"``: how many people a subject stands for; only ratios count,
+            and standard errors are robust ones (a sandwich). ``"frequency"``: so many subjects are
+            alike, and one of them is in the data.
         **of_method
             Options of methods that fit() itself had before: they work, with a warning that says
             what to write instead.
@@ -286,11 +359,21 @@ class MixedHMM(Mixed):
             plain=plain,
         )
         panel = self._panel(data, subject, time, sequence)
-        model, read = self._model(panel, plain)
+        panel = with_weights(panel, weights, weights_kind)
+        own, before = self, None
+        if self.spec.duration is not None and not plain:
+            if init is None:
+                same = {"seed": seed, "device": device, "progress": progress, "max_iter": max_iter}
+                before = self._with_markov_stays(panel, fixed, n_starts=n_starts, **same)
+            own = self._with_spec(with_max(self.spec, panel, init, before))
+        model, read = own._model(panel, plain)
         options.method.check(model.effect_names, plain)
         with devices.wanted(device):
             encoded = model.encode(panel, read, max_lanes=options.method.lanes_per_chunk)
+        encoded = on_cluster(encoded, client)
         start = start_from(HMMFit, model, panel, init, fixed)
+        if before is not None:
+            start = replace(start, guess=guess_from(before, model, start.held))
         if "effect_covariance" in start.held:
             _check_structure(start.held["effect_covariance"], model)
         keep_order = init is not None or bool(start.fixed - {"effect_covariance"})
@@ -299,7 +382,7 @@ class MixedHMM(Mixed):
         def tell(fitted: Fitted) -> tuple[list[str], list[str]]:
             return alarms(model, fitted), remarks(model, encoded, fitted, start.fixed)
 
-        return fit_task(HMMFit, task, start, options, HMM_TOL, tell, progress, callback)
+        return fit_task(HMMFit, task, start, options, HMM_TOL, tell, progress, callback, checkpoint)
 
     def simulate(
         self,
@@ -352,8 +435,27 @@ class MixedHMM(Mixed):
 
     # --- inside ---------------------------------------------------------------------------------
 
+    def _with_spec(self, spec: Specification) -> MixedHMM:
+        other = copy(self)
+        other.spec = spec
+        return other
+
+    def _with_markov_stays(self, panel: Panel, fixed: Any, **options: Any) -> HMMFit:
+        """The fit of the same model with stays of a Markov chain: where this one's begins."""
+        spec = self.spec._replace(duration=None, transition=LogitTransitions())
+        # Effects of durations alone may have been the only ones.
+        simpler = MixedHMM.from_spec(spec)
+        known = set(HMMModel.learn(spec, panel).param_info()) - {"transition", "effect_covariance"}
+        held = {name: value for name, value in (fixed or {}).items() if name in known}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AvemWarning)  # of a start
+            return simpler.fit(panel, refine=None, fixed=held or None, **options)
+
     def _check_size(self, size: Any) -> None:
         check_states("n_states", size)
+        stays = getattr(self, "spec", None) and self.spec.duration
+        if stays:
+            families_of(stays, int(size))
 
     def _check_data(self, model: HMMModel, panel: Panel, data: PanelData) -> None:
         check_data(model, panel, data)
@@ -385,6 +487,28 @@ def _outcomes(given: Any, family: Any, effects_by_state: bool) -> tuple[Outcome,
     if twice:
         raise ModelError(f"The outcome {twice[0]!r} is in the list twice.")
     return tuple(listed)
+
+
+def _transitions(given: Any, time_scale: Any) -> Transitions:
+    """The moves of a formula, or an object, on the time scale that was chosen."""
+    scales = ("discrete", "continuous")
+    if time_scale is not None and time_scale not in scales:
+        raise ModelError(
+            f"time_scale is {time_scale!r}; choose one of {', '.join(scales)}."
+            f"{did_you_mean(time_scale, scales)}"
+        )
+    if isinstance(given, str):
+        formula = _one_sided(given, "transition").text
+        if time_scale == "continuous":
+            return rates(formula)
+        return LogitTransitions(text=formula)
+    moves = as_transitions(given)
+    if time_scale is not None and (moves.clock is not None) != (time_scale == "continuous"):
+        raise ModelError(
+            f"time_scale is {time_scale!r}, and transition={given!r} is of the other kind. Leave "
+            "one of them out."
+        )
+    return moves
 
 
 def _one_sided(text: Any, what: str) -> Formula:

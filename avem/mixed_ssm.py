@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from os import PathLike
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -16,7 +17,8 @@ from avem.components.param_info import check_count
 from avem.data import Panel, parse_formula
 from avem.data.design import has_intercept
 from avem.data.formula import Formula
-from avem.data.grouping import group_of, subject_column
+from avem.data.grouping import group_of, subject_column, with_weights
+from avem.data.weights import WeightKind
 from avem.errors import ModelError, did_you_mean
 from avem.fits.making import fit_task, start_from
 from avem.fits.notes import ssm_alarms, ssm_remarks
@@ -30,6 +32,7 @@ from avem.inference.progress import Callback
 from avem.inference.tuning import SSM_TOL
 from avem.mixed import Mixed
 from avem.models.encoded import PanelData
+from avem.models.scanned import on_cluster
 from avem.models.ssm import BLOCKS, RANDOM, STRUCTURES, SSMModel, SSMSpecification
 from avem.models.ssm_checks import check_ssm_data
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
@@ -202,16 +205,21 @@ class MixedSSM(Mixed):
         max_radius: float | None = None,
         plain: bool = False,
         device: Literal["cpu", "gpu"] | None = None,
+        client: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
         progress: bool | None = None,
         callback: Callback | None = None,
+        weights: str | None = None,
+        weights_kind: WeightKind = "survey",
         **of_method: Any,
     ) -> SSMFit:
         """The model fitted to data.
 
         Parameters
         ----------
-        data : DataFrame or Panel
-            A long table (pandas, polars, pyarrow), one row per subject and time, or a `Panel`.
+        data : DataFrame, Panel or Scan
+            A long table (pandas, polars, pyarrow), one row per subject and time, or a `Panel`; for
+            tables beyond memory a `Scan`, which `Panel.scan` makes, or a lazy table.
         subject : str, optional
             The column that says whose row it is, unless the model knows it.
         time : str, optional
@@ -251,12 +259,25 @@ class MixedSSM(Mixed):
             acceleration, no final E-step.
         device : {"cpu", "gpu"}, optional
             Where to compute; by default on a GPU where there is one and the data are large.
+        client : dask.distributed.Client, optional
+            A Dask cluster that computes, where the data are a scan or a Dask DataFrame: see
+            `Panel.scan`.
+        checkpoint : str or path, optional
+            A file in which the parameters are kept every few iterations. Where it exists, the fit
+            goes on from there; when the fit ends, it is removed.
         progress : bool, optional
             Show progress; by default in a terminal, after two seconds.
         callback : callable, optional
             A function that is called after every iteration that follows the starts, with an
             `Iteration` (number, stage, bound, change, params), to log it or to end the fit there by
             returning True.
+        weights : str, optional
+            A column with how much each subject counts: a positive number, the same in all rows of
+            a subject.
+        weights_kind : {"survey", "frequency"}
+            What they are. ``"survey"``: how many people a subject stands for; only ratios count,
+            and standard errors are robust ones (a sandwich). ``"frequency"``: so many subjects are
+            alike, and one of them is in the data.
         **of_method
             Options of methods that fit() itself had before: they work, with a warning that says
             what to write instead.
@@ -286,12 +307,14 @@ class MixedSSM(Mixed):
         self._check_radius(max_radius)
         radius = None if max_radius is None else float(max_radius)
         panel = self._panel(data, subject, time, sequence)
+        panel = with_weights(panel, weights, weights_kind)
         model, read = self._model(panel, plain)
         options.method.check(model.effect_names, plain)
         if options.method.lanes_per_chunk:
             raise ModelError("batch_size is for hidden Markov models.")
         with devices.wanted(device):
             encoded = model.encode(panel, read)
+        encoded = on_cluster(encoded, client)
         start = start_from(SSMFit, model, panel, init, fixed)
         _check_held(model, start.held)
         task = SSMTask(model, encoded, bool(start.guess.params), start.fixed, radius)
@@ -301,7 +324,16 @@ class MixedSSM(Mixed):
             return ssm_alarms(model, fitted), notes
 
         return fit_task(
-            SSMFit, task, start, options, SSM_TOL, tell, progress, callback, max_radius=radius
+            SSMFit,
+            task,
+            start,
+            options,
+            SSM_TOL,
+            tell,
+            progress,
+            callback,
+            checkpoint,
+            max_radius=radius,
         )
 
     def simulate(
@@ -405,7 +437,7 @@ def _outcome_formula(given: Any) -> Formula:
         formula = parse_formula(given)
         if not formula.outcomes:
             raise ModelError(f"The formula {given!r} has no outcomes; write 'y1 + y2 ~ 1'.")
-        return formula
+        return _without_offset(formula)
     if not isinstance(given, Sequence) or not given:
         raise ModelError(f"outcomes is {given!r}; a list of column names or a formula is wanted.")
     wrong = [name for name in given if not isinstance(name, str)]
@@ -429,6 +461,15 @@ def _state_formula(text: Any) -> Formula:
         raise ModelError(
             f"state={text!r} has an intercept, which cannot be told from the outcomes' own. Write "
             f"'~ 0{'' if bare == '1' else f' + {bare}'}'."
+        )
+    return _without_offset(formula)
+
+
+def _without_offset(formula: Formula) -> Formula:
+    if formula.offset:
+        raise ModelError(
+            f"offset() in {formula.text!r} is not available in a state-space model. Subtract it "
+            "from the outcome before the fit: all is linear there."
         )
     return formula
 

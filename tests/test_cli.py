@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import avem
 from avem.cli import app
+from avem.cli._files import table_ending
 from avem.cli._outcomes import Defaults, read_outcomes
 from avem.kernels.folder import cache_folder
 
@@ -199,6 +200,15 @@ NOTHING = Defaults("gaussian", None, None, False)
         ("binomial(trials = n): k ~ 1", avem.outcome("k ~ 1", avem.Binomial("n"))),
         ("binomial(trials=12): k ~ 1", avem.outcome("k ~ 1", avem.Binomial(12))),
         (
+            "ordinal(levels = low < mid < high): k ~ 1",
+            avem.outcome("k ~ 1", avem.Ordinal(("low", "mid", "high"))),
+        ),
+        ("ordinal: k ~ 1", avem.outcome("k ~ 1", "ordinal")),
+        (
+            "censored(family = gamma, lower = lod, upper = 9): k ~ 1",
+            avem.outcome("k ~ 1", avem.Censored("gamma", "lod", 9)),
+        ),
+        (
             "student_t(scale ~ log(x) + (1 | id), df ~ 1, effects_by_state): y ~ 1 + (1 | id)",
             avem.outcome(
                 "y ~ 1 + (1 | id)",
@@ -380,6 +390,24 @@ def test_decode_agrees_with_fit_and_takes_parquet(fitted, data, tmp_path):
     one = pd.read_csv(tmp_path / "new.tsv", sep="\t")
     other = pd.read_csv(tmp_path / "states.csv")
     assert (one["state"] == other["state"]).mean() > 0.9
+
+
+def test_a_folder_of_files_is_read_as_one(fitted, data, tmp_path):
+    out, folder = fitted[0], tmp_path / "days"
+    folder.mkdir()
+    head, *lines = data.read_text(encoding="utf-8").splitlines()
+    for name, rows in (("a", lines[:37]), ("b", lines[37:])):
+        (folder / f"{name}.csv").write_text("\n".join([head, *rows]), encoding="utf-8")
+    codes = ["--missing-code", "-99", "--missing-code", "."]
+    for where, name in ((folder, "one.csv"), (folder / "*.csv", "two.csv")):
+        result = run("decode", out / "fit.avem", where, *codes, "--out", tmp_path / name)
+        assert result.exit_code == 0, result.output
+        assert (tmp_path / name).read_text() == (out / "states.csv").read_text()
+    assert table_ending(folder, None) == ".csv"
+    spread = run("fit", folder / "a.csv", str(folder / "b.csv"), "--states", 2, "--out", tmp_path)
+    assert "is a file, and a formula is wanted there" in spread.stderr
+    spread = run("fit", "a.csv", "b.csv", "c.csv", "--states", 2, "--out", tmp_path)
+    assert "pattern of files, need quotes" in spread.stderr
 
 
 def test_predict_knows_the_data_of_the_fit(fitted, data, tmp_path):

@@ -64,7 +64,8 @@ def test_everything_is_written(data, tmp_path):
         ["y1", "y2", "y3"],
         2,
         {"subject": "id", "random": "transition"},
-        {"time": "t", "sequence": None, "seed": 0, "refine": None},
+        {"time": "t", "sequence": None, "seed": 0, "refine": None}
+        | {"weights": None, "weights_kind": "survey"},
     )
     written = sorted(path.name for path in out.iterdir())
     assert written == sorted([*FILES, *(f"{name}.png" for name in PLOTS)])

@@ -10,7 +10,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FINDER = doctest.DocTestFinder(exclude_empty=True)
-EXTRAS = {"avem.fits.fit.Fit.to_arviz": "arviz", "avem.integrations.sklearn": "sklearn"}
+EXTRAS = {
+    "avem.fits.fit.Fit.to_arviz": "arviz",
+    "avem.integrations.sklearn": "sklearn",
+    "avem.data.panel.Panel.scan": "duckdb",
+    "avem.data.scanning": "duckdb",
+    "avem.fits.lazy": "duckdb",
+}
 """Examples that need an optional extra, by how their names begin."""
 
 

@@ -99,3 +99,44 @@ def test_four_categorical_outcomes_with_effects_on_the_transitions():
     np.testing.assert_allclose(sd[1], 0.087, atol=0.015)
     theirs = model.fit(frame, n_starts=2, fixed={"effect_covariance": np.diag([0.346, 0.087]) ** 2})
     assert fit.bound - 0.01 < theirs.bound < fit.bound
+
+
+# --- msm: continuous time, exact times of death ---------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lungs():
+    """`fev` of the R package msm; 999 marks the day of death."""
+    frame = read("fev.csv")
+    frame["died"] = frame["fev"] == 999
+    return frame.assign(fev=frame["fev"].where(~frame["died"]))
+
+
+def lung_model(formula="fev ~ 1"):
+    moves = [("well", "ill"), ("well", "dead"), ("ill", "dead")]
+    rates = avem.rates(moves=moves, event="died", unit="days")
+    return avem.MixedHMM(formula, 3, state_names=["well", "ill", "dead"], transition=rates)
+
+
+def test_the_likelihood_is_that_of_msm(lungs):
+    """At q12 = q23 = exp(-6), q13 = exp(-9), N(100, 16^2), N(54, 18^2): msm's own tests."""
+    given = {
+        "initial": [1.0, 0.0, 0.0],
+        "rate": [[0, np.exp(-6), np.exp(-9)], [0, 0, np.exp(-6)], [0, 0, 0]],
+        "coef": [[[100.0]], [[54.0]], [[0.0]]],
+        "variance": [[16.0**2], [18.0**2], [1.0]],
+    }
+    fit = lung_model().fit(lungs, "ptnum", "days", fixed=given, n_starts=1)
+    assert -2 * float(fit.loglik()) == pytest.approx(52388.7381942858, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_the_maximum_is_that_of_msm(lungs):
+    """-2 log L 51815.8125 with rates 5.6537e-4, 7.4286e-5, 8.8785e-4, from starts of our own."""
+    fit = lung_model().fit(lungs, "ptnum", "days", fixed={"initial": [1.0, 0.0, 0.0]})
+    assert -2 * float(fit.loglik()) == pytest.approx(51815.8125, abs=5e-3)
+    rate = fit.params["rate"]
+    found = [rate[0, 1], rate[0, 2], rate[1, 2]]
+    np.testing.assert_allclose(found, [5.6537e-4, 7.4286e-5, 8.8785e-4], rtol=2e-3)
+    np.testing.assert_allclose(fit.params["coef"][:2, 0, 0], [97.357, 49.423], atol=0.05)
+    np.testing.assert_allclose(np.sqrt(fit.params["variance"][:2, 0]), [17.198, 16.818], atol=0.05)

@@ -1,5 +1,6 @@
 """Numbers of states, cross-validation and likelihood ratio tests."""
 
+import re
 import signal
 from dataclasses import replace
 
@@ -547,16 +548,22 @@ def test_errors_of_the_likelihood_ratio_test(nested, differing, selection):
         test(renamed, larger)
     worse = replace(larger, params={**larger.params, "coef": larger.params["coef"] + 5})
     with pytest.raises(
-        avem.ModelError, match=r"cannot be worse.*refine='adaptive' and more starts"
+        avem.ModelError, match=r"(?s)cannot be worse.*more starts:\nlarger = avem\.MixedHMM"
     ):
         test(smaller, worse)
 
 
-def test_unfinished_fits_are_tested_with_a_warning(nested):
+def test_unfinished_fits_are_tested_with_a_warning(nested, differing):
     smaller, larger = nested
     rough = replace(larger, info=replace(larger.info, refined=False))
-    with pytest.warns(avem.AvemWarning, match="larger model.*not refined.*refine='adaptive'"):
+    with pytest.warns(avem.AvemWarning, match=r"larger model.*not refined.*maximum") as told:
         avem.likelihood_ratio_test(smaller, rough)
+    # The advice is code that runs, and does what it says.
+    (code,) = re.findall(r"^larger = avem\.MixedHMM.*\)$", str(told[0].message), re.M | re.S)
+    found = {"avem": avem, "larger": rough, "data": differing}
+    exec(code, found)
+    assert found["larger"].info.refined
+    assert found["larger"].loglik() == pytest.approx(larger.loglik(), abs=1e-3)
     stopped = replace(smaller, stop=avem.Stop.OUT_OF_STEPS)
     with pytest.warns(avem.AvemWarning, match="smaller model did not converge"):
         avem.likelihood_ratio_test(stopped, larger)

@@ -56,6 +56,8 @@ def _in_one_line() -> Iterator[None]:
     except _UsageError as error:
         command = "avem" if error.ctx is None else error.ctx.command_path
         message = error.format_message().rstrip(".")
+        if "unexpected extra argument" in message:
+            message += ". A formula, and a pattern of files, need quotes: 'folder/*.csv'"
         _complain(f"{message}{'' if message.endswith('?') else '.'} See {command} --help.")
     except (AvemError, OSError) as error:
         _complain(_here(str(error)))

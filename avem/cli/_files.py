@@ -67,6 +67,7 @@ def finish(
     written = ["fit.avem", "summary.txt", *(f"{name}{ending}" for name in tables), "report.html"]
     written += [f"{name}.png" for name in drawn]
     say("\nWritten:\n" + "\n".join(f"  {out / name}" for name in written))
+    say(f"\nOpen {out / 'report.html'} in a browser: it begins with what was found.")
     if fitted.stop is not Stop.CONVERGED:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -82,12 +83,13 @@ def with_keys(fitted: Any, data: pd.DataFrame, *found: Any) -> pd.DataFrame:
 def table_ending(file: Path, word: str | None) -> str:
     """How the tables of a folder end: as --format says, or as the data that were read."""
     from avem.data.files import need_parquet, table_kind
+    from avem.data.folders import table_files
 
     if word is not None and word not in _FORMATS:
         raise FileError(
             f"--format is {word!r}; csv or parquet is wanted.{did_you_mean(word, _FORMATS)}"
         )
-    ending = table_kind(file) if word is None else f".{word}"
+    ending = table_kind(table_files(file)[0]) if word is None else f".{word}"
     if ending != ".parquet":
         return ".csv"
     need_parquet()

@@ -25,9 +25,12 @@ from avem.cli._options import (
     SubjectColumn,
     TableFormat,
     TimeColumn,
+    WeightColumn,
+    WeightsKind,
 )
 from avem.cli._outcomes import Defaults, names_in, read_names, read_outcomes
 from avem.cli._process import say, set_up_jax
+from avem.cli._scale import check_scan_folder, cluster_at, finish_scan, scan_for
 from avem.errors import DataError, ModelError
 
 _TABLES = ("parameters", "effects", "states")
@@ -61,6 +64,42 @@ def fit(
         str, Option(help="Formula of the transitions: '~ x + (1 | person)'.")
     ] = "~ 1",
     initial: Annotated[str, Option(help="Formula of the first state, or: stationary.")] = "~ 1",
+    time_scale: Annotated[
+        str,
+        Option(help="discrete (rows are one step apart) or continuous (they come at any times)."),
+    ] = "discrete",
+    moves: Annotated[
+        str | None,
+        Option(
+            metavar="A-B,...",
+            help="In continuous time, which moves there are: all, progressive, or pairs of states.",
+            show_default="all",
+        ),
+    ] = None,
+    event: Annotated[
+        str | None,
+        Option(
+            metavar="COLUMN",
+            help="In continuous time: 1 where a state that is never left was entered exactly then.",
+        ),
+    ] = None,
+    unit: Annotated[
+        str | None, Option(help="Of time: days, hours, years, ...", show_default="days, of dates")
+    ] = None,
+    known: Annotated[
+        str | None, Option(metavar="COLUMN", help="What is known of rows' states: labels, or a|b.")
+    ] = None,
+    duration: Annotated[
+        str | None,
+        Option(
+            metavar="WORD[,WORD...]",
+            help="How long stays last, where not as in a Markov chain: shifted_poisson, "
+            "negative_binomial, log_normal or gamma; one for all states, or one for each.",
+        ),
+    ] = None,
+    duration_formula: Annotated[
+        str, Option(help="Of how long stays last: '~ x + (1 | person)'.")
+    ] = "~ 1",
     time: TimeColumn = None,
     sequence: SequenceColumn = None,
     subject: SubjectColumn = None,
@@ -77,6 +116,8 @@ def fit(
             metavar="COLUMN", help="Of binomial outcomes: column with their number, or the number."
         ),
     ] = None,
+    weights: WeightColumn = None,
+    weights_kind: WeightsKind = "survey",
     effect_covariance: Annotated[
         str, Option(help="Effects between subjects: full, block, diagonal or isotropic.")
     ] = "full",
@@ -119,6 +160,24 @@ def fit(
     seed: Seed = 0,
     max_iter: Annotated[int, Option(help="Most iterations.")] = 500,
     plain: Annotated[bool, Option("--plain", help="The paper's iteration to the letter.")] = False,
+    memory: Annotated[
+        str | None,
+        Option(
+            metavar="AMOUNT",
+            help="Leave the table on disk, FILE may be a pattern such as 'logs/*.parquet', and use "
+            "so much memory: 4GB.",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        Option(
+            metavar="ADDRESS", help="Of a Dask scheduler whose workers compute: tcp://host:8786."
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        PathOption(help="A file to go on from, should the fit be killed; written now and then."),
+    ] = None,
     table_format: TableFormat = None,
     no_plots: NoPlots = False,
     missing_code: MissingCodes = None,
@@ -126,38 +185,88 @@ def fit(
     no_cache: NoCache = False,
 ) -> None:
     """Fit a model to a table and write everything about it into a folder."""
+    if formula is not None and "~" not in formula and Path(formula).is_file():
+        raise ModelError(
+            f"{formula!r} is a file, and a formula is wanted there. A pattern of several files "
+            "needs quotes: 'folder/*.csv'."
+        )
     if formula is not None and named_formula is not None:
         raise ModelError("The formula is there twice: as FORMULA and as --formula.")
-    ending = table_ending(file, table_format)
-    check_folder(out, force, _TABLES, _PLOTS, ending)
+    on_disk = memory is not None or cluster is not None
+    if on_disk and missing_code:
+        raise ModelError("--missing-code is for tables in memory; make these values empty first.")
+    ending = ".parquet" if on_disk else table_ending(file, table_format)
+    if on_disk:
+        check_scan_folder(out, force)
+    else:
+        check_folder(out, force, _TABLES, _PLOTS, ending)
     set_up_jax(no_cache)
     import avem
     from avem.inference.methods.names import method_with
 
+    if duration is None and duration_formula != "~ 1":
+        raise ModelError("--duration-formula goes with --duration: negative_binomial, say.")
+    words = [] if duration is None else names_in(duration)
     defaults = Defaults(family, covariance, trials, effects_by_state)
     model = avem.MixedHMM(
         read_outcomes(formula or named_formula, outcome or (), defaults),
         states,
-        transition=transition,
+        transition=_moves(transition, time_scale, moves, event, unit),
         initial=initial,
         effect_covariance=cast(Any, effect_covariance),  # the model checks words
+        duration=avem.Duration(words if len(words) > 1 else words[0], duration_formula)
+        if words
+        else None,
         state_names=None if state_names is None else names_in(state_names),
+        time_scale=cast(Any, time_scale),
+        known=known,
     )
+    chosen: dict[str, Any] = {
+        "method": method_with(method, {"q_update": q_update, "batch_size": batch_size}),
+        "refine": None if refine == "never" else refine,
+        "n_starts": starts,
+        "max_iter": max_iter,
+        "seed": seed,
+        "plain": plain,
+        "checkpoint": checkpoint,
+    }
+    counting: dict[str, Any] = {"weights": weights, "weights_kind": weights_kind}
+    if on_disk and weights is not None:
+        raise ModelError("--weights is for tables in memory.")
+    if on_disk:
+        with cluster_at(cluster) as client:
+            data = scan_for(model, str(file), (subject, time, sequence), memory)
+            fitted = model.fit(data, client=client, **chosen)
+            finish_scan(fitted, out, standard_errors)
+        return
     data = read_for(model, file, subject, time, sequence, missing_code or ())
-    fitted = model.fit(
-        data,
-        subject,
-        time,
-        sequence,
-        method=method_with(method, {"q_update": q_update, "batch_size": batch_size}),
-        refine=None if refine == "never" else cast(Any, refine),
-        n_starts=starts,
-        max_iter=max_iter,
-        seed=seed,
-        plain=plain,
-    )
+    fitted = model.fit(data, subject, time, sequence, **chosen, **counting)
     plots = () if no_plots else _PLOTS
     finish(fitted, data, out, plots, thorough=standard_errors, ending=ending)
+
+
+def _moves(
+    formula: str, time_scale: str, moves: str | None, event: str | None, unit: str | None
+) -> Any:
+    """What the options of continuous time say of the transitions."""
+    import avem
+
+    given = _given(moves=moves, event=event, unit=unit)
+    if time_scale != "continuous":
+        if given:
+            raise ModelError(f"--{next(iter(given))} goes with --time-scale continuous.")
+        return formula
+    if moves is not None and moves not in ("all", "progressive"):
+        pairs = [tuple(_state(part) for part in pair.split("-")) for pair in names_in(moves)]
+        wrong = [pair for pair in pairs if len(pair) != 2]
+        if wrong:
+            raise ModelError(f"--moves {moves!r} has {'-'.join(map(str, wrong[0]))!r}; write A-B.")
+        given["moves"] = pairs
+    return avem.rates(formula, **given)
+
+
+def _state(text: str) -> int | str:
+    return int(text) if text.strip().isdecimal() else text.strip()
 
 
 def fit_ssm(
@@ -184,6 +293,8 @@ def fit_ssm(
             show_default="both",
         ),
     ] = None,
+    weights: WeightColumn = None,
+    weights_kind: WeightsKind = "survey",
     effect_covariance: Annotated[
         str | None, Option(help="Effects between subjects: full or diagonal.")
     ] = None,
@@ -224,6 +335,7 @@ def fit_ssm(
     options = _given(method=method, refine=refine, n_starts=starts, max_iter=max_iter)
     if refine == "never":
         options["refine"] = None
+    options |= {"weights": weights, "weights_kind": weights_kind}
     fitted = model.fit(data, time=time, sequence=sequence, seed=seed, **options)
     later = None if future is None else read_like(fitted, future, missing_code or ())
     ahead = {"horizon": horizon, "future": later}

@@ -21,7 +21,13 @@ PathOption = partial(Option, parser=_named, metavar="PATH")
 PathArgument = partial(typer.Argument, parser=_named)
 
 FitFile = Annotated[Path, PathArgument(metavar="FIT", help="A fit saved by avem (.avem).")]
-DataFile = Annotated[Path, PathArgument(metavar="FILE", help="The data: .csv, .tsv or .parquet.")]
+DataFile = Annotated[
+    Path,
+    PathArgument(
+        metavar="FILE",
+        help="The data: .csv, .tsv or .parquet, a folder of such files, or a pattern in quotes.",
+    ),
+]
 OutFolder = Annotated[Path, PathOption(help="Folder for the results; made if need be.")]
 TableFormat = Annotated[
     str | None,
@@ -46,6 +52,18 @@ NoPlots = Annotated[bool, Option("--no-plots", help="Write no PNG files.")]
 TimeColumn = Annotated[str | None, Option(help="Column to sort the rows by.")]
 SequenceColumn = Annotated[
     str | None, Option(help="Column (session, day) that restarts the chain.")
+]
+WeightColumn = Annotated[
+    str | None,
+    Option(metavar="COLUMN", help="Column with how much each subject counts, one number for each."),
+]
+WeightsKind = Annotated[
+    str,
+    Option(
+        metavar="KIND",
+        help="What the weights are: survey (ratios count; robust standard errors) or frequency (so "
+        "many subjects alike).",
+    ),
 ]
 StateNames = Annotated[
     str | None,

@@ -1,8 +1,9 @@
 """Outcomes as they are written on the command line: ``gamma(shape ~ x): step ~ 1 + (1 | id)``.
 
 Before the colon stands the family, and in parentheses, separated by commas, what belongs to it: a
-formula of a parameter (``shape ~ x``), an option (``trials = n``), or ``effects_by_state``. All of
-this can be left out. No formula begins like that: left of its tilde are only names and plus signs.
+formula of a parameter (``shape ~ x``), an option (``trials = n``, ``levels = low < high``), or
+``effects_by_state``. All of this can be left out. No formula begins like that: left of its tilde
+are only names and plus signs.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ _FORMULA = re.compile(r"(\w+)\s*(~.*)", re.DOTALL)
 _OPTION = re.compile(r"(\w+)\s*=\s*([^=~]+)")
 _MOST_SIZES = 100
 _OPTIONS = {"gaussian": "covariance", "binomial": "trials"}
+"""Those that are options of the command as well."""
+_ALL_OPTIONS = {
+    **{word: (option,) for word, option in _OPTIONS.items()},
+    "ordinal": ("levels",),
+    "censored": ("family", "lower", "upper"),
+}
 
 
 class Defaults(NamedTuple):
@@ -112,15 +119,26 @@ def _outcome(word: str, inside: str, formula: str, defaults: Defaults) -> Outcom
 
 
 def _family(word: str, options: dict[str, str], defaults: Defaults) -> Any:
-    from avem.families import Binomial, Gaussian
+    from avem.families import Binomial, Censored, Gaussian, Ordinal
 
-    known = _OPTIONS.get(word)
-    unknown = [name for name in options if name != known]
+    known = _ALL_OPTIONS.get(word, ())
+    unknown = [name for name in options if name not in known]
     if unknown:
         raise ModelError(
-            f"{unknown[0]!r} is no option of {word}; available: {known or 'none'}. A formula of a "
-            f"parameter is written with a tilde: '{unknown[0]} ~ x'."
+            f"{unknown[0]!r} is no option of {word}; available: {', '.join(known) or 'none'}. A "
+            f"formula of a parameter is written with a tilde: '{unknown[0]} ~ x'."
         )
+    if word == "ordinal":
+        levels = [level.strip() for level in options.get("levels", "").split("<")]
+        return Ordinal(tuple(level for level in levels if level))
+    if word == "censored":
+        if "family" not in options or len(options) < 2:
+            raise ModelError(
+                "A censored outcome needs the family of the quantity and a limit, a number or a "
+                "column: --outcome 'censored(family = gamma, lower = limit): dose ~ 1'."
+            )
+        limits = {end: _number(options[end]) for end in ("lower", "upper") if end in options}
+        return Censored(options["family"], **limits)
     if word == "gaussian":
         usual = "diagonal" if defaults.covariance is None else defaults.covariance
         covariance = options.get("covariance", usual)
@@ -134,6 +152,14 @@ def _family(word: str, options: dict[str, str], defaults: Defaults) -> Any:
             )
         return Binomial(int(trials) if trials.isdecimal() else trials)
     return word
+
+
+def _number(text: str) -> str | float:
+    """A number, or else the name of a column."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def read_states(text: str, option: str = "--states") -> list[int]:

@@ -10,6 +10,7 @@ coefficient those of all problems.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -69,14 +70,20 @@ def coef_terms(
     return CoefTerms(total(coef), slope(coef), -jnp.stack(columns, axis=2))
 
 
-def average(function, mean: Array, cov: Array | None, effects: tuple[int, ...]) -> Array:
-    """E over q of a function of f; with nodes in the effects that matter."""
+def average(
+    function, mean: Array, cov: Array | None, effects: tuple[int, ...], at_once: bool = True
+) -> Any:
+    """E over q of a function of f; with nodes in the effects that matter, one by one if wanted."""
     if cov is None or not effects:
         return function(mean)
     points, weights = small_rule(len(effects))
     at = np.array(effects)
     low = cholesky(cov[at[:, None], at])
     shifts = jnp.einsum("abl,jb->jal", low, jnp.asarray(points))
+
+    def moved(shift: Array) -> Any:
+        return function(mean.at[at].add(shift))
+
     # All nodes in one sweep: a sweep over time costs little more for many lanes than for few.
-    values = jax.vmap(lambda shift: function(mean.at[at].add(shift)))(shifts)
-    return jnp.tensordot(jnp.asarray(weights), values, axes=1)
+    values = jax.vmap(moved)(shifts) if at_once else jax.lax.map(moved, shifts)
+    return jax.tree.map(lambda part: jnp.tensordot(jnp.asarray(weights), part, axes=1), values)

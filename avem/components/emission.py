@@ -42,8 +42,18 @@ class BlockMaker(Protocol):
         """Keep masks (rows, masks); their columns among all masks."""
         ...
 
-    def pattern(self, lines: Sequence[Line], y_cols: tuple[int, ...], rows: np.ndarray) -> int:
-        """The number of the pattern of these rows; -1 where too many of them differ."""
+    def pattern(
+        self,
+        lines: Sequence[Line],
+        y_cols: tuple[int, ...],
+        rows: np.ndarray,
+        more: tuple[int, ...] = (),
+        most: int = 64,
+    ) -> int:
+        """The number of the pattern of these rows; -1 where more than `most` of them differ.
+
+        ``more`` are design columns that are read beside those of the lines.
+        """
         ...
 
     def n_cells(self, pattern: int) -> int:
@@ -147,7 +157,7 @@ class Emission(Component, ABC):
         builder: Builder,
     ) -> Emission:
         """The emission of these outcomes."""
-        width = len(outcomes) + len(family.extras)
+        width = len(outcomes) + family.n_beside
         return cls(
             place.key,
             place.prefix,
@@ -261,8 +271,17 @@ class Emission(Component, ABC):
         """How many values of each outcome a state needs at least."""
         return len(self.lines[0].terms) + 1
 
+    def in_units(self, y: np.ndarray) -> np.ndarray:
+        """(rows, own columns) which values have a density in their column's unit."""
+        own = np.arange(y.shape[1]) < len(self.outcomes)
+        return ~np.isnan(y) & own
+
     def half_seen(self, y: np.ndarray) -> np.ndarray:
         """(rows,) where it would need all of its outcomes (rows, own columns), and has some."""
+        return np.zeros(len(y), bool)
+
+    def impossible(self, y: np.ndarray) -> np.ndarray:
+        """(rows,) where its outcomes (rows, own columns) cannot be what they are together."""
         return np.zeros(len(y), bool)
 
     @abstractmethod

@@ -8,6 +8,7 @@ from avem.components.custom import CustomEmission
 from avem.components.emission import Emission, Position
 from avem.components.gaussian import GaussianEmission
 from avem.components.glm import FamilyEmission
+from avem.components.joint import JointEmission
 from avem.components.lines import Builder
 from avem.components.outcome import Outcome
 from avem.families.base import Family
@@ -15,6 +16,7 @@ from avem.families.base import Family
 EMISSIONS: dict[str, type[Emission]] = {
     "gaussian": GaussianEmission,
     "linear": FamilyEmission,
+    "joint": JointEmission,
     "custom": CustomEmission,
 }
 """By what a family says of itself in `Family.emission`."""

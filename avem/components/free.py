@@ -7,6 +7,7 @@ a variance at its floor lie on the boundary: no slope says anything there, and t
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,6 +43,10 @@ class Part(Protocol):
         """The derivative in them, from that in theta[key]."""
         ...
 
+    def without(self, states: Collection[int], each: int) -> Part:
+        """The same but for some states, the first axis of theta[key], with `each` entries."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Plain:
@@ -63,6 +68,10 @@ class Plain:
 
     def pull(self, theta: Params, slope: np.ndarray) -> np.ndarray:
         return slope.ravel()[self.at]
+
+    def without(self, states: Collection[int], each: int) -> Plain:
+        """The same but for some states, which have `each` entries."""
+        return Plain(self.key, self.at[~np.isin(self.at // each, list(states))])
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +101,10 @@ class Odds:
         p, g = theta[self.key][self.row], slope[self.row]
         return p[self.at] * (g[self.at] - (p * g).sum())
 
+    def without(self, states: Collection[int], each: int) -> Part:
+        """The same but for some states: nothing, where it is one of theirs."""
+        return Plain(self.key, np.zeros(0, int)) if self.row[0] in states else self
+
 
 @dataclass(frozen=True, eq=False)
 class Scale:
@@ -110,6 +123,10 @@ class Scale:
 
     def pull(self, theta: Params, slope: np.ndarray) -> np.ndarray:
         return np.array([theta[self.key][self.row][0, 0] * np.trace(slope[self.row])])
+
+    def without(self, states: Collection[int], each: int) -> Part:
+        """The same but for some states: nothing, where it is one of theirs."""
+        return Plain(self.key, np.zeros(0, int)) if self.row[0] in states else self
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +158,10 @@ class Cholesky:
         of_low = 2.0 * slope[self.row] @ low
         own = (np.diagonal(low) * np.diagonal(of_low))[self.diagonal]
         return np.concatenate([own, of_low[self.below]])
+
+    def without(self, states: Collection[int], each: int) -> Part:
+        """The same but for some states: nothing, where it is one of theirs."""
+        return Plain(self.key, np.zeros(0, int)) if self.row[0] in states else self
 
 
 @dataclass(frozen=True, eq=False)

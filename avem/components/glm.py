@@ -60,7 +60,8 @@ class FamilyEmission(Emission):
         """(states,) of each line at effects 0, at design columns (columns,)."""
         out, at = [], 0
         for line in self.lines:
-            out.append(coef[:, at : at + len(line.terms)] @ a[list(line.x_cols)])
+            eta = coef[:, at : at + len(line.terms)] @ a[list(line.x_cols)]
+            out.append(eta + a[line.offset] if line.offset >= 0 else eta)
             at += len(line.terms)
         return tuple(out)
 
@@ -162,6 +163,11 @@ class FamilyEmission(Emission):
             return None  # a scale whose formula has no intercept cannot take up another unit
         return Unit(self.y_cols[:1], False, constant in self.lines[0].x_cols)
 
+    def in_units(self, y: np.ndarray) -> np.ndarray:
+        found = super().in_units(y)
+        found[:, 0] &= self.family.has_density(tuple(y.T))
+        return found
+
     @property
     def by_value(self) -> bool:
         return not self.family.discrete
@@ -191,6 +197,8 @@ class FamilyEmission(Emission):
         etas = self.family.start(columns)
         out = []
         for i, (line, eta) in enumerate(zip(self.lines, etas, strict=True)):
+            if line.offset >= 0 and len(a):
+                eta = eta - a[:, line.offset].mean()
             b = np.zeros(len(line.x_cols))
             x = a[:, list(line.x_cols)]
             moving = [j for j, c in enumerate(line.x_cols) if c != constant]

@@ -40,7 +40,9 @@ class Predictor:
     effects: tuple[tuple[int, ...], ...]
     """For every state, the place in f of the effect of each of `z_cols`."""
     constant: bool
-    """x is the intercept alone and there are no effects: the predictor is one number per state."""
+    """It reads the intercept alone and has no effects: it is one number per state."""
+    offset: int = -1
+    """The column that is added as it is; -1: none."""
 
     @property
     def shared(self) -> bool:
@@ -125,6 +127,7 @@ class GeneralKernel:
                 eta = b[0]
             else:
                 eta = jnp.zeros((1, 1, 1), coef.dtype)
+                eta = a[:, p.offset][:, None] if p.offset >= 0 else eta
                 eta = sum((a[:, c][:, None] * b[i] for i, c in enumerate(p.x_cols)), eta)
             for j, c in enumerate(p.z_cols):
                 eta = eta + a[:, c][:, None] * p.own_effects(f, j)[None]
@@ -180,6 +183,16 @@ class GeneralKernel:
         """E_q of the log density of each cell in every state."""
         etas, weights = self._at_nodes(coef, mean, cov, a)
         return _average(weights, self.density.log_density(y, etas))
+
+    def expectation(
+        self, function: Callable[..., Any], coef: Array, mean: Array, cov: Array | None, a: Array
+    ) -> Any:
+        """E_q of a function of the tuple of predictors (node, cell, state, lane).
+
+        Arrays that it gives have the nodes first.
+        """
+        etas, weights = self._at_nodes(coef, mean, cov, a)
+        return jax.tree.map(lambda values: _average(weights, values), function(etas))
 
     def log_chances(self, coef: Array, mean: Array, cov: Array | None, a: Array) -> Array:
         """(cell, state, level, lane) E_q of log probabilities, where the predictors are log odds.

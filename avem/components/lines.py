@@ -68,6 +68,13 @@ class Line:
     z_cols: tuple[int, ...]
     effects: tuple[tuple[int, ...], ...]
     """For every state, the place in f of each effect."""
+    offset: int = -1
+    """The column that is added as it is; -1: none."""
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """All design columns that it reads."""
+        return (*self.x_cols, *self.z_cols, *([self.offset] if self.offset >= 0 else []))
 
     @property
     def has_formula(self) -> bool:
@@ -86,6 +93,8 @@ class Line:
     ) -> np.ndarray:
         """(rows,) the predictor, for rows with coefficients, design, state and effects each."""
         eta = (coef * a[:, list(self.x_cols)]).sum(1)
+        if self.offset >= 0:
+            eta = eta + a[:, self.offset]
         if self.z_cols:
             acting = np.take_along_axis(effects, np.array(self.effects, int)[state], axis=1)
             eta = eta + (acting * a[:, list(self.z_cols)]).sum(1)
@@ -129,9 +138,7 @@ class Line:
 def predictors(lines: Sequence[Line], constant: int) -> tuple[Predictor, ...]:
     """The lines as compiled code reads them; `constant` is the column of ones."""
     return tuple(
-        Predictor(
-            line.x_cols, line.z_cols, line.effects, line.x_cols == (constant,) and not line.z_cols
-        )
+        Predictor(line.x_cols, line.z_cols, line.effects, line.columns == (constant,), line.offset)
         for line in lines
     )
 
@@ -184,7 +191,8 @@ class Builder:
             )
         shared = tuple(places) if by_state else (places[0],) * n_states
         x_cols, z_cols = self.designs.x_cols(part), self.designs.z_cols(part)
-        return Line(outcome, parameter, label, part, design.terms, x_cols, z_cols, shared)
+        offset = self.designs.offset_col(part)
+        return Line(outcome, parameter, label, part, design.terms, x_cols, z_cols, shared, offset)
 
     def constant(self, outcome: str, parameter: str, label: str) -> Line:
         """A parameter without a formula of its own: one number per state."""

@@ -80,6 +80,7 @@ class LogitTransitions(Transitions):
                     builder.effect(part, group, term=term, **what) for term, group in named
                 )
         x_cols, z_cols = builder.designs.x_cols(part), builder.designs.z_cols(part)
+        offset = builder.designs.offset_col(part)
         lines = tuple(
             Line(
                 "",
@@ -90,10 +91,11 @@ class LogitTransitions(Transitions):
                 x_cols,
                 z_cols,
                 tuple(places[k, j] for k in range(n_states)),
+                offset,
             )
             for j in range(1, n_states)
         )
-        plain = design.terms == ("Intercept",) and not z_cols
+        plain = design.terms == ("Intercept",) and not z_cols and offset < 0
         return replace(self, n_states=n_states, as_matrix=plain, own_lines=lines)
 
     def describe(self) -> str:

@@ -130,7 +130,14 @@ def learn_families(spec: Outcome, panel: Panel) -> tuple[Family, ...]:
     names = spec.formula.outcomes
     if spec.family.levels != ():  # it needs none, or the user gave them
         return (spec.family,) * len(names)
-    return tuple(spec.family.learn(name, outcome_labels(panel, name)) for name in names)
+    labels = [outcome_labels(panel, name, spec.family.ordered) for name in names]
+    found = tuple(map(spec.family.learn, names, labels))
+    if len({family.with_formula for family in found}) > 1:
+        raise DataError(
+            f"The {spec.family.name} outcomes {', '.join(names)} have different numbers of levels. "
+            "Give each a formula of its own: [avem.outcome(...), avem.outcome(...)]."
+        )
+    return found
 
 
 def read_outcome(family: Family, panel: Panel, name: str) -> np.ndarray:
@@ -156,16 +163,20 @@ def read_outcome(family: Family, panel: Panel, name: str) -> np.ndarray:
             f"{family.name} outcome takes {family.wanted}. Choose another family{other}, or make "
             "these values missing."
         )
-    return np.stack(columns, axis=1)
+    return np.stack(family.columns(tuple(columns)), axis=1)
 
 
 def _for_zeros(family: Family, bad: np.ndarray) -> str:
-    """A family that takes what is wrong, where that is zeros alone."""
-    other = f"zero_augmented_{family.name}"
-    return f" ({other} takes zeros)" if other in FAMILIES and not bad.any() else ""
+    """A family that takes what is wrong, where that is zeros alone, or zeros and ones."""
+    if not bad.any() and (other := f"zero_augmented_{family.name}") in FAMILIES:
+        return f" ({other} takes zeros)"
+    if np.isin(bad, (0, 1)).all() and (other := f"zero_one_inflated_{family.name}") in FAMILIES:
+        return f" ({other} takes zeros and ones)"
+    return ""
 
 
 def read_extras(family: Family, panel: Panel) -> list[np.ndarray]:
     """The further columns that a family reads beside the outcome, each (rows,)."""
     use = f"beside a {family.name} outcome"
-    return [outcome_values(panel, extra, use) for extra in family.extras]
+    infinite = family.infinite_extras
+    return [outcome_values(panel, extra, use, infinite) for extra in family.extras]

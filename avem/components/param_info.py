@@ -21,7 +21,8 @@ class ParamInfo:
 
     shape: tuple[int, ...]
     kind: str
-    """"simplex", "positive", "covariance", "natural" (in the range of its link) or "free"."""
+    """"simplex", "positive", "rate" (not negative; 0 where there is no move), "covariance",
+    "natural" (in the range of its link) or "free"."""
     axes: str
     """The axes in words, with {} for `names`."""
     link: Link | None = None

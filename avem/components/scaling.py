@@ -54,7 +54,10 @@ class Scaling:
         return matrix
 
     def log_jacobian(self, observed: np.ndarray) -> np.ndarray:
-        """(rows,) what to add to an internal log density to have it in the user's units."""
+        """(rows,) what to add to an internal log density to have it in the user's units.
+
+        ``observed`` (rows, outcome columns) is bool; or, of subjects, how many values they have.
+        """
         return -(observed * np.log(self.scale)).sum(1)
 
     def to_json(self) -> dict[str, Any]:
@@ -79,9 +82,13 @@ def spread(values: np.ndarray) -> float:
     if not largest > 0:
         return 1.0
     sd = float(largest * np.sqrt(np.mean((deviation / largest) ** 2)))
-    quarters = np.quantile(values, [0.75, 0.25])
-    middle = float(quarters[0] - quarters[1]) / 1.349
-    return min(sd, middle) if middle > 1e-9 * np.abs(quarters).max() else sd
+    return spread_of(sd, *np.quantile(values, [0.75, 0.25]).tolist())
+
+
+def spread_of(sd: float, high: float, low: float) -> float:
+    """The same from a standard deviation and the upper and lower quartile."""
+    middle = float(high - low) / 1.349
+    return min(float(sd), middle) if middle > 1e-9 * max(abs(high), abs(low)) else float(sd)
 
 
 def spreads(columns: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ A subclass of `FreeTransitions` that says which moves are possible is a new kind
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any, ClassVar, TypeVar
@@ -22,6 +22,7 @@ from avem.components.lines import Builder, Line
 from avem.components.param_info import ParamInfo, Params
 from avem.components.scaling import Scaling
 from avem.data import parse_formula
+from avem.data.clock import Clock
 from avem.data.formula import Formula
 from avem.data.layout import Chunk
 from avem.errors import ModelError
@@ -58,9 +59,18 @@ class Transitions(Component, ABC):
         return parse_formula("~ 1")
 
     @property
+    def clock(self) -> Clock | None:
+        """What reads intervals of time; None where time goes in steps."""
+        return None
+
+    @property
     def lines(self) -> tuple[Line, ...]:
         """Its linear predictors; none, where one matrix serves all."""
         return ()
+
+    def named(self, names: Sequence[str]) -> Transitions:
+        """The same where a user may have spoken of states by these names."""
+        return self
 
     def bound(self, n_states: int, part: int, builder: Builder) -> Transitions:
         """The transitions of a model; `part` is the number of their formula's design."""
@@ -69,6 +79,36 @@ class Transitions(Component, ABC):
     def in_closed_form(self, n_states: int, stationary: bool) -> Transitions:
         """The same transitions with an M-step in closed form, where there are such."""
         return self
+
+    @property
+    def absorbing(self) -> tuple[int, ...]:
+        """The states that are never left, whatever the parameters are."""
+        return ()
+
+    def orders(self) -> Iterable[tuple[int, ...]] | None:
+        """The renumberings of the states that leave its structure as it is; None: all of them."""
+        return [tuple(range(self.n_states))] if self.keeps_order else None
+
+    def possible(self) -> np.ndarray:
+        """(from, to) bool: which moves there are between one row and the next."""
+        return np.ones((self.n_states, self.n_states), bool)
+
+    def entered(self) -> np.ndarray:
+        """(from, to) bool: the same to a row at whose time an absorbing state is entered."""
+        return self.possible()
+
+    def generators(self, theta: Params, a: np.ndarray, effects: np.ndarray) -> np.ndarray | None:
+        """(rows, from, to) rates of moves; None where time goes in steps."""
+        return None
+
+    def intervals(self, a: np.ndarray) -> np.ndarray:
+        """(rows,) the time that leads to rows with these design columns; in steps, 1."""
+        return np.ones(len(a))
+
+    def over(self, moves: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """(rows, from, to) probabilities over times (rows,), from `generators` or `matrices`."""
+        pairs = zip(moves, time, strict=True)
+        return np.stack([np.linalg.matrix_power(move, int(steps)) for move, steps in pairs])
 
     @abstractmethod
     def chances(
@@ -159,12 +199,13 @@ class FreeTransitions(Transitions):
     word = "free"
     key = ""
 
+    @property
+    def absorbing(self) -> tuple[int, ...]:
+        alone = self.possible().sum(1) == 1
+        return tuple(np.flatnonzero(alone & np.diagonal(self.possible())).tolist())
+
     def describe(self) -> str:
         return "" if self.word == FreeTransitions.word else super().describe()
-
-    def possible(self) -> np.ndarray:
-        """(from, to) bool: which moves there are."""
-        return np.ones((self.n_states, self.n_states), bool)
 
     def param_info(self) -> dict[str, ParamInfo]:
         shape = (self.n_states, self.n_states)

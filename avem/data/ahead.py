@@ -26,12 +26,18 @@ class Ahead(NamedTuple):
 
 
 def look_ahead(
-    panel: Panel, horizon: int, outcomes: Sequence[str], covariates: Sequence[str], future: Any
+    panel: Panel,
+    horizon: int,
+    outcomes: Sequence[str],
+    covariates: Sequence[str],
+    future: Any,
+    timed: bool = False,
 ) -> Ahead:
     """The panel with `horizon` more rows after each sequence, whose outcomes are missing.
 
     `covariates` are the columns that must be known there, from `future`: a frame, or a dict of
-    values. Times go on by themselves where their steps are regular.
+    values. Times go on by themselves where their steps are regular; with `timed`, the new panel
+    has them, too.
     """
     is_whole = isinstance(horizon, int | np.integer) and not isinstance(horizon, bool)
     if not (is_whole and horizon >= 1):
@@ -70,13 +76,18 @@ def look_ahead(
     for name in covariates:
         if later is not None and name not in new:
             new[name] = later[name]
-    kept = list(dict.fromkeys([*keys, *outcomes, *covariates]))
+    if timed and panel.time not in keys:
+        raise DataError(
+            f"The times ahead cannot be told from {panel.time!r}. Pass future=, a frame with them."
+        )
+    kept = [n for n in dict.fromkeys([*keys, *outcomes, *covariates]) if n in old]
     table: Any = pd.concat([old[kept], new], ignore_index=True)
     step = np.tile(np.arange(horizon), panel.n_lanes)
     lanes = np.concatenate([panel.row_lane, lane])
     order = np.lexsort((np.concatenate([panel.row_step, panel.lane_length[lane] + step]), lanes))
     # The rows are in order already, so times need not have one: text may, and may not, go on.
-    longer = Panel.from_frame(table.iloc[order], panel.subject, sequence=panel.sequence)
+    time = panel.time if timed else None
+    longer = Panel.from_frame(table.iloc[order], panel.subject, time, panel.sequence)
     keys["step"] = step + 1
     return Ahead(longer, np.flatnonzero(order >= panel.n_rows), keys)
 

@@ -22,7 +22,8 @@ class Column(NamedTuple):
     """Of which columns, unmistakably; with the label it fixes the values."""
     label: str
     factors: tuple[tuple[str, int | None], ...]
-    """What is multiplied: a label, and the number of the level or None for a covariate itself."""
+    """What is multiplied: a label, and the number of the level, or of the column of a basis, or
+    None for a covariate itself."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -32,13 +33,20 @@ class Column(NamedTuple):
     def values(self, ready: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
         """Return (rows,) of covariates' values and of the numbers of the rows' levels."""
         found = np.ones(n_rows)
-        for label, level in self.factors:
-            found = found * (ready[label] if level is None else ready[label] == level)
+        for label, number in self.factors:
+            values = ready[label]
+            if number is not None:
+                values = values[:, number] if values.ndim == 2 else values == number
+            found = found * values
         return found
 
 
 def columns_of(
-    terms: Sequence[Term], keys: Mapping[str, str], levels: Mapping[str, Sequence[Any]], side: str
+    terms: Sequence[Term],
+    keys: Mapping[str, str],
+    levels: Mapping[str, Sequence[Any]],
+    side: str,
+    widths: Mapping[str, int] | None = None,
 ) -> list[Column]:
     """Return the columns of the terms in their order.
 
@@ -52,8 +60,11 @@ def columns_of(
         The levels of every label that is categorical.
     side
         What to call it in an error.
+    widths
+        How many columns every label makes that is a basis.
     """
-    _check_size(terms, levels, side)
+    widths = widths or {}
+    _check_size(terms, levels, side, widths)
     # As pandas keeps them: whole and decimal numbers among each other are all decimal.
     shown = {label: pd.Index(own).tolist() for label, own in levels.items()}
     found = []
@@ -61,6 +72,9 @@ def columns_of(
         name = ":".join(keys[label] for label in parts) or "1"
         choices: list[Sequence[tuple[str, str, int | None]]] = []
         for label in parts:
+            if label in widths:
+                choices.append([(f"{label}[{i + 1}]", label, i) for i in range(widths[label])])
+                continue
             if label not in shown:
                 choices.append([(label, label, None)])
                 continue
@@ -73,9 +87,14 @@ def columns_of(
     return found
 
 
-def _check_size(terms: Sequence[Term], levels: Mapping[str, Sequence[Any]], side: str) -> None:
+def _check_size(
+    terms: Sequence[Term],
+    levels: Mapping[str, Sequence[Any]],
+    side: str,
+    bases: Mapping[str, int],
+) -> None:
     """Raise before anything is built that would be too much."""
-    sizes = {label: len(own) for label, own in levels.items()}
+    sizes = {label: len(own) for label, own in levels.items()} | dict(bases)
     widths = {
         label: len(label) + max(len(str(level)) for level in own) for label, own in levels.items()
     }

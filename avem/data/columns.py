@@ -83,6 +83,12 @@ def learn_moments(values: pd.Series, function: str, label: str) -> list[float]:
     return [mean, sd]
 
 
+def learn_basis(values: pd.Series, atom: Atom) -> list[float]:
+    """Return what the basis of an atom needs of a column."""
+    assert atom.basis is not None
+    return atom.basis.learn(_numeric(values, atom.label), atom.label)
+
+
 def _numeric(values: pd.Series, use: str) -> np.ndarray:
     array = numbers(values)
     if array is None:
@@ -93,8 +99,10 @@ def _numeric(values: pd.Series, use: str) -> np.ndarray:
     return array
 
 
-def outcome_values(panel: Panel, name: str, use: str = "an outcome") -> np.ndarray:
-    """Return (rows,) an outcome, NaN where missing."""
+def outcome_values(
+    panel: Panel, name: str, use: str = "an outcome", infinite: bool = False
+) -> np.ndarray:
+    """Return (rows,) an outcome, NaN where missing; it may be `infinite`, or must not."""
     values = column(panel.table, name, use)
     array = numbers(values)
     if array is None:
@@ -109,12 +117,12 @@ def outcome_values(panel: Panel, name: str, use: str = "an outcome") -> np.ndarr
             f"{examples(bad or known)}. {hint}; for decimal commas read the file with "
             "decimal=',', for missing codes with na_values."
         )
-    if np.isinf(array).any():
+    if np.isinf(array).any() and not infinite:
         raise DataError(
             f"The outcome {name!r} is infinite at {panel.source.name_rows(np.isinf(array))}. Use "
             "a missing value where there is no measurement."
         )
-    refuse_beyond(array, f"Outcome {name!r}")
+    refuse_beyond(array[~np.isinf(array)], f"Outcome {name!r}")
     return array
 
 
@@ -127,12 +135,24 @@ def refuse_beyond(values: np.ndarray, what: str, limit: float = LARGEST) -> None
         )
 
 
-def outcome_labels(panel: Panel, name: str) -> list[Any]:
-    """Return the different values of an outcome, as plain Python values, in order."""
+def outcome_labels(panel: Panel, name: str, ordered: bool = False) -> list[Any]:
+    """Return the different values of an outcome, as plain Python values, in order.
+
+    Where the order matters, words must have one: that of an ordered categorical.
+    """
     values, what = column(panel.table, name, "an outcome"), f"The outcome {name!r}"
     levels = _plain_values(values, what)
-    if isinstance(values.dtype, pd.CategoricalDtype):
-        return _in_category_order(values.dtype, levels)
+    dtype: Any = values.dtype
+    categorical = isinstance(dtype, pd.CategoricalDtype)
+    in_order = categorical and dtype.ordered
+    if ordered and not in_order and any(isinstance(level, str) for level in levels):
+        raise DataError(
+            f"{what} has the levels {examples(levels)}, and nothing says which is higher. Give "
+            "their order, lowest first, as in avem.Ordinal(levels=('low', 'middle', 'high')), or "
+            "make the column an ordered categorical."
+        )
+    if in_order or (categorical and not ordered):
+        return _in_category_order(dtype, levels)
     return _sorted(levels, what)
 
 
@@ -148,7 +168,7 @@ def atom_values(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return an atom's values with every gap filled by something harmless, and where gaps were.
 
-    The values of a categorical one are the numbers of its levels.
+    The values of a categorical one are the numbers of its levels; a basis has (rows, columns).
     """
     table, levels = panel.table, state["levels"].get(atom.label)
     use = "a covariate" if atom.tree is None else atom.label
@@ -170,6 +190,18 @@ def atom_values(
         gap |= ~np.isfinite(array)
     if atom.tree is None:
         return np.where(gap, 0.0, data[atom.label]), gap
+    if (basis := atom.basis) is not None:
+        ((name, x),) = data.items()
+        learned = state["bases"][atom.label]
+        outside = ~gap & basis.outside(x, learned)
+        if (outside & needed).any():
+            raise DataError(
+                f"{atom.label} was learned from {name} between {learned[0]:g} and {learned[1]:g}; "
+                f"it is beyond at {panel.source.name_rows(outside & needed)}, where a spline says "
+                "nothing. Leave these rows out, or use poly()."
+            )
+        gap = gap | outside
+        return np.where(gap[:, None], 0.0, basis.values(x, learned)), gap
     with np.errstate(all="ignore"):
         result = evaluate(atom.tree, atom, data, state["moments"], panel.lag)
     array = np.broadcast_to(np.asarray(result, dtype=np.float64), (panel.n_rows,))

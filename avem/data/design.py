@@ -12,17 +12,18 @@ from avem.data.columns import (
     MAX_LEVELS,
     atom_values,
     is_levels,
+    learn_basis,
     learn_levels,
     learn_moments,
     outcome_values,
     refuse_beyond,
 )
-from avem.data.expressions import Atom, add_atom, compile_side
+from avem.data.expressions import Atom, add_atom, compile_offset, compile_side
 from avem.data.formula import Formula, parse_formula
 from avem.data.frames import column, examples, numbers
 from avem.data.panel import Panel
 from avem.data.tokens import MOMENTS
-from avem.errors import ModelError
+from avem.errors import DataError, ModelError
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +55,12 @@ class Design:
         by both sides is there once.
     x_cols, z_cols : tuple of int
         Which columns of A are the fixed ones and the effect ones.
+    offset_col : int
+        Which column of A is added to the linear predictor as it is; -1 where there is none.
     state : dict
-        Formula, levels of categorical columns, and mean and sd of centred and scaled ones: goes
-        through JSON, and `Design.from_state` gives the same design back.
+        Formula, levels of categorical columns, mean and sd of centred and scaled ones, and knots
+        and norms of bases (`bases`, where there are any): goes through JSON, and
+        `Design.from_state` gives the same design back.
     """
 
     formula: Formula
@@ -68,6 +72,7 @@ class Design:
     keys: tuple[tuple[str, str], ...]
     x_cols: tuple[int, ...]
     z_cols: tuple[int, ...]
+    offset_col: int
     state: dict[str, Any]
     _sides: tuple[tuple[list[Column], dict[str, Atom]], ...] = field(repr=False)
 
@@ -88,17 +93,25 @@ class Design:
                 )
         levels: dict[str, list[Any]] = {}
         moments: dict[str, list[float]] = {}
-        for _, atoms in map(compile_side, formula.sides):
-            for atom in atoms.values():
-                for name in atom.columns:
-                    values = column(panel.table, name, f"a covariate in {formula.text!r}")
-                    if atom.is_categorical or (atom.tree is None and numbers(values) is None):
-                        levels[atom.label] = learn_levels(values, atom.label)
-                for label, function, name in atom.calls(*MOMENTS):
-                    moments[label] = learn_moments(
-                        column(panel.table, name, label), function, label
+        bases: dict[str, list[float]] = {}
+        for atom in formula.atoms:
+            for name in atom.columns:
+                values = column(panel.table, name, f"a covariate in {formula.text!r}")
+                if atom.is_categorical or (atom.tree is None and numbers(values) is None):
+                    levels[atom.label] = learn_levels(values, atom.label)
+            for label, function, name in atom.calls(*MOMENTS):
+                values = column(panel.moments_table, name, label)
+                moments[label] = learn_moments(values, function, label)
+            if atom.basis is not None:
+                if not panel.in_memory:
+                    raise DataError(
+                        f"{atom.label} takes its knots from all rows, which are not in memory: "
+                        "make its columns before the scan."
                     )
-        return cls.from_state({"formula": formula.text, "levels": levels, "moments": moments})
+                (name,) = atom.columns
+                bases[atom.label] = learn_basis(column(panel.table, name, atom.label), atom)
+        state = {"formula": formula.text, "levels": levels, "moments": moments}
+        return cls.from_state(state | ({"bases": bases} if bases else {}))
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Design":
@@ -115,10 +128,18 @@ class Design:
                 add_atom(known, atom, formula.text)
             levels = {label: state["levels"][label] for label in atoms if label in state["levels"]}
             keys = {label: atom.key for label, atom in atoms.items()}
-            found = columns_of(terms, keys, levels, side)
+            widths = {label: a.basis.n_columns for label, a in atoms.items() if a.basis}
+            found = columns_of(terms, keys, levels, side, widths)
             cols.append(tuple(place.setdefault(one.key, len(place)) for one in found))
             sides.append((found, atoms))
             check_number(sum(map(len, cols)), formula.text)
+        offset_col = -1
+        if formula.offset:
+            atom = compile_offset(formula.offset)
+            add_atom(known, atom, formula.text)
+            one = Column(f"offset {atom.key}", f"offset{atom.label[1:]}", ((atom.label, None),))
+            offset_col = place.setdefault(one.key, len(place))
+            sides.append(([one], {atom.label: atom}))
         _check_learned(state, known)
         z_cols = tuple(col for block in cols[1:] for col in block)
         names = tuple(label for _, label in place)
@@ -140,6 +161,7 @@ class Design:
             tuple(place),
             cols[0],
             z_cols,
+            offset_col,
             dict(state),
             tuple(sides),
         )
@@ -235,10 +257,17 @@ def _check_learned(state: Mapping[str, Any], atoms: Mapping[str, Atom]) -> None:
     factors = {label for label, atom in atoms.items() if atom.is_categorical}
     plain = {label for label, atom in atoms.items() if atom.tree is None}
     moments = {label for atom in atoms.values() for label, *_ in atom.calls(*MOMENTS)}
+    bases = {label: atom.basis for label, atom in atoms.items() if atom.basis is not None}
+    learned = state.get("bases", {})
+    odd = [label for label in bases.keys() & learned if not bases[label].is_learned(learned[label])]
+    if odd:
+        raise ModelError(f"The saved design's numbers of {examples(odd)} are damaged.")
     lacking = (factors - state["levels"].keys()) | (moments - state["moments"].keys())
+    lacking |= bases.keys() - learned.keys()
     if lacking:
         raise ModelError(f"The saved design lacks what it learned for {examples(sorted(lacking))}.")
     unused = (state["levels"].keys() - factors - plain) | (state["moments"].keys() - moments)
+    unused |= learned.keys() - bases.keys()
     if unused:
         raise ModelError(
             f"The saved design has learned of {examples(sorted(unused))}, which its formula does "
@@ -253,6 +282,7 @@ def _check_state(state: Mapping[str, Any]) -> None:
         odd = [label for label, levels in state["levels"].items() if not is_levels(levels)]
         for mean, sd in state["moments"].values():
             good &= bool(np.isfinite([mean, sd]).all()) and sd > 0
+        good &= isinstance(state.get("bases", {}), dict)
     except (KeyError, TypeError, ValueError, AttributeError):
         good, odd = False, []
     if odd:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from avem.data.clock import Clock
 from avem.data.columns import refuse_beyond
 from avem.data.design import Design
 from avem.data.panel import Panel
@@ -29,11 +30,19 @@ class Designs:
     """Several designs whose common columns are kept once."""
 
     parts: tuple[Design, ...]
+    clock: Clock | None = None
+    """Reads intervals of time, into columns of their own at the end; None: time goes in steps."""
 
     @cached_property
     def keys(self) -> tuple[tuple[str, str], ...]:
         """(term, name) of each shared column."""
-        return tuple(dict.fromkeys(key for part in self.parts for key in part.keys))
+        own = () if self.clock is None else self.clock.keys
+        return (*dict.fromkeys(key for part in self.parts for key in part.keys), *own)
+
+    @property
+    def clock_cols(self) -> tuple[int, ...]:
+        """The columns of the interval and of the event, where there is a clock."""
+        return () if self.clock is None else tuple(self._place[key] for key in self.clock.keys)
 
     @cached_property
     def _place(self) -> dict[tuple[str, str], int]:
@@ -53,6 +62,11 @@ class Designs:
         """The shared columns of a part's effects."""
         design = self.parts[part]
         return tuple(self._place[design.keys[c]] for c in design.z_cols)
+
+    def offset_col(self, part: int) -> int:
+        """The shared column that a part adds as it is; -1 where there is none."""
+        design = self.parts[part]
+        return self._place[design.keys[design.offset_col]] if design.offset_col >= 0 else -1
 
     def columns(self, panel: Panel) -> np.ndarray:
         """(rows, columns), 0 where a covariate is missing or there is nothing to look back to."""
@@ -82,4 +96,6 @@ class Designs:
                     "these rows out."
                 )
             incomplete.append(bad)
+        if self.clock is not None:
+            A[:, list(self.clock_cols)] = self.clock.columns(panel)
         return Columns(A, tuple(incomplete))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from avem.data.bases import BASES, HOW, OPTIONS, Basis, read_basis
 from avem.data.terms import Term, expand
 from avem.data.tokens import (
     AVAILABLE,
@@ -68,6 +69,14 @@ class Atom:
         return max(steps, default=0)
 
     @property
+    def basis(self) -> Basis | None:
+        """The columns that bs() or poly() makes of it; None where it is one column."""
+        node = self.tree
+        if isinstance(node, ast.Call) and _name(node.func) in BASES:
+            return read_basis(node, _name(node.func))
+        return None
+
+    @property
     def is_categorical(self) -> bool:
         """Whether it is C(column)."""
         return isinstance(self.tree, ast.Call) and _name(self.tree.func) == "C"
@@ -98,7 +107,7 @@ def compile_side(side: str) -> tuple[tuple[Term, ...], dict[str, Atom]]:
         elif token.kind in ("name", "quoted"):
             atom = Atom(token.text, (token.text,))
         else:
-            if token.is_op("|", "||", "}", "==", "!=", "<", "<=", ">", ">=", ","):
+            if token.is_op("|", "||", "}", "==", "!=", "<", "<=", ">", ">=", ",", "="):
                 raise ModelError(f"'{token}' in {side!r} is only allowed inside a function.")
             parts.append(token)
             i += 1
@@ -107,6 +116,11 @@ def compile_side(side: str) -> tuple[tuple[Term, ...], dict[str, Atom]]:
         parts.append(Token("quoted", atom.label))
         i += 1
     return expand(parts, side), atoms
+
+
+def compile_offset(text: str) -> Atom:
+    """Return the expression that a formula adds to its linear predictor."""
+    return _expression(tokenize(f"I({text})"))
 
 
 def add_atom(atoms: dict[str, Atom], atom: Atom, where: str) -> None:
@@ -132,11 +146,20 @@ def _expression(tokens: list[Token]) -> Atom:
     python = []
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         if token.kind == "name" and following is not None and following.is_op("("):
+            if token.text == "offset":
+                raise ModelError(
+                    f"offset() in '{join(tokens)}' is inside another term. It is a term of its "
+                    "own: y ~ x + offset(log(hours))."
+                )
             if token.text not in TRANSFORMS:
                 raise ModelError(
                     f"{token.text}() is not available in a formula. Available: {AVAILABLE}."
                     f"{did_you_mean(token.text, TRANSFORMS)}"
                 )
+            python.append(token.text)
+        elif token.kind == "name" and following is not None and following.is_op("="):
+            if token.text not in OPTIONS:
+                raise _unreadable(tokens, f"'{token.text} =' names no option")
             python.append(token.text)
         elif token.kind in ("name", "quoted"):
             python.append(f"_{columns.setdefault(token.text, len(columns))}")
@@ -208,6 +231,12 @@ def _check(node: ast.expr, depth: int = 0) -> None:
             parts: list[ast.expr] = []
         case ast.Call(func=ast.Name(id="lag")):
             raise _NotAllowed("lag() takes a column name")
+        case ast.Call(func=ast.Name(id=name)) if name in BASES:
+            if depth > 0:
+                raise _NotAllowed(f"{name}() makes several columns, and cannot be inside another")
+            if read_basis(node, name) is None:
+                raise _NotAllowed(HOW[name])
+            parts = []
         case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in TRANSFORMS:
             if name in (*MOMENTS, "C") and not isinstance(argument, ast.Name):
                 raise _NotAllowed(f"{name}() takes a column name")

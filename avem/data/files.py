@@ -15,10 +15,18 @@ from typing import Any
 import pandas as pd
 from pandas.api.types import infer_dtype
 
+from avem.data.folders import (
+    KINDS,
+    PACKINGS,
+    check_same_columns,
+    check_same_kinds,
+    kind_of,
+    mixed_columns,
+    table_files,
+)
 from avem.data.writing import is_stream, replacing
 from avem.errors import FileError
 
-_PACKINGS = {".gz": "gzip", ".zip": "zip", ".bz2": "bz2", ".xz": "xz"}
 _DAMAGE = (
     ValueError,  # pandas' parser errors are such
     OSError,
@@ -37,10 +45,30 @@ def read_table(
     missing: Collection[str],
     text: Collection[str] = (),
 ) -> pd.DataFrame:
-    """The table in a file. The subject, sequence and time `columns` have no missing codes."""
+    """The table in a file, or in all files of a folder or of a pattern.
+
+    The subject, sequence and time `columns` have no missing codes.
+    """
+    paths = table_files(path)
+    frames = [_read_file(one, columns, missing, text) for one in paths]
+    if len(paths) == 1:
+        return frames[0]
+    check_same_columns(paths, frames)
+    labels = [columns[key] for key in ("subject", "sequence")]
+    as_text = [name for name in mixed_columns(frames) if name in labels]
+    if as_text and table_kind(paths[0]) != ".parquet":  # as they were in a single file
+        frames = [_read_file(one, columns, missing, [*text, *as_text]) for one in paths]
+    check_same_kinds(paths, frames)
+    return pd.concat(frames, ignore_index=True)
+
+
+def _read_file(
+    path: Path,
+    columns: Mapping[str, str | None],
+    missing: Collection[str],
+    text: Collection[str],
+) -> pd.DataFrame:
     kind = table_kind(path)
-    if path.is_dir():
-        raise FileError(f"{str(path)!r} is a folder; a {kind} file is wanted.")
     if not path.is_file():
         raise FileError(f"There is no file {str(path)!r}.")
     keys = [name for name in columns.values() if name is not None]
@@ -98,9 +126,8 @@ def _check_names(names: list[str], path: Path) -> None:
 
 def table_kind(path: Path) -> str:
     """The suffix that says what a file holds, whatever it is compressed with."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    kind = next((s for s in reversed(suffixes) if s not in _PACKINGS), "")
-    if kind not in (".csv", ".tsv", ".parquet"):
+    kind = kind_of(path)
+    if kind not in KINDS:
         raise FileError(f"{str(path)!r} ends in {kind!r}; .csv, .tsv or .parquet is wanted.")
     return kind
 
@@ -194,6 +221,6 @@ def _of_one_kind(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _packing(path: Path) -> Any:
     """What pandas is told about compression, by the last suffix."""
-    method = _PACKINGS.get(path.suffix.lower())
+    method = PACKINGS.get(path.suffix.lower())
     # In a zip the table has a name of its own.
     return {"method": method, "archive_name": path.stem} if method == "zip" else method

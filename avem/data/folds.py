@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,10 @@ from avem.data.panel import Panel
 from avem.errors import DataError
 
 
-def subject_folds(panel: Panel, n_folds: int, seed: int, n_needed: int = 1) -> list[np.ndarray]:
+def subject_folds(panel: Any, n_folds: int, seed: int, n_needed: int = 1) -> list[np.ndarray]:
     """For each fold, (rows,) bool: the rows of the subjects that are held out.
+
+    Of a scan, (subjects,) bool.
 
     Subjects are dealt out at random, equally many to each fold where that is possible; at least
     `n_needed` must be left to fit.
@@ -41,7 +44,15 @@ def subject_folds(panel: Panel, n_folds: int, seed: int, n_needed: int = 1) -> l
     order = np.random.default_rng(seed).permutation(n)
     fold_of = np.empty(n, int)
     fold_of[order] = np.arange(n) % n_folds
-    return [fold_of[panel.row_subject] == fold for fold in range(n_folds)]
+    of_unit = fold_of[panel.row_subject] if panel.in_memory else fold_of
+    return [of_unit == fold for fold in range(n_folds)]
+
+
+def subjects_in(panel: Any, rows: np.ndarray) -> np.ndarray:
+    """(subjects,) bool: who has some of the rows (bool); of a scan, these are its subjects."""
+    if not panel.in_memory:
+        return rows
+    return np.bincount(panel.row_subject, rows, panel.n_subjects) > 0
 
 
 def time_folds(panel: Panel, n_folds: int) -> list[np.ndarray]:
@@ -62,8 +73,10 @@ def time_folds(panel: Panel, n_folds: int) -> list[np.ndarray]:
     return [stretch == fold for fold in range(n_folds)]
 
 
-def with_rows(panel: Panel, rows: np.ndarray) -> Panel:
-    """The panel of some of its rows (bool)."""
+def with_rows(panel: Any, rows: np.ndarray) -> Any:
+    """The panel of some of its rows (bool); of a scan, of some of its subjects."""
+    if not panel.in_memory:
+        return panel.of_subjects(rows)
     return panel.part(panel.table, np.flatnonzero(rows))
 
 

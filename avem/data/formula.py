@@ -12,7 +12,7 @@ A formula may come from a stranger's saved fit, so it must never run code. Three
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from avem.data.expressions import compile_side
+from avem.data.expressions import Atom, compile_offset, compile_side
 from avem.data.frames import examples
 from avem.data.tokens import CLOSE, OPEN, Token, join, tokenize
 from avem.errors import ModelError
@@ -34,22 +34,31 @@ class Formula:
         The right side without its group terms; "1" when there was nothing else.
     groups : tuple of (effects, group)
         For each `(effects | group)`: the text of its effects, and the grouping column.
+    offset : str
+        What is added to the linear predictor as it is: the sum of all `offset(...)`, or empty.
     """
 
     text: str
     outcomes: tuple[str, ...]
     fixed: str
     groups: tuple[tuple[str, str], ...]
+    offset: str = ""
 
     @property
     def is_constant(self) -> bool:
         """It has an intercept, and nothing else."""
-        return self.fixed == "1" and not self.groups
+        return self.fixed == "1" and not self.groups and not self.offset
 
     @property
     def sides(self) -> tuple[str, ...]:
         """The fixed side, then the effects of each group term."""
         return (self.fixed, *(effects for effects, _ in self.groups))
+
+    @property
+    def atoms(self) -> list[Atom]:
+        """All columns and expressions that it reads, with those of its offset."""
+        found = [atom for side in self.sides for atom in compile_side(side)[1].values()]
+        return [*found, compile_offset(self.offset)] if self.offset else found
 
 
 def parse_formula(text: str) -> Formula:
@@ -70,8 +79,11 @@ def parse_formula(text: str) -> Formula:
     outcomes = _outcomes(tokens[: tildes[0]], text)
     fixed: list[Token] = []
     groups: list[tuple[str, str]] = []
+    offsets: list[str] = []
     for sign, term in _split_terms(tokens[tildes[0] + 1 :], text):
-        if not any(token.is_op("|", "||") for token in term):
+        if _is_offset(term):
+            offsets.append(_offset_term(sign, term, text))
+        elif not any(token.is_op("|", "||") for token in term):
             fixed += [Token("op", sign), *term] if fixed or sign == "-" else term
         elif sign == "-":
             raise ModelError(f"A group term cannot be taken away: '- {join(term)}' in {text!r}.")
@@ -82,17 +94,35 @@ def parse_formula(text: str) -> Formula:
             f"The formula {text!r} groups by {examples(dict.fromkeys(g for _, g in groups))}; "
             "all group terms must name the same column, the subject."
         )
-    formula = Formula(text, outcomes, join(fixed) or "1", tuple(groups))
-    for side in formula.sides:
-        _, atoms = compile_side(side)  # refuse here, before any data are seen
-        now = [name for atom in atoms.values() for name in set(atom.columns) - atom.lagged]
-        both = [name for name in outcomes if name in now]
-        if both:
-            raise ModelError(
-                f"{both[0]!r} is on both sides of {text!r}. Drop it from one, or write "
-                f"lag({both[0]}) for its value one row before."
-            )
+    formula = Formula(text, outcomes, join(fixed) or "1", tuple(groups), " + ".join(offsets))
+    # What cannot be read is refused here, before any data are seen.
+    now = [name for atom in formula.atoms for name in set(atom.columns) - atom.lagged]
+    both = [name for name in outcomes if name in now]
+    if both:
+        raise ModelError(
+            f"{both[0]!r} is on both sides of {text!r}. Drop it from one, or write "
+            f"lag({both[0]}) for its value one row before."
+        )
     return formula
+
+
+def _is_offset(term: list[Token]) -> bool:
+    return len(term) > 1 and term[0] == Token("name", "offset") and term[1].is_op("(")
+
+
+def _offset_term(sign: str, term: list[Token], text: str) -> str:
+    """Return what stands inside one `offset(...)`, in parentheses."""
+    inner, depth = term[2:-1], 0
+    for token in inner:
+        depth += token.is_op(*OPEN) - token.is_op(*CLOSE)
+        if depth < 0:
+            break
+    if sign == "-" or depth or not inner or not term[-1].is_op(")"):
+        raise ModelError(
+            f"Cannot read '{sign} {join(term)}' in {text!r}. An offset is a term of its own, which "
+            "is added: y ~ x + offset(log(hours)). To take it away, write offset(-x)."
+        )
+    return f"({join(inner)})"
 
 
 def _outcomes(tokens: list[Token], text: str) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ import pandas as pd
 
 from avem.data.formula import Formula
 from avem.data.panel import Panel
+from avem.data.scanning.scan import Scan, open_scan
+from avem.data.scanning.sources import lazy_kind
 from avem.errors import DataError, ModelError
 
 MOST_ROWS = 100_000_000
@@ -35,9 +37,9 @@ def subject_column(group: str | None, subject: str | None) -> str | None:
     return group or subject
 
 
-def read_panel(data: Any, group: str | None, time: str | None, sequence: str | None) -> Panel:
-    """A user's data as a panel of the subjects in the column `group`."""
-    if isinstance(data, Panel):
+def read_panel(data: Any, group: str | None, time: str | None, sequence: str | None) -> Any:
+    """A user's data as a panel of the subjects in the column `group`; lazy tables as a scan."""
+    if isinstance(data, Panel | Scan):
         if time is not None or sequence is not None:
             raise ModelError("A Panel already knows its time and sequence; leave them out here.")
         if group is not None and group != data.subject:
@@ -51,7 +53,20 @@ def read_panel(data: Any, group: str | None, time: str | None, sequence: str | N
             "Which rows belong together? The formula has no (... | subject) term, so give "
             "fit(data, subject='column')."
         )
+    if lazy_kind(data) is not None:
+        return open_scan(data, group, time, sequence)
     return Panel.from_frame(data, group, time=time, sequence=sequence)
+
+
+def with_weights(panel: Panel, weights: str | None, kind: str) -> Panel:
+    """The panel with a user's weights; by default with its own, if it has any."""
+    if weights is None:
+        if kind != "survey":
+            raise ModelError(f"weights_kind={kind!r} says what weights= are, but there are none.")
+        return panel
+    if panel.weights is not None:
+        raise ModelError("The Panel already has weights; leave weights= out here.")
+    return panel.weighted(weights, kind)  # pyright: ignore[reportArgumentType]
 
 
 def check_size(n_rows: int, what: str) -> None:

@@ -9,12 +9,13 @@ Shapes are rounded up here and nowhere else, so that data sets of similar size s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from avem.data.panel import Panel
+from avem.data.scanning.memory import need_rows
 
 _MAX_BUCKETS = 4
 _BUCKET_PRICE = 200_000
@@ -71,6 +72,8 @@ class Chunk(NamedTuple):
     """(subjects,) bool: not padding."""
     patterns: tuple[Pattern, ...] = ()
     lists: tuple[RowList, ...] = ()
+    weight: Array | None = None
+    """(subjects,) how much each counts in sums over subjects; None: all alike."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +101,15 @@ class Layout:
     slots: tuple[Slots, ...]
     n_rows: int
     n_subjects: int
+    weight: np.ndarray | None = None
+    """(subjects,) how much each counts; None: all alike."""
+    has_rows: bool = True
+    """Not those of a scan, which are on disk."""
 
     def scatter(self, values: np.ndarray) -> Iterator[np.ndarray]:
         """Row values (rows, columns) as a (times, columns, lanes) array per chunk, 0 elsewhere."""
+        if not self.has_rows:
+            raise need_rows()
         for slot in self.slots:
             times, lanes, _ = slot.shape
             out = np.zeros((times, values.shape[1], lanes), values.dtype)
@@ -114,10 +123,12 @@ class Layout:
         seen: np.ndarray,
         patterns: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]] = (),
         lists: Sequence[np.ndarray] = (),
+        list_sizes: Sequence[int] = (),
     ) -> Iterator[Chunk]:
         """Row values as chunks, one at a time.
 
-        ``patterns`` are (cell of each row, y and a of the cells); ``lists`` are (rows,) masks.
+        ``patterns`` are (cell of each row, y and a of the cells); ``lists`` are (rows,) masks, and
+        ``list_sizes`` how long they are padded to be, where chunks that are not here decide that.
         """
         everywhere = np.ones((self.n_rows, 1), bool)
         parts = [self.scatter(values) for values in (y, a, seen, everywhere)]
@@ -129,13 +140,28 @@ class Layout:
                 Pattern(_shift_back(next(cell)[:, 0], len(of_y)), of_y, of_a)
                 for cell, (_, of_y, of_a) in zip(cells, patterns, strict=True)
             )
-            listed = tuple(self._row_list(slot, mask, y, a) for mask in lists)
+            sizes = list_sizes or [self._list_size(slot, mask) for mask in lists]
+            pairs = zip(lists, sizes, strict=True)
+            listed = tuple(self._row_list(slot, mask, y, a, size) for mask, size in pairs)
             real = np.arange(slot.shape[2]) < len(slot.subjects)
-            yield Chunk(y_part, a_part, seen_part, valid[:, 0], slot.owner, real, made, listed)
+            part = (y_part, a_part, seen_part, valid[:, 0], slot.owner, real, made, listed)
+            yield Chunk(*part, self._weight(slot))
 
-    def _row_list(self, slot: Slots, mask: np.ndarray, y: np.ndarray, a: np.ndarray) -> RowList:
+    def _weight(self, slot: Slots) -> np.ndarray | None:
+        if self.weight is None:
+            return None
+        out = np.zeros(slot.shape[2])
+        out[: len(slot.subjects)] = self.weight[slot.subjects]
+        return out
+
+    def _list_size(self, slot: Slots, mask: np.ndarray) -> int:
+        """The padded length that a list has in all chunks of one shape."""
         alike = [other for other in self.slots if other.shape == slot.shape]
-        size = _round_up(max(int(mask[other.rows].sum()) for other in alike), 64)
+        return list_size(max(int(mask[other.rows].sum()) for other in alike))
+
+    def _row_list(
+        self, slot: Slots, mask: np.ndarray, y: np.ndarray, a: np.ndarray, size: int
+    ) -> RowList:
         chosen = np.flatnonzero(mask[slot.rows])
         owner = slot.owner[slot.lane[chosen]]
         order = np.lexsort((slot.step[chosen], slot.lane[chosen], owner))
@@ -156,6 +182,8 @@ class Layout:
 
     def gather(self, chunks: Sequence[np.ndarray]) -> np.ndarray:
         """The inverse of `scatter`: (times, ..., lanes) arrays back to rows."""
+        if not self.has_rows:
+            raise need_rows()
         first = np.asarray(chunks[0])
         out = np.empty((self.n_rows, *first.shape[1:-1]), first.dtype)
         for slot, chunk in zip(self.slots, chunks, strict=True):
@@ -178,15 +206,34 @@ class Layout:
         return out
 
 
+def list_size(most: int) -> int:
+    """The padded length of a list of at most so many rows."""
+    return _round_up(most, 64)
+
+
 def _shift_back(index: np.ndarray, n_cells: int) -> np.ndarray:
     return np.where(index == 0, n_cells, index - 1).astype(np.int32)
 
 
-def build_layout(panel: Panel, max_lanes: int = 1024) -> Layout:
-    """Pack the panel's subjects into chunks of at most `max_lanes` lanes and similar length."""
-    lanes_of = np.bincount(panel.lane_subject, minlength=panel.n_subjects)
-    longest = np.zeros(panel.n_subjects, int)
-    np.maximum.at(longest, panel.lane_subject, panel.lane_length)
+class _Packs(NamedTuple):
+    """Which subjects and lanes are in which chunk."""
+
+    packs: list[tuple[np.ndarray, tuple[int, int, int]]]
+    """The subjects of each chunk, and its padded shape."""
+    place: np.ndarray
+    """(subjects,) in their chunk."""
+    order: np.ndarray
+    """(lanes,) by chunk, then by the subject's place in it."""
+    lane_chunk: np.ndarray
+    cuts: np.ndarray
+    """Where each chunk begins in `order`."""
+
+
+def _packed(lane_subject: np.ndarray, lane_length: np.ndarray, n: int, max_lanes: int) -> _Packs:
+    """The subjects, `n` of them, in chunks of at most `max_lanes` lanes and similar length."""
+    lanes_of = np.bincount(lane_subject, minlength=n)
+    longest = np.zeros(n, int)
+    np.maximum.at(longest, lane_subject, lane_length)
     max_lanes = max(max_lanes, int(lanes_of.max()))
 
     packs: list[tuple[np.ndarray, tuple[int, int, int]]] = []
@@ -199,19 +246,33 @@ def build_layout(panel: Panel, max_lanes: int = 1024) -> Layout:
         shape = (_round_up_times(int(longest[bucket].max())), n_lanes, n_subjects)
         packs += [(part, shape) for part in members]
 
-    chunk_of = np.empty(panel.n_subjects, int)
-    place = np.empty(panel.n_subjects, int)
+    chunk_of = np.empty(n, int)
+    place = np.empty(n, int)
     for number, (part, _) in enumerate(packs):
         chunk_of[part] = number
         place[part] = np.arange(len(part))
 
-    # Lanes are ordered by chunk, then by the subject's place in it.
-    lane_chunk = chunk_of[panel.lane_subject]
-    order = np.lexsort((place[panel.lane_subject], lane_chunk))
+    lane_chunk = chunk_of[lane_subject]
+    order = np.lexsort((place[lane_subject], lane_chunk))
     cuts = np.searchsorted(lane_chunk[order], np.arange(len(packs) + 1))
+    return _Packs(packs, place, order, lane_chunk, cuts)
+
+
+def _owners(shape: tuple[int, int, int], places: np.ndarray) -> np.ndarray:
+    """(lanes,) the chunk subject of each lane, from those of the lanes that there are."""
+    # Lanes without a sequence belong to subjects that are not there either, if there are any.
+    owner = np.minimum(np.arange(shape[1], dtype=np.int32), shape[2] - 1)
+    owner[: len(places)] = places
+    return owner
+
+
+def build_layout(panel: Panel, max_lanes: int = 1024) -> Layout:
+    """Pack the panel's subjects into chunks of at most `max_lanes` lanes and similar length."""
+    packs, place, order, lane_chunk, cuts = _packed(
+        panel.lane_subject, panel.lane_length, panel.n_subjects, max_lanes
+    )
     local_lane = np.empty(panel.n_lanes, int)
     local_lane[order] = np.arange(panel.n_lanes) - cuts[lane_chunk[order]]
-
     row_chunk = lane_chunk[panel.row_lane]
     row_order = np.argsort(row_chunk, kind="stable")
     row_cuts = np.searchsorted(row_chunk[row_order], np.arange(len(packs) + 1))
@@ -219,13 +280,38 @@ def build_layout(panel: Panel, max_lanes: int = 1024) -> Layout:
     for number, (part, shape) in enumerate(packs):
         rows = row_order[row_cuts[number] : row_cuts[number + 1]]
         lanes = order[cuts[number] : cuts[number + 1]]
-        # Lanes without a sequence belong to subjects that are not there either, if there are any.
-        owner = np.minimum(np.arange(shape[1], dtype=np.int32), shape[2] - 1)
-        owner[: len(lanes)] = place[panel.lane_subject[lanes]]
+        owner = _owners(shape, place[panel.lane_subject[lanes]])
         slots.append(
             Slots(shape, part, owner, rows, panel.row_step[rows], local_lane[panel.row_lane[rows]])
         )
-    return Layout(tuple(slots), panel.n_rows, panel.n_subjects)
+    return Layout(tuple(slots), panel.n_rows, panel.n_subjects, panel.subject_weights)
+
+
+def build_outline(scan: Any, max_lanes: int = 1024) -> Layout:
+    """The same chunks of a panel that is not in memory: which subjects, but not which rows."""
+    packs, place, order, _, cuts = _packed(
+        scan.lane_subject, scan.lane_length, scan.n_subjects, max_lanes
+    )
+    nothing = np.zeros(0, int)
+    slots = []
+    for number, (part, shape) in enumerate(packs):
+        lanes = order[cuts[number] : cuts[number + 1]]
+        owner = _owners(shape, place[scan.lane_subject[lanes]])
+        slots.append(Slots(shape, part, owner, nothing, nothing, nothing))
+    return Layout(tuple(slots), scan.n_rows, scan.n_subjects, has_rows=False)
+
+
+def layout_of_chunk(slots: Slots, panel: Panel) -> Layout:
+    """The layout of one chunk of an outline, whose subjects are a panel in the same order."""
+    rows = np.arange(panel.n_rows)
+    own = replace(
+        slots,
+        subjects=np.arange(panel.n_subjects),
+        rows=rows,
+        step=panel.row_step,
+        lane=panel.row_lane,
+    )
+    return Layout((own,), panel.n_rows, panel.n_subjects)
 
 
 def _round_up(size: int, smallest: int) -> int:
@@ -283,3 +369,9 @@ def _cut(bucket: np.ndarray, lanes_of: np.ndarray, max_lanes: int) -> list[np.nd
             size = 0
         size += lanes
     return np.split(bucket, cuts)
+
+
+def constant_in_lanes(panel: Panel, values: np.ndarray) -> bool:
+    """Whether the columns of (rows, columns) do not change within any sequence."""
+    first = panel.order[np.cumsum(panel.lane_length) - panel.lane_length]
+    return bool((values == values[first[panel.row_lane]]).all())

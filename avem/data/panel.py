@@ -1,30 +1,30 @@
 """The Panel: validated rows of many subjects, each with one or more sequences in time."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from avem.data.filling import filled
 from avem.data.frames import (
-    MAX_WHOLE,
     Source,
     as_dates,
-    as_python,
     column,
     examples,
-    numbers,
-    shown,
     to_pandas,
     whole_numbers,
 )
 from avem.data.sorting import codes, refuse_repeated_times
+from avem.data.weights import WeightKind, Weights, check_weights
 from avem.errors import DataError
 
-MAX_GROWTH = 20  # fill_gaps beyond this is almost always a wrong step
+if TYPE_CHECKING:
+    from avem.data.scanning.scan import Scan
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,6 +48,8 @@ class Panel:
         (n_lanes,) each lane's subject and number of rows.
     source : Source
         The caller's kind of frame and row labels.
+    weights : Weights or None
+        How much each subject counts in a fit; see `weighted`.
 
     Examples
     --------
@@ -68,6 +70,9 @@ class Panel:
     lane_subject: np.ndarray
     lane_length: np.ndarray
     source: Source
+    weights: Weights | None = None
+
+    in_memory: ClassVar[bool] = True
 
     @classmethod
     def from_frame(
@@ -164,6 +169,92 @@ class Panel:
         if counts.sum() != len(rows):
             raise DataError(f"lengths sum to {counts.sum()}, but X has {len(rows)} rows.")
         return _from_rows(rows, counts)
+
+    def weighted(self, weights: str, kind: WeightKind = "survey") -> "Panel":
+        """Return the panel with a weight for each subject, for fits to it.
+
+        Parameters
+        ----------
+        weights : str
+            A column with positive numbers, one and the same in all rows of a subject.
+        kind : {"survey", "frequency"}
+            ``"survey"``: how many people a subject stands for; only the ratios count, and standard
+            errors are robust ones (a sandwich). ``"frequency"``: there are so many subjects alike,
+            of which one is in the data.
+
+        Returns
+        -------
+        Panel
+
+        Examples
+        --------
+        >>> diary = avem.load_affect().assign(n_alike=2)
+        >>> panel = avem.Panel.from_frame(diary, "person", "beep", "day")
+        >>> panel.weighted("n_alike", "frequency").subject_weights[:3]
+        array([2., 2., 2.])
+        """
+        found = replace(self, weights=check_weights(weights, kind))
+        _ = found.subject_weights  # refuse here what cannot be one
+        return found
+
+    @cached_property
+    def subject_weights(self) -> np.ndarray | None:
+        """(subjects,) how much each counts, survey weights with a mean of 1; None: all alike."""
+        return None if self.weights is None else self.weights.of(self)
+
+    @staticmethod
+    def scan(
+        source: Any,
+        subject: str,
+        time: str | None = None,
+        sequence: str | None = None,
+        *,
+        memory: str | int = "4GB",
+        cache: str | PathLike[str] | None = None,
+    ) -> "Scan":
+        """Return a panel that stays on disk: of files, or lazy tables, larger than memory.
+
+        The rows are checked and sorted once, out of core, into a folder; a subject's rows may be
+        spread over all files in any order. What `fit` and others take as data can be a scan. It
+        needs the extra ``avem[scale]``.
+
+        Parameters
+        ----------
+        source : str, path, list of these, or lazy table
+            Parquet or CSV files, folders of them or patterns such as ``"logs/*.parquet"``; or a
+            polars LazyFrame, a pyarrow Dataset, a DuckDB relation, or a Dask DataFrame.
+        subject : str
+            The column that says whose row it is.
+        time : str, optional
+            The column to sort by within a sequence. Without it the rows of a sequence are taken in
+            the order they come, file by file.
+        sequence : str, optional
+            The column that splits a subject's rows into separate sequences.
+        memory : str or int
+            What a fit may use for data and for what it knows of subjects, as "4GB".
+        cache : str or path, optional
+            A folder where the sorted rows of files are kept and found again, as long as the files
+            have not changed. By default a temporary one, which is removed with the scan.
+
+        Returns
+        -------
+        Scan
+
+        Examples
+        --------
+        >>> avem.load_affect().to_parquet(folder / "diary.parquet")
+        >>> scan = avem.Panel.scan(folder / "*.parquet", "person", time="beep", sequence="day")
+        >>> scan.n_subjects, scan.n_rows == len(avem.load_affect())
+        (60, True)
+        """
+        from avem.data.scanning.scan import open_scan
+
+        return open_scan(source, subject, time, sequence, memory, cache)
+
+    @property
+    def moments_table(self) -> pd.DataFrame:
+        """Columns with the mean and the sd of all data: the table itself."""
+        return self.table
 
     @property
     def n_subjects(self) -> int:
@@ -281,7 +372,7 @@ class Panel:
                 f"{self.lane_length.max()}. Lower min_times."
             )
         table = self.table.loc[rows].reset_index(drop=True)
-        return _index(table, self.subject, self.time, self.sequence, self.source.rows(rows))
+        return self._like(table, self.source.rows(rows))
 
     @cached_property
     def order(self) -> np.ndarray:
@@ -314,7 +405,12 @@ class Panel:
         chosen = table.iloc[rows].reset_index(drop=True)
         keep = np.zeros(self.n_rows, bool)
         keep[rows] = True
-        return _index(chosen, self.subject, self.time, self.sequence, self.source.rows(keep))
+        return self._like(chosen, self.source.rows(keep))
+
+    def _like(self, table: pd.DataFrame, source: Source) -> "Panel":
+        """Return the panel of another table by the same columns."""
+        made = _index(table, self.subject, self.time, self.sequence, source)
+        return replace(made, weights=self.weights)
 
     def gaps(self) -> tuple[int, Any]:
         """Return how many steps within sequences skip some, and the usual step.
@@ -404,116 +500,16 @@ class Panel:
         >>> panel.gaps()[0]
         0
         """
-        place = self._places(step)
-        last = np.zeros(self.n_lanes, dtype=np.int64)
-        np.maximum.at(last, self.row_lane, place)
-        start = np.concatenate([[0], np.cumsum(last + 1)])
-        origin = np.full(start[-1], -1)  # the input row of each new row; -1 where inserted
-        origin[start[self.row_lane] + place] = np.arange(self.n_rows)
-        lane = np.repeat(np.arange(self.n_lanes), last + 1)
-        first = origin[start[:-1]]
-        table = _with_room_for_missing(self.table).reindex(origin).reset_index(drop=True)
-        for name in (self.subject, self.sequence):
-            if name is not None:
-                table[name] = self.table[name].take(first[lane]).reset_index(drop=True)
-        for name in [constant] if isinstance(constant, str) else constant:
-            row = np.where(origin >= 0, origin, self._only_value(name)[lane])
-            table[name] = self.table[name].take(row).reset_index(drop=True)
-        times = self.table[self.time]
-        whole = pd.api.types.is_integer_dtype(times.dtype)
-        time = times.to_numpy(dtype=np.int64 if whole else np.float64)
-        regular = time[first[lane]] + step * (np.arange(start[-1]) - start[lane])
-        table[self.time] = np.where(origin >= 0, time[origin], regular)
+        table = filled(self, step, constant)
         index = None if self.source.index is None else pd.RangeIndex(len(table))
         source = Source(self.source.backend, index, self.source.wrapped)
-        return _index(table, self.subject, self.time, self.sequence, source)
-
-    def _only_value(self, name: str) -> np.ndarray:
-        """Return (lanes,) a row with the one value that a column has in each sequence."""
-        values = column(self.table, name, "constant=")
-        seen = np.flatnonzero(values.notna())
-        row = self.order[np.cumsum(self.lane_length) - self.lane_length]
-        row[self.row_lane[seen[::-1]]] = seen[::-1]
-        found, only = values.take(seen), values.take(row[self.row_lane[seen]])
-        other = seen[np.asarray(found.array != only.array, dtype=bool)]
-        if len(other):
-            lane = int(self.row_lane[other[0]])
-            told = [shown(value) for value in values.take([row[lane], other[0]]).tolist()]
-            raise DataError(
-                f"constant= has {name!r}, which has several values in one sequence of subject "
-                f"{self._label(self.lane_subject[lane])}: {told[0]} and {told[1]}. Leave it out; "
-                "if the transitions need it, put in the missing rows yourself, with its values."
-            )
-        return row
-
-    def _label(self, subject: int) -> str:
-        return as_python(self.subjects[subject])
+        return self._like(table, source)
 
     def __repr__(self) -> str:
         return (
             f"Panel({self.n_subjects:,} subjects in {self.subject!r}, {self.n_lanes:,} sequences, "
             f"{self.n_rows:,} rows, columns {', '.join(map(str, self.table.columns))})"
         )
-
-    def _places(self, step: float) -> np.ndarray:
-        """Return (rows,) how many steps each row is after the first of its lane."""
-        if self.time is None:
-            raise DataError("fill_gaps needs times: give time= when making the panel.")
-        is_number = isinstance(step, int | float | np.number) and not isinstance(step, bool)
-        if not (is_number and np.isfinite(step) and step > 0):
-            raise DataError(
-                f"step is {step!r}; a positive number is wanted. Turn dates into numbers first, "
-                "e.g. days since the first."
-            )
-        time = column(self.table, self.time, "the time")
-        values = numbers(time)
-        if values is None or pd.api.types.is_bool_dtype(time.dtype):
-            raise DataError(
-                f"The time column {self.time!r} is {time.dtype}; fill_gaps needs numbers. "
-                "Convert dates to a count of steps first, e.g. days since the first."
-            )
-        whole = whole_numbers(time)
-        if whole is not None:
-            values = whole  # exact beyond 2**53, where floats are not
-        elif pd.api.types.is_integer_dtype(time.dtype):
-            raise DataError(
-                f"The time column {self.time!r} has whole numbers beyond {MAX_WHOLE:,}. Count from "
-                "the first instead."
-            )
-        first = np.zeros(self.n_lanes, values.dtype)
-        first[self.row_lane[self.row_step == 0]] = values[self.row_step == 0]
-        after = self.order
-        with np.errstate(over="ignore", invalid="ignore"):
-            exact = (values - first[self.row_lane]) / step
-            place = np.rint(exact)
-            # 1e-6 of a step forgives decimal steps such as 0.1, which floats cannot hold exactly.
-            off = np.abs(exact - place) > 1e-6
-            same = (np.diff(place[after]) == 0) & (np.diff(self.row_lane[after]) == 0)
-        off[after[1:][same]] = True
-        if off.any():
-            row = int(np.flatnonzero(off)[0])
-            raise DataError(
-                f"Times are not multiples of step={step} from the start of their sequence, at "
-                f"{self.source.name_rows(off)}: subject "
-                f"{self._label(self.row_subject[row])} starts at {first[self.row_lane[row]]} "
-                f"and has a row at {values[row]}. Try a smaller step, or round the times."
-            )
-        self._refuse_growth(place, step)
-        return place.astype(np.int64)
-
-    def _refuse_growth(self, place: np.ndarray, step: float) -> None:
-        """Raise where rows are so many steps apart that filling in would exhaust the memory."""
-        lengths = np.zeros(self.n_lanes)
-        np.maximum.at(lengths, self.row_lane, place + 1)
-        if lengths.sum() > MAX_GROWTH * self.n_rows:
-            longest = int(np.argmax(lengths))
-            raise DataError(
-                f"Filling gaps with step={step} would turn {self.n_rows} rows into "
-                f"{lengths.sum():.16g}, more than {MAX_GROWTH} times as many (the longest "
-                f"sequence, of subject {self._label(self.lane_subject[longest])}, would have "
-                f"{lengths[longest]:.16g}). Try a larger step, or split long pauses into sequences "
-                "with sequence=."
-            )
 
 
 def _index(
@@ -579,15 +575,3 @@ def _from_rows(rows: np.ndarray, lengths: np.ndarray) -> Panel:
     table = pd.DataFrame(rows, columns=[f"y{j + 1}" for j in range(rows.shape[1])])
     table.insert(0, "subject", np.repeat(np.arange(len(lengths)), lengths))
     return _index(table, "subject", None, None, Source(index=table.index))
-
-
-def _with_room_for_missing(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with integer and boolean columns nullable, so that gaps lose no digits."""
-    nullable = {"i": "Int64", "u": "UInt64", "b": "boolean"}
-    return table.astype(
-        {
-            name: nullable[dtype.kind]
-            for name, dtype in table.dtypes.items()
-            if isinstance(dtype, np.dtype) and dtype.kind in nullable
-        }
-    )

@@ -17,7 +17,7 @@ def codes(
     """Return (rows,) integer codes of a column, and the label of each code."""
     values = column(table, name, use)
     if sort:
-        _refuse_unsortable(values, name, source)
+        refuse_unsortable(values, name, source)
     try:
         codes, labels = pd.factorize(values, sort=sort)
     except TypeError:  # lists, dicts and the like
@@ -34,7 +34,7 @@ def codes(
     return codes.astype(np.int64), np.array(labels)
 
 
-def _refuse_unsortable(values: pd.Series, name: str, source: Source) -> None:
+def refuse_unsortable(values: pd.Series, name: str, source: Source) -> None:
     """Raise for times that have no order, or whose order as text is not the one meant."""
     array = numbers(values)
     if array is not None and np.isinf(array).any():

@@ -40,6 +40,7 @@ def some_of(chunk: Chunk, members: np.ndarray) -> Chunk:
         np.arange(n) < len(members),
         tuple(Pattern(cut(p.index, len(p.y)), p.y, p.a) for p in chunk.patterns),
         tuple(_rows(rows, new_lane, place) for rows in chunk.lists),
+        None if chunk.weight is None else _taken(chunk.weight, np.asarray(members), n),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from avem.data.bases import BASES
 from avem.errors import ModelError
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
@@ -18,9 +19,10 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "I": lambda x: x,
 }
 MOMENTS = ("center", "scale", "standardize")
-TRANSFORMS = (*FUNCTIONS, *MOMENTS, "C", "lag")
+TRANSFORMS = (*FUNCTIONS, *MOMENTS, *BASES, "C", "lag")
 """The functions a formula may use. C makes a column categorical; I shields arithmetic;
-lag(x) and lag(x, 2) are the values one and two rows before, in the same sequence."""
+lag(x) and lag(x, 2) are the values one and two rows before, in the same sequence;
+bs(x, df=5) and poly(x, 3) make several columns of one."""
 AVAILABLE = ", ".join(TRANSFORMS)
 
 OPERATORS: dict[type, Callable[..., Any]] = {
@@ -40,7 +42,7 @@ OPERATORS: dict[type, Callable[..., Any]] = {
 }
 _TOKEN = re.compile(
     r"\s*(?:(?P<name>[^\W\d]\w*)|`(?P<quoted>[^`]+)`|"
-    r"(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)|(?P<op>\*\*|\|\||==|!=|<=|>=|[-+*/:|~(){}<>,]))\s*"
+    r"(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)|(?P<op>\*\*|\|\||==|!=|<=|>=|[-+*/:|~(){}<>,=^]))\s*"
 )
 OPEN, CLOSE = ("(", "{"), (")", "}")
 
@@ -68,10 +70,11 @@ def tokenize(text: str) -> list[Token]:
         if match is None or match.lastgroup is None:
             raise ModelError(
                 f"Cannot read {text[at : at + 10].strip()!r} in the formula {text!r}. A formula "
-                f"holds column names, numbers, + - * / : ** ( | ) and the functions {AVAILABLE}"
+                f"holds column names, numbers, + - * / : ** ^ ( | ) and the functions {AVAILABLE}"
                 ". Put other column names in backquotes: `reaction time`."
             )
-        found.append(Token(match.lastgroup, match[match.lastgroup]))
+        text_of = match[match.lastgroup]
+        found.append(Token(match.lastgroup, "**" if text_of == "^" else text_of))
         at = match.end()
     return found
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from avem.effects.quadratic import Quadratic
 from avem.kernels.inverse import inverse_and_logdet
@@ -26,10 +26,11 @@ class GaussianQ(NamedTuple):
         """E_q[f f'] = Omega + nu nu'."""
         return self.covariance + self.mean[:, None] * self.mean[None]
 
-    def total_second_moment(self, real: Bool[Array, " subject"]) -> Float[Array, "effect effect"]:
-        """Its sum over the real subjects; as a product, which XLA does faster than sums."""
+    def total_second_moment(
+        self, weight: Float[Array, " subject"]
+    ) -> Float[Array, "effect effect"]:
+        """Its weighted sum over subjects; as a product, which XLA does faster than sums."""
         d, n = self.mean.shape
-        weight = real.astype(self.mean.dtype)
         spread = (self.covariance.reshape(d * d, n) @ weight).reshape(d, d)
         return spread + (self.mean * weight) @ self.mean.T
 

@@ -117,6 +117,14 @@ class Dataset:
         """Number of subjects in these shards."""
         return sum(len(shard.slots.subjects) for shard in self.shards)
 
+    @property
+    def weight(self) -> float:
+        """How much the subjects in these shards count together: their number, without weights."""
+        weight = self.layout.weight
+        if weight is None:
+            return self.n_subjects
+        return float(sum(weight[shard.slots.subjects].sum() for shard in self.shards))
+
     def on(self, which: Sequence[int]) -> Dataset:
         """Some of the shards."""
         return replace(self, shards=tuple(self.shards[number] for number in which))

@@ -9,20 +9,26 @@ from avem.families.bernoulli import Bernoulli
 from avem.families.beta import Beta
 from avem.families.binomial import Binomial
 from avem.families.categorical import Categorical
+from avem.families.censored import Censored
 from avem.families.custom import Custom
+from avem.families.dirichlet import Dirichlet
 from avem.families.exponential import Exponential
 from avem.families.gamma import Gamma
 from avem.families.gaussian import Gaussian
+from avem.families.hurdle import HurdleNegativeBinomial, HurdlePoisson
 from avem.families.log_normal import LogNormal
 from avem.families.negative_binomial import NegativeBinomial
 from avem.families.normal import Normal
+from avem.families.ordinal import Ordinal
 from avem.families.poisson import Poisson
 from avem.families.student_t import StudentT
 from avem.families.univariate import Univariate
 from avem.families.von_mises import VonMises
+from avem.families.weibull import Weibull
 from avem.families.wrapped_cauchy import WrappedCauchy
 from avem.families.zero_augmented_gamma import ZeroAugmentedGamma
 from avem.families.zero_inflated import ZeroInflatedNegativeBinomial, ZeroInflatedPoisson
+from avem.families.zero_one_inflated_beta import ZeroOneInflatedBeta
 
 FAMILIES: dict[str, type[Family]] = {}
 """The class for each word users type; `register` adds to it."""
@@ -60,15 +66,22 @@ for _family in (
     Bernoulli,
     Binomial,
     Categorical,
+    Ordinal,
     Poisson,
     NegativeBinomial,
     ZeroInflatedPoisson,
     ZeroInflatedNegativeBinomial,
+    HurdlePoisson,
+    HurdleNegativeBinomial,
     Exponential,
     Gamma,
     ZeroAugmentedGamma,
+    Weibull,
     LogNormal,
     Beta,
+    ZeroOneInflatedBeta,
+    Dirichlet,
+    Censored,
     StudentT,
     VonMises,
     WrappedCauchy,
@@ -81,15 +94,22 @@ FamilyWord = Literal[
     "bernoulli",
     "binomial",
     "categorical",
+    "ordinal",
     "poisson",
     "negative_binomial",
     "zero_inflated_poisson",
     "zero_inflated_negative_binomial",
+    "hurdle_poisson",
+    "hurdle_negative_binomial",
     "exponential",
     "gamma",
     "zero_augmented_gamma",
+    "weibull",
     "log_normal",
     "beta",
+    "zero_one_inflated_beta",
+    "dirichlet",
+    "censored",
     "student_t",
     "von_mises",
     "wrapped_cauchy",
@@ -108,23 +128,30 @@ __all__ = [
     "Beta",
     "Binomial",
     "Categorical",
+    "Censored",
     "Custom",
+    "Dirichlet",
     "Exponential",
     "Family",
     "FamilyWord",
     "Gamma",
     "Gaussian",
+    "HurdleNegativeBinomial",
+    "HurdlePoisson",
     "LogNormal",
     "NegativeBinomial",
     "Normal",
+    "Ordinal",
     "Poisson",
     "StudentT",
     "Univariate",
     "VonMises",
+    "Weibull",
     "WrappedCauchy",
     "ZeroAugmentedGamma",
     "ZeroInflatedNegativeBinomial",
     "ZeroInflatedPoisson",
+    "ZeroOneInflatedBeta",
     "families_in_files",
     "register",
 ]

@@ -77,8 +77,9 @@ class Family(ABC):
     """What other software calls it."""
     wanted: ClassVar[str] = "numbers"
     """What values it takes, for error messages: "counts (0, 1, 2, ...)"."""
-    emission: ClassVar[Literal["linear", "gaussian", "custom"]] = "linear"
-    """The formulas that fit it: linear predictors, closed forms, or a function of one step."""
+    emission: ClassVar[Literal["linear", "joint", "gaussian", "custom"]] = "linear"
+    """The formulas that fit it: linear predictors, of one outcome or of all of a formula together,
+    closed forms, or a function of one step."""
     linear_gaussian: ClassVar[bool] = False
     """Effects add to the outcome and the noise is Gaussian: what follows has a closed form."""
     discrete: ClassVar[bool] = False
@@ -91,6 +92,8 @@ class Family(ABC):
     """The first two parameters are a location (identity) and a scale (log), in its unit."""
     concave: ClassVar[bool] = False
     """The log density is concave in its predictors, jointly."""
+    ordered: ClassVar[bool] = False
+    """The levels have an order that matters."""
     by_level: ClassVar[bool] = False
     """The outcome's own formula describes each level after the first, not one number."""
     usual_levels: ClassVar[tuple[Any, ...]] = ()
@@ -104,6 +107,26 @@ class Family(ABC):
     def extras(self) -> tuple[str, ...]:
         """Further columns of the data that the density needs."""
         return ()
+
+    infinite_extras: ClassVar[bool] = False
+    """They may be infinite."""
+
+    @property
+    def extras_ahead(self) -> tuple[str, ...]:
+        """Those of them without which nothing can be said of coming rows."""
+        return self.extras
+
+    @property
+    def n_beside(self) -> int:
+        """How many columns the density reads beside the outcome; see `columns`."""
+        return len(self.extras)
+
+    @property
+    def measure(self) -> str:
+        """What the likelihood of a value is: fits are compared where it is the same."""
+        if self.discrete:
+            return "probability"
+        return "density with a probability of 0" if self.zeros_apart else "density"
 
     @property
     def has_history(self) -> bool:
@@ -262,6 +285,71 @@ class Family(ABC):
         array([ True, False, False])
         """
         return np.ones(np.shape(y[0]), bool)
+
+    def columns(self, y: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        """What the density reads, from the outcome and the columns of the data beside it.
+
+        Parameters
+        ----------
+        y : tuple of numpy.ndarray
+            (rows,) the outcome, NaN where missing, and the further columns (`extras`).
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            (rows,) the outcome, and `n_beside` further columns.
+
+        Examples
+        --------
+        >>> avem.Poisson().columns((np.array([1.0, 4.0]),))
+        (array([1., 4.]),)
+        """
+        return y
+
+    def has_density(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
+        """Which values have a density, in the unit of the outcome; others have a probability.
+
+        Parameters
+        ----------
+        y : tuple of numpy.ndarray
+            (rows,) as `columns` gives them.
+
+        Returns
+        -------
+        numpy.ndarray of bool
+            (rows,)
+
+        Examples
+        --------
+        >>> avem.ZeroAugmentedGamma().has_density((np.array([0.0, 4.0]),))
+        array([False,  True])
+        """
+        if self.discrete:
+            return np.zeros(np.shape(y[0]), bool)
+        return np.asarray(y[0]) != 0 if self.zeros_apart else np.ones(np.shape(y[0]), bool)
+
+    def ends(
+        self, low: np.ndarray, high: np.ndarray, extras: tuple[np.ndarray, ...]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Between which probabilities a value lies, given `below` and `cdf` there.
+
+        Parameters
+        ----------
+        low, high : numpy.ndarray
+            (rows,) what `below` and `cdf` are.
+        extras : tuple of numpy.ndarray
+            (rows,) what `columns` gives beside the outcome.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+
+        Examples
+        --------
+        >>> avem.Poisson().ends(0.2, 0.3, ())
+        (0.2, 0.3)
+        """
+        return low, high
 
     @abstractmethod
     def alone(self, number: int) -> Alone | None:

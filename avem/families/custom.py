@@ -184,6 +184,11 @@ class Custom(Family):
                 "A custom family takes outcomes and covariates: 'y ~ x1 + x2'. Its effects are "
                 "named in Custom(effects=...), its parameters in Custom(params=...)."
             )
+        if formula.offset:
+            raise ModelError(
+                f"offset() in {formula.text!r}: a custom family has no linear predictor that it "
+                "could be added to. Name the column as a covariate, and add it in log_prob."
+            )
         return self
 
     def alone(self, number: int) -> None:

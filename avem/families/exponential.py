@@ -10,11 +10,11 @@ import numpy as np
 from jax import Array
 
 from avem.families.base import LOG, Etas, Parameter
-from avem.families.univariate import Univariate
+from avem.families.tails import Tailed, exponential_tails
 
 
 @dataclass(frozen=True)
-class Exponential(Univariate):
+class Exponential(Tailed):
     """A number from 0 up whose standard deviation, within a state, equals its mean.
 
     Examples
@@ -36,6 +36,9 @@ class Exponential(Univariate):
 
     def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
         return -eta[0] - y[0] * jnp.exp(-eta[0])
+
+    def _log_tails(self, y: Array, eta: tuple[Array, ...]) -> tuple[Array, Array]:
+        return exponential_tails(jnp.log(jnp.maximum(y, np.finfo(float).tiny)) - eta[0])
 
     def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
         return (float(np.log(y[0].mean() or 1.0)),)

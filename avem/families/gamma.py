@@ -11,7 +11,7 @@ from jax import Array
 from scipy.special import gammainc
 
 from avem.families.base import LOG, Etas, Parameter
-from avem.families.univariate import Univariate
+from avem.families.tails import Tailed, log_gamma_tails
 
 # Coefficients of 1/x, 1/x^3, ... in the asymptotic series of log gamma; exact to rounding from 8.
 _SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
@@ -19,7 +19,7 @@ _FAR = 8.0
 
 
 @dataclass(frozen=True)
-class Gamma(Univariate):
+class Gamma(Tailed):
     """A positive number; within a state its variance is mean^2 / shape.
 
     Examples
@@ -40,11 +40,18 @@ class Gamma(Univariate):
         return is_positive(y[0])
 
     def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
-        # shape log(shape) - shape - log gamma(shape) in one piece: its parts are large
-        shape = jnp.exp(eta[1])
-        constant = 0.5 * (eta[1] - np.log(2 * np.pi)) - log_gamma_rest(shape)
+        shape, constant = self._shape(eta)
         log_y, ratio = jnp.log(y[0]), y[0] * jnp.exp(-eta[0])
         return constant - log_y + shape * (log_y - eta[0] - (ratio - 1.0))
+
+    def _log_tails(self, y: Array, eta: tuple[Array, ...]) -> tuple[Array, Array]:
+        return log_gamma_tails(jnp.log(y) - eta[0], *self._shape(eta))
+
+    def _shape(self, eta: tuple[Array, ...]) -> tuple[Array, Array]:
+        """The shape, and the log of the height of the density of log y at the mean."""
+        # shape log(shape) - shape - log gamma(shape) in one piece: its parts are large
+        shape = jnp.exp(eta[1])
+        return shape, 0.5 * (eta[1] - np.log(2 * np.pi)) - log_gamma_rest(shape)
 
     def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
         mean = y[0].mean()

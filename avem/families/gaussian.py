@@ -138,12 +138,12 @@ class Gaussian(Family):
     def given(
         self, formula: Formula, parameters: Collection[str], effects_by_state: bool
     ) -> Family:
-        if "sd" not in parameters:
+        what = "A formula for sd=" if "sd" in parameters else "offset() in a formula"
+        if "sd" not in parameters and not formula.offset:
             return self
         if self.covariance != "diagonal":
             raise ModelError(
-                "A formula for sd= needs outcomes that are independent given the state: "
-                'Gaussian("diagonal").'
+                f'{what} needs outcomes that are independent given the state: Gaussian("diagonal").'
             )
         return Normal()
 

@@ -12,11 +12,11 @@ from jax import Array
 from avem.families.base import IDENTITY, LOG, Etas, Parameter
 from avem.families.gamma import is_positive
 from avem.families.normal import Normal
-from avem.families.univariate import Univariate
+from avem.families.tails import Tailed
 
 
 @dataclass(frozen=True)
-class LogNormal(Univariate):
+class LogNormal(Tailed):
     """A positive number; the parameters are mean and standard deviation of its logarithm.
 
     Examples
@@ -40,6 +40,9 @@ class LogNormal(Univariate):
     def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
         log_y = jnp.log(y[0])
         return Normal().log_density((log_y,), eta) - log_y
+
+    def _log_tails(self, y: Array, eta: tuple[Array, ...]) -> tuple[Array, Array]:
+        return Normal()._log_tails(jnp.log(y), eta)
 
     def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
         return Normal().start((np.log(y[0]),))

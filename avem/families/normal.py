@@ -14,11 +14,11 @@ from jax import Array
 from scipy.special import ndtr
 
 from avem.families.base import IDENTITY, LOG, Etas, Parameter
-from avem.families.univariate import Univariate
+from avem.families.tails import Tailed, log_normal_tails
 
 
 @dataclass(frozen=True)
-class Normal(Univariate):
+class Normal(Tailed):
     """A real number with mean and standard deviation."""
 
     name = "normal"
@@ -45,6 +45,9 @@ class Normal(Univariate):
     def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
         z = (y[0] - eta[0]) * jnp.exp(-eta[1])
         return -(eta[1] + 0.5 * np.log(2 * np.pi)) - 0.5 * z**2
+
+    def _log_tails(self, y: Array, eta: tuple[Array, ...]) -> tuple[Array, Array]:
+        return log_normal_tails((y - eta[0]) * jnp.exp(-eta[1]))
 
     def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
         return float(y[0].mean()), float(np.log(spread(y[0])))

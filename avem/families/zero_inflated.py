@@ -80,10 +80,7 @@ class ZeroInflatedPoisson(_ZeroInflated):
         return "zero inflated Poisson"
 
     def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
-        # The counts above 0 do not know `zero`: their mean is rate / (1 - exp(-rate)).
-        above = y[0][y[0] > 0]
-        mean = max(float(above.mean()) if len(above) else 1.0, 1.05)  # 1 for a rate of 0
-        rate = mean + float(lambertw(-mean * np.exp(-mean)).real)
+        rate = rate_of_positive(y[0])
         none = np.exp(-rate)
         zero = _off_bounds((np.mean(y[0] == 0) - none) / (1 - none))
         return float(np.log(rate)), float(LOGIT.to_eta(zero))
@@ -113,6 +110,14 @@ class ZeroInflatedNegativeBinomial(_ZeroInflated):
         mean /= 1 - zero
         size = 1 / max(first / mean - 1, 0.01)
         return float(np.log(mean)), float(np.log(size)), float(LOGIT.to_eta(zero))
+
+
+def rate_of_positive(y: np.ndarray) -> float:
+    """The rate of Poisson counts from those above 0, which do not know how many zeros there are."""
+    above = y[y > 0]
+    mean = max(float(above.mean()) if len(above) else 1.0, 1.05)  # 1 for a rate of 0
+    # the mean of those above 0 is rate / (1 - exp(-rate))
+    return mean + float(lambertw(-mean * np.exp(-mean)).real)
 
 
 def _off_bounds(share: float) -> float:

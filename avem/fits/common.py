@@ -10,6 +10,7 @@ import pandas as pd
 from avem.components.param_info import Params, check_level
 from avem.data import Panel
 from avem.data.frames import column
+from avem.data.scanning.scan import Scan
 from avem.errors import DataError
 from avem.fits.uncertainty import normal_interval
 from avem.fits.words import check_word
@@ -36,9 +37,9 @@ def effects_table(
     )
 
 
-def panel_for(fit: Fit, data: Any) -> Panel:
+def panel_for(fit: Fit, data: Any) -> Any:
     """The panel of a user's data, by the columns of the fit; without data, that of the fit."""
-    if isinstance(data, Panel):
+    if isinstance(data, Panel | Scan):
         return data
     if isinstance(data, int | np.integer):
         raise DataError(
@@ -61,6 +62,8 @@ def panel_for(fit: Fit, data: Any) -> Panel:
 def own_panel(fit: Fit, data: Any) -> Panel:
     """The panel of data that must be those of the fit."""
     panel, info = panel_for(fit, data), fit.info
+    if info.weights is not None and panel.weights is None:
+        panel = panel.weighted(info.weights, info.weights_kind)
     same = (panel.n_rows, panel.n_lanes) == (info.n_rows, info.n_sequences)
     if not same or not np.array_equal(panel.subjects, fit.subjects):
         raise DataError(

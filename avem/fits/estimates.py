@@ -61,6 +61,8 @@ class Told(NamedTuple):
     level: float
     """Of the intervals; 0 where there are no errors."""
     why: str = ""
+    errors: str = "observed"
+    """Where they come from."""
 
 
 def estimates(fit: Fit, errors: bool | str | None, level: float) -> Told:
@@ -81,7 +83,7 @@ def estimates(fit: Fit, errors: bool | str | None, level: float) -> Told:
         why = f"Standard errors could not be computed: {error}"
         return Told([_cells(section, {}) for section in sections], 0.0, why)
     pairs = zip(sections, known, strict=True)
-    return Told([_cells(section, own) for section, own in pairs], level)
+    return Told([_cells(section, own) for section, own in pairs], level, errors=str(word))
 
 
 def check_errors(errors: Any) -> bool | str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 import numpy as np
 import pandas as pd
 
-from avem.components.param_info import check_level, check_seed
+from avem.components.param_info import check_count, check_level, check_seed
 from avem.data import Panel
 from avem.errors import ModelError
 from avem.fits.common import (
@@ -26,6 +26,7 @@ from avem.fits.common import (
     positions,
 )
 from avem.fits.info import FitInfo
+from avem.fits.lazy import LazyTable, by_parts, on_subjects, subjects_table
 from avem.fits.likelihood import LogLik, aic, bic
 from avem.fits.naming import named_states
 from avem.fits.plots.fit_plots import FitPlots
@@ -61,6 +62,9 @@ if TYPE_CHECKING:
 
 _COMPUTED = ("theta", "_own_data", "_marginal", "_curvature", "_nodes")
 """What a fit with other names need not compute again."""
+
+REPORT_SUBJECTS = 1000
+"""Of a scan, that its report shows."""
 
 Model = TypeVar("Model", bound=Any)
 Drawn = TypeVar("Drawn", bound=Any)
@@ -184,8 +188,8 @@ class Fit(Readable, Generic[Model, Drawn]):
         ----------
         names : dict, list or None
             ``{0: "low", 1: "high"}``, or a name for every state in order. States that have names
-            can be given by these, and those left out of a dict keep theirs. None takes the names
-            away.
+            can be given by these. Those left out of a dict keep theirs, or are called
+            ``"state 1"``. None takes the names away.
 
         Returns
         -------
@@ -239,9 +243,26 @@ class Fit(Readable, Generic[Model, Drawn]):
         ['person', 'effect', 'mean', 'sd', 'lower', 'upper']
         """
         check_word("parameters", parameters, PARAMETERS)
+        if self.panel is not None and not self.panel.in_memory:
+            return self._lazy_effects(level, posterior, parameters)
         if parameters == "fixed":
             return self._own_kind(self._effects(level, posterior))
         return self._own_kind(uncertain_effects(self, level))
+
+    def _lazy_effects(self, level: float, posterior: str, parameters: str) -> LazyTable:
+        check_level(level)
+        check_word("posterior", posterior, POSTERIORS)
+
+        def some(which: slice) -> pd.DataFrame:
+            if parameters == "estimated":
+                d = self.model.n_effects
+                whole = uncertain_effects(self, level)
+                return named_states(self, whole.iloc[which.start * d : which.stop * d])
+            mean, cov = (part[which] for part in self._posterior(posterior))
+            table = effects_table(self, self.subjects[which], mean, cov, level)
+            return named_states(self, table)
+
+        return subjects_table(self, "effects", some)
 
     def _effects(self, level: float = 0.95, posterior: str = "fit") -> pd.DataFrame:
         return effects_table(self, self.subjects, *self._posterior(posterior), level)
@@ -302,6 +323,35 @@ class Fit(Readable, Generic[Model, Drawn]):
         """
         return ()
 
+    def sample(self, n_subjects: int = 1000) -> Self:
+        """The same fit on some of its subjects: of a scan, for all that needs rows in memory.
+
+        Parameters and what is known of the subjects stay as they are.
+
+        Parameters
+        ----------
+        n_subjects : int
+            How many at most, evenly drawn from all.
+
+        Returns
+        -------
+        HMMFit or SSMFit
+
+        Examples
+        --------
+        >>> fit.sample(10).panel.n_subjects
+        10
+        """
+        check_count("n_subjects", n_subjects)
+        panel: Any = self._panel(None)
+        places = np.linspace(0, panel.n_subjects - 1, min(n_subjects, panel.n_subjects))
+        chosen = np.unique(places.round().astype(int))
+        if panel.in_memory:
+            rows = np.flatnonzero(np.isin(panel.row_subject, chosen))
+            return on_subjects(self, chosen, panel.part(panel.table, rows))
+        own = panel.panel_of(chosen)
+        return on_subjects(self, chosen, replace(own, source=panel.source))
+
     # --- how likely, how certain -----------------------------------------------------------------
 
     def loglik(self, data: Any = None) -> LogLik:
@@ -310,7 +360,8 @@ class Fit(Readable, Generic[Model, Drawn]):
         Parameters
         ----------
         data : DataFrame or Panel, optional
-            Other data, of which every subject is taken as new; by default the data of the fit.
+            Other data, of which every subject is taken as new; by default the data of the fit,
+            each subject with its weight, if there are any.
 
         Returns
         -------
@@ -327,8 +378,12 @@ class Fit(Readable, Generic[Model, Drawn]):
         else:
             encoded = self._encode(data)
             found = marginal_of_new(self, encoded)
+        weights = encoded.panel.subject_weights if data is None else None
+        counting = 1.0 if weights is None else weights
         return LogLik(
-            found.loglik + self._jacobian(encoded), found.error, int((found.quality == 0).sum())
+            (found.loglik + self._jacobian(encoded)) * counting,
+            found.error * counting,
+            int((found.quality == 0).sum()),
         )
 
     def score(self, data: Any = None) -> float:
@@ -393,7 +448,13 @@ class Fit(Readable, Generic[Model, Drawn]):
         >>> fit.bic() > fit.aic()
         True
         """
-        return bic(self.loglik(), self.n_params, len(self.subjects))
+        return bic(self.loglik(), self.n_params, self._n_units)
+
+    @property
+    def _n_units(self) -> float:
+        """How many independent subjects there are: with frequency weights, their sum."""
+        info = self.info
+        return info.total_weight if info.weights_kind == "frequency" else len(self.subjects)
 
     def standard_errors(
         self,
@@ -482,6 +543,7 @@ class Fit(Readable, Generic[Model, Drawn]):
         table = effects_table(self, encoded.panel.subjects, mean, cov, level)
         return encoded.panel.source.table(named_states(self, table))
 
+    @by_parts
     def predictions(
         self,
         data: Any = None,
@@ -563,6 +625,8 @@ class Fit(Readable, Generic[Model, Drawn]):
         data: Any = None,
         effects: Literal["drawn", "fitted"] = "drawn",
         seed: int = 0,
+        *,
+        by: Literal["outcome", "lag"] = "outcome",
     ) -> Any:
         """Per outcome, tests of the one-step residuals, pooled over sequences.
 
@@ -582,6 +646,9 @@ class Fit(Readable, Generic[Model, Drawn]):
             few rows each.
         seed : int
             Of the draws.
+        by : {"outcome", "lag"}
+            A row for each outcome, with all tests, or for each outcome and lag, to plot or to
+            filter.
 
         Returns
         -------
@@ -589,7 +656,9 @@ class Fit(Readable, Generic[Model, Drawn]):
             Of the data's own kind. ``p_white``: no autocorrelation at lags 1 to `lags`
             (Ljung-Box); ``p_normal``: no skewness or excess kurtosis (Jarque-Bera); ``p_apart``, of
             a state-space model: no correlation with the other outcomes' residuals of the same row;
-            ``mean`` and ``sd``, which should be 0 and 1.
+            ``mean`` and ``sd``, which should be 0 and 1. By lag: the ``autocorrelation`` of ``n``
+            pairs with its ``se`` if there is none, ``p`` of that lag alone, and ``p_white`` of all
+            lags up to it.
 
         Examples
         --------
@@ -597,7 +666,7 @@ class Fit(Readable, Generic[Model, Drawn]):
         ['valence']
         """
         encoded = self._encode(data)
-        return encoded.panel.source.table(whiteness(self, encoded, lags, effects, seed))
+        return encoded.panel.source.table(whiteness(self, encoded, lags, effects, seed, by))
 
     def check(
         self,
@@ -712,7 +781,21 @@ class Fit(Readable, Generic[Model, Drawn]):
         from avem.fits.report import write_report
 
         chosen: Any = {"title": title, "timelines": timelines, "thorough": thorough}
-        write_report(self, path, progress=progress, **chosen)
+        shown = self
+        if self.panel is not None and not self.panel.in_memory:
+            shown = self._sampled_for_report()
+        write_report(shown, path, progress=progress, **chosen)
+
+    def _sampled_for_report(self) -> Self:
+        """Some subjects of a scan, with a note that says so."""
+        some = self.sample(REPORT_SUBJECTS)
+        note = (
+            f"The parameters are those of all {len(self.subjects):,} subjects; subjects, rows and "
+            f"what is computed from them are those of {len(some.subjects):,}, evenly drawn."
+        )
+        info, panel = self.info, some.panel
+        sizes = {"n_rows": panel.n_rows, "n_sequences": panel.n_lanes} if panel else {}
+        return replace(some, info=replace(info, notes=(note, *info.notes), **sizes))
 
     def with_data(self, data: Any) -> Self:
         """The same fit with its data back, for a fit that was loaded from a file.
@@ -837,11 +920,12 @@ class Fit(Readable, Generic[Model, Drawn]):
     def _curvature_from(self, n_draws: int | None) -> Curvature:
         data, fixed = self._own_data, self.info.fixed
         free = self.model.find_free(self.theta, fixed, data.spread)
-        return uncertainty(self._marginal, free, n_draws)
+        found = uncertainty(self._marginal, free, n_draws)
+        weights = data.panel.subject_weights
+        return replace(found, weights=weights, survey=self.info.weights_kind == "survey")
 
     def _jacobian(self, data: Any) -> np.ndarray:
-        of_row = self.model.scaling.log_jacobian(~np.isnan(data.y))
-        return np.bincount(data.panel.row_subject, of_row, minlength=data.panel.n_subjects)
+        return data.log_jacobian(self.model)
 
     def _effects_for(self, data: Any) -> np.ndarray:
         """(d, panel subjects) on the scale of the fit: fitted where known, inferred elsewhere."""

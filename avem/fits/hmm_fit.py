@@ -14,10 +14,13 @@ from avem.data import Panel
 from avem.data.frames import to_pandas
 from avem.errors import ModelError
 from avem.fits import tables
+from avem.fits.elsewhere import HMM_FIT
 from avem.fits.fit import Fit
+from avem.fits.lazy import by_parts
 from avem.fits.plots.hmm_plots import Plots
 from avem.fits.predict import hmm as prediction
 from avem.fits.predict.at import places
+from avem.fits.questions.clock import probabilities_table, rates_table, survival_table
 from avem.fits.questions.contrast import state_contrast
 from avem.fits.questions.covariate import covariate_table
 from avem.fits.questions.degenerate import degenerate_states
@@ -37,7 +40,13 @@ from avem.fits.words import (
     check_word,
     errors_word,
 )
-from avem.inference.after.hmm_states import path_entropy, state_probabilities, viterbi
+from avem.inference.after.hmm_states import (
+    Occupation,
+    occupation,
+    path_entropy,
+    state_probabilities,
+    viterbi,
+)
 from avem.inference.after.marginal import PosteriorNodes, posterior_nodes
 from avem.inference.e_steps import ESteps
 from avem.inference.fit_hmm import make_e_steps
@@ -63,7 +72,10 @@ class HMMFit(Fit[HMMModel, Simulation]):
     ``params`` has ``initial`` (K,), ``transition`` (K, K), ``coef`` (K, outcomes, terms) on the
     scale of the link, further parameters of the family (``variance``, ``shape``, ...),
     ``effect_covariance`` (d, d). With covariates or effects on the transitions,
-    ``transition_coef`` (K, K, terms). With several formulas, names are prefixed: ``step.coef``.
+    ``transition_coef`` (K, K, terms); in continuous time ``rate`` (K, K) or ``rate_coef``
+    (K, K, terms) in their place; with durations, ``duration_coef`` (K, terms) and, where the
+    family has one, ``duration_shape`` (K,). With several formulas, names are prefixed:
+    ``step.coef``.
 
     Examples
     --------
@@ -72,6 +84,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
     """
 
     kind: ClassVar[str] = "hmm"
+    _elsewhere: ClassVar[Mapping[str, str]] = HMM_FIT
 
     @property
     def plot(self) -> Plots:
@@ -90,6 +103,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
     @overload
     def decode(self, data: Any = None) -> Any: ...
 
+    @by_parts
     def decode(self, data: Any = None) -> Any:
         """The most probable path of states through each sequence (Viterbi).
 
@@ -122,6 +136,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
     @overload
     def most_probable_states(self, data: Any = None) -> Any: ...
 
+    @by_parts
     def most_probable_states(self, data: Any = None) -> Any:
         """The most probable state of each row: that with the largest state probability.
 
@@ -164,6 +179,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         parameters: Parameters = "fixed",
     ) -> Any: ...
 
+    @by_parts
     def state_probabilities(
         self,
         data: Any = None,
@@ -215,6 +231,10 @@ class HMMFit(Fit[HMMModel, Simulation]):
         """What makes its likelihood worth little; see `Fit.degenerate`."""
         return () if self.panel is None else degenerate_states(self)
 
+    @property
+    def _occupation(self) -> Occupation:
+        return occupation(self._own_data, self.theta, self._effects_in())
+
     def _state_probabilities(self, encoded: Encoded) -> np.ndarray:
         return state_probabilities(self.model, encoded, self.theta, self._effects_for(encoded))
 
@@ -238,6 +258,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
 
     # --- later, and one step ahead ---------------------------------------------------------------
 
+    @by_parts
     def predict(
         self,
         data: Any = None,
@@ -290,6 +311,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
         chosen = (horizon, data, future, of, level, effects, n_draws, seed)
         return prediction.predict(self, *chosen)
 
+    @by_parts
     def residuals(
         self,
         data: Any = None,
@@ -341,7 +363,8 @@ class HMMFit(Fit[HMMModel, Simulation]):
         ----------
         by : str, list of str or array, optional
             A column of the data, several of them, or one value per row: a time, a condition.
-            ``"subject"`` (or the name of that column) gives every subject its own.
+            ``"subject"`` (or the name of that column) gives every subject its own, and
+            ``["subject", "session"]`` each of its sessions.
         level : float
             Probability of the intervals.
         parameters : {"fixed", "estimated"}
@@ -354,8 +377,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
         DataFrame
             Of the data's own kind: ``share`` from the probabilities of the states, ``se``,
             ``lower`` and ``upper``. Of groups and of all rows they are those of a sample of
-            subjects, the parameters taken as known; of a subject, what is not known of its own
-            states and effects. A single subject is no sample: ``note`` says so.
+            subjects, the parameters taken as known; of a subject, or of a part of its rows, what
+            is not known of its own states and effects. A single subject is no sample: ``note`` says
+            so.
 
         Examples
         --------
@@ -373,6 +397,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
         at: Mapping[str, Any] | None = None,
     ) -> Any:
         """The probability of each move between states, of the group or of every subject.
+
+        Over one step; in continuous time over one unit of time (`transition_probabilities` has
+        others, `rates` what they come from).
 
         Parameters
         ----------
@@ -399,6 +426,116 @@ class HMMFit(Fit[HMMModel, Simulation]):
         ['state', 'to_state', 'probability']
         """
         return self._own_kind(transitions_table(self, by, at, level, errors))
+
+    def rates(
+        self,
+        by: str | None = None,
+        level: float | None = 0.95,
+        errors: Errors = "observed",
+        *,
+        at: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The rate of each move between states, of a model in continuous time.
+
+        Parameters
+        ----------
+        by : {"subject"}, optional
+            As in `transitions`.
+        level : float, optional
+            Probability of the intervals; None gives rates alone, at once.
+        errors : {"observed", "sandwich"}
+            As in `standard_errors`.
+        at : dict, optional
+            As in `transitions`.
+
+        Returns
+        -------
+        DataFrame
+            Of the data's own kind: ``state``, ``to_state``, ``rate`` per unit of time, ``se``,
+            ``lower``, ``upper``, ``note``.
+
+        Examples
+        --------
+        >>> list(visits.rates(level=None).columns)
+        ['state', 'to_state', 'rate']
+        """
+        return self._own_kind(rates_table(self, by, at, level, errors))
+
+    def transition_probabilities(
+        self,
+        horizon: Any = 1,
+        by: str | None = None,
+        level: float | None = 0.95,
+        errors: Errors = "observed",
+        *,
+        at: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The probability of being in each state some time after being in another.
+
+        Parameters
+        ----------
+        horizon : float or list of float
+            After which time, or times: in continuous time in its unit, otherwise whole numbers of
+            steps.
+        by : {"subject"}, optional
+            As in `transitions`.
+        level : float, optional
+            Probability of the intervals; None gives probabilities alone, at once.
+        errors : {"observed", "sandwich"}
+            As in `standard_errors`.
+        at : dict, optional
+            As in `transitions`; covariates stay as they are all the time.
+
+        Returns
+        -------
+        DataFrame
+            Of the data's own kind: ``horizon``, ``state``, ``to_state``, ``probability``, ``se``,
+            ``lower``, ``upper``, ``note``.
+
+        Examples
+        --------
+        >>> ahead = fit.transition_probabilities([1, 10], level=None)
+        >>> ahead.groupby(["horizon", "state"])["probability"].sum().round(6).unique().tolist()
+        [1.0]
+        """
+        return self._own_kind(probabilities_table(self, horizon, by, at, level, errors))
+
+    def survival(
+        self,
+        times: Any,
+        by: str | None = None,
+        level: float | None = 0.95,
+        errors: Errors = "observed",
+        *,
+        at: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The probability of not yet being in a state that is never left.
+
+        Parameters
+        ----------
+        times : float or list of float
+            How long after being in ``state``; as in `transition_probabilities`.
+        by : {"subject"}, optional
+            As in `transitions`.
+        level : float, optional
+            Probability of the intervals; None gives probabilities alone, at once.
+        errors : {"observed", "sandwich"}
+            As in `standard_errors`.
+        at : dict, optional
+            As in `transition_probabilities`.
+
+        Returns
+        -------
+        DataFrame
+            Of the data's own kind: ``time``, ``state`` in which it began, ``survival``, ``se``,
+            ``lower``, ``upper``, ``note``.
+
+        Examples
+        --------
+        >>> list(visits.survival([1, 5], level=None).columns)
+        ['time', 'state', 'survival']
+        """
+        return self._own_kind(survival_table(self, times, by, at, level, errors))
 
     def stationary(
         self,
@@ -447,13 +584,16 @@ class HMMFit(Fit[HMMModel, Simulation]):
     ) -> Any:
         """How many rows a stay in each state lasts: expected, and on the decoded path.
 
+        In continuous time, how long it lasts, in the unit of time, expected alone.
+
         Parameters
         ----------
         by : {"subject", "length"}, optional
             None: at effect 0 and average covariates, with the mean of decoded stays (those that
             the end of a sequence cuts are allowed for) and their number. ``"subject"``: expected
             of every subject, as in `transitions`. ``"length"``: the distribution, the
-            decoded one (by Kaplan and Meier) beside the geometric one that the model implies.
+            decoded one (by Kaplan and Meier) beside the one that the model implies: geometric,
+            unless it has durations of its own.
         level : float or None
             As in `stationary`.
         errors : {"observed", "sandwich"}
@@ -478,7 +618,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
     def covariate(
         self,
         name: str,
-        on: Literal["transitions", "stationary", "outcomes"] | str | None = None,
+        on: Literal["transitions", "stationary", "dwell", "outcomes"] | str | None = None,
         *,
         grid: Sequence[Any] | None = None,
         at: Mapping[str, Any] | None = None,
@@ -494,9 +634,10 @@ class HMMFit(Fit[HMMModel, Simulation]):
         name : str
             A column that the formulas read.
         on : str, optional
-            ``"transitions"``, ``"stationary"`` (long-run shares of the states), ``"outcomes"``
-            (their means, or probabilities of levels) or the name of an outcome. By default the
-            transitions if they depend on it, otherwise the outcomes.
+            ``"transitions"``, ``"stationary"`` (long-run shares of the states), ``"dwell"`` (how
+            many rows a stay lasts), ``"outcomes"`` (their means, or probabilities of levels) or the
+            name of an outcome. By default the transitions or durations if they depend on it,
+            otherwise the outcomes.
         grid : sequence, optional
             Values of the covariate; by default its levels, or `points` steps over its range.
         at : dict, optional
@@ -557,7 +698,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
             that of the sign they show.
         states : tuple of int or str, or True, optional
             ``(1, 0)``: parameters of state 1 less those of state 0, with standard errors and
-            ``p``; states that have names can be given by them. True for all pairs.
+            ``p``; states that have names can be given by them. True for all pairs. Directions
+            of angles differ by the nearer way round, between -pi and pi; an interval lies around
+            the difference, and may reach further.
         level : float
             Probability of the intervals.
         posterior : {"fit", "adaptive"}
@@ -654,16 +797,20 @@ class HMMFit(Fit[HMMModel, Simulation]):
         return HMMParts(self)
 
     def _why_lost(self) -> str:
-        return why_lost(self._state_probabilities(self._own_data))
+        return why_lost(self._occupation.unsure)
 
     def _own_options(self) -> dict[str, Any]:
         return {}
 
     def _own_identity(self) -> dict[str, Any]:
-        outcomes = self.model.spec.outcomes
+        spec = self.model.spec
+        told = {"known": spec.known} if spec.known is not None else {}
+        if self.model.continuous:
+            told["rates"] = spec.transition.code()
         return {
-            "families": [repr(outcome.family) for outcome in outcomes],
-            "effects_by_state": [outcome.effects_by_state for outcome in outcomes],
+            "families": [repr(outcome.family) for outcome in spec.outcomes],
+            "effects_by_state": [outcome.effects_by_state for outcome in spec.outcomes],
+            **told,
         }
 
     def _start_for_replicates(self) -> dict[str, np.ndarray]:
@@ -672,9 +819,9 @@ class HMMFit(Fit[HMMModel, Simulation]):
         d = model.n_effects
         _, units = model.effects_out(np.zeros((d, 1)), np.eye(d)[:, :, None])
         start["effect_covariance"] = start["effect_covariance"] + _MORE_VARIANCE * units[0]
+        even = model.params_out(model.middle())
         for name, info in model.param_info().items():
             is_chance = info.link is not None and info.link.name == "logit"
             if info.kind == "simplex" or is_chance:
-                even = 0.5 if is_chance else 1.0 / info.shape[-1]
-                start[name] = (1 - _LIFT) * self.params[name] + _LIFT * even
+                start[name] = (1 - _LIFT) * self.params[name] + _LIFT * even[name]
         return start

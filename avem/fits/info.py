@@ -81,9 +81,16 @@ class FitInfo:
         Those of the adaptive tier, where it may go on from the method's solution.
     bias : float or None
         How far one anchor per subject would move any combination of the parameters, in standard
-        errors; AVEM only.
+        errors; AVEM only. `bias_at` says of which parameters.
+    bias_at : {"end", "on the way"} or None
+        Where `bias` and `lost` were found: at the parameters of this fit, or where it was decided
+        whether to refine, some iterations before them. `fit.diagnose` asks at those of the fit.
     device : str or None
         Where it was computed: "cpu" or "gpu".
+    weights, weights_kind : str or None
+        The column of the subjects' weights, and what they are: "survey" or "frequency".
+    total_weight : float
+        Their sum, survey weights with a mean of 1.
 
     Examples
     --------
@@ -125,7 +132,11 @@ class FitInfo:
     options: dict | None = None
     refine_options: dict | None = None
     bias: float | None = None
+    bias_at: str | None = None
     device: str | None = None
+    weights: str | None = None
+    weights_kind: str | None = None
+    total_weight: float = 0.0
 
     @property
     def at_maximum_likelihood(self) -> bool:
@@ -159,27 +170,32 @@ def _options_of(info: FitInfo, kind: type[Method], known: dict | None) -> dict[s
 def make_info(
     fitted: Fitted,
     panel: Panel,
-    observed: np.ndarray,
+    n_seen: np.ndarray,
     options: Options,
     notes: Sequence[str],
     **more: Any,
 ) -> FitInfo:
-    """The record of a fit; ``observed`` (rows, outcomes)."""
+    """The record of a fit; ``n_seen`` (subjects, outcomes) values of each were observed."""
+    weights = panel.subject_weights
     return FitInfo(
         **options.record(fitted.method),
         **more,
         refined=fitted.refined,
         lost=() if fitted.gate is None else fitted.gate.lost,
         bias=None if fitted.gate is None else fitted.gate.bias,
+        bias_at=None if fitted.gate is None else "end" if fitted.gate_at_end else "on the way",
         n_rows=panel.n_rows,
         n_sequences=panel.n_lanes,
-        n_observed=int(observed.sum()),
-        n_missing=int((~observed).sum()),
+        n_observed=int(n_seen.sum()),
+        n_missing=panel.n_rows * n_seen.shape[1] - int(n_seen.sum()),
         start_gaps=start_gaps(fitted.starts),
         start_iterations=tuple(len(start.run.bounds) for start in fitted.starts),
         starts_agreeing=starts_agreeing(fitted.starts),
         moved=fitted.run.moved,
         held_back=fitted.held_back,
+        weights=None if panel.weights is None else panel.weights.column,
+        weights_kind=None if panel.weights is None else panel.weights.kind,
+        total_weight=float(np.sum(np.ones(panel.n_subjects) if weights is None else weights)),
         seconds=fitted.seconds,
         notes=tuple(notes),
     )

@@ -46,6 +46,6 @@ def aic(loglik: float, n_params: int) -> float:
     return float(-2.0 * loglik + 2.0 * n_params)
 
 
-def bic(loglik: float, n_params: int, n_subjects: int) -> float:
+def bic(loglik: float, n_params: int, n_subjects: float) -> float:
     """Schwarz's criterion; the independent units are the subjects."""
     return float(-2.0 * loglik + np.log(n_subjects) * n_params)

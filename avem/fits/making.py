@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from avem.components.param_info import Params
 from avem.data import Panel
 from avem.errors import AvemWarning, ModelError
+from avem.fits.checkpoint import Checkpoint
 from avem.fits.common import effects_to_start_with
 from avem.fits.fit import Fit
 from avem.fits.info import make_info
@@ -20,6 +22,7 @@ from avem.inference.fit import Fitted, Task, fit
 from avem.inference.options import Options
 from avem.inference.progress import Callback, Watch
 from avem.inference.stages import Guess
+from avem.inference.stop import Stop
 
 AFit = TypeVar("AFit", bound=Fit)
 
@@ -69,6 +72,7 @@ def fit_task(
     tell: Callable[[Fitted], tuple[list[str], list[str]]],
     progress: bool | None,
     callback: Callback | None,
+    checkpoint: str | PathLike[str] | None = None,
     **more: Any,
 ) -> AFit:
     """The fit, in the user's units: what `MixedHMM.fit` and `MixedSSM.fit` do alike.
@@ -77,11 +81,19 @@ def fit_task(
     goes into a warning with how it ended, and what else a reader should know; `more` goes into the
     fit's info.
     """
-    model, panel, observed = task.model, task.data.panel, ~np.isnan(task.data.y)
-    rules = options.rules(tol)
-    jacobian = float(model.scaling.log_jacobian(observed).sum())
-    with Watch(progress, options.max_iter, jacobian, callback, model.params_out) as watch:
-        fitted = fit(task, start.guess, options, rules, watch)
+    model, panel, n_seen = task.model, task.data.panel, task.data.n_seen
+    rules, guess = options.rules(tol), start.guess
+    kept = None
+    if checkpoint is not None:
+        kept = Checkpoint(checkpoint, model, panel, options)
+        guess, callback = kept.resumed(model, guess), kept.watching(callback)
+    counting = np.ones(panel.n_subjects) if panel.weights is None else panel.subject_weights
+    jacobian = float((task.data.log_jacobian(model) * counting).sum())
+    about = getattr(task.data.executor, "about", str)
+    with Watch(progress, options.max_iter, jacobian, callback, model.params_out, about) as watch:
+        fitted = fit(task, guess, options, rules, watch)
+    if kept is not None and fitted.run.stop is not Stop.INTERRUPTED:
+        kept.done()
     (doubts, notes), run = tell(fitted), fitted.run
     doubts = [*ending(run.stop, len(run.bounds), options.max_iter), *doubts]
     effects_mean, effects_cov = model.effects_out(fitted.effects_mean, fitted.effects_cov)
@@ -90,22 +102,22 @@ def fit_task(
     info = make_info(
         fitted,
         panel,
-        observed[:, model.outcome_columns],
+        n_seen[:, model.outcome_columns],
         options,
-        (*doubts, *notes),
+        (*doubts, *notes, *([] if panel.weights is None else [panel.weights.words])),
         tol=float(rules.tol),
         fixed=tuple(sorted(start.held)),
         init=start.given,
         device=task.data.platform,
         **more,
     )
-    return kind(
+    made = kind(
         model=model,
         params=model.params_out(fitted.theta),
         effects_mean=effects_mean,
         effects_cov=effects_cov,
         subjects=panel.subjects,
-        bound=float(fitted.subject_bound.sum()) + jacobian,
+        bound=float((fitted.subject_bound * counting).sum()) + jacobian,
         bound_history=run.bounds + jacobian,
         loglik_history=run.logliks + jacobian,
         n_iter=len(run.bounds),
@@ -114,3 +126,6 @@ def fit_task(
         columns={"subject": panel.subject, "time": panel.time, "sequence": panel.sequence},
         panel=panel,
     )
+    if not panel.in_memory:  # to lay it out again would take as long as many iterations
+        vars(made)["_own_data"] = task.data
+    return made

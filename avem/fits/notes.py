@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 
 from avem.data import Panel
+from avem.data.clock import varied_intervals
 from avem.fits.common import effect_sd
+from avem.fits.durations import beyond
 from avem.fits.questions.diagnosis import HARD_TO_SEE, far, why_lost
-from avem.inference.after.hmm_states import state_probabilities, total_loglik
+from avem.inference.after.hmm_states import occupation, total_loglik
 from avem.inference.fit import Fitted
 from avem.inference.loop import Tried
 from avem.inference.starts import starts_agreeing
@@ -59,15 +61,16 @@ def ending(stop: Stop, n_iter: int, max_iter: int) -> list[str]:
 
 def alarms(model: HMMModel, fitted: Fitted) -> list[str]:
     """What makes the result doubtful beside how it ended: goes into a warning."""
-    collapsed = np.argwhere(fitted.collapsed)
+    collapsed, found = np.argwhere(fitted.collapsed), beyond(model, fitted.theta)
     if not len(collapsed):
-        return []
+        return found
     names = dict(zip(model.outcome_columns, model.outcomes, strict=True))
     where = "; ".join(f"state {k}, {names[j]}" for k, j in collapsed[:5])
     return [
+        *found,
         f"The variance of {where} fell onto (nearly) a single value and was held at its floor, "
         "a millionth of the outcome's variance. Use fewer states, or look for repeated values, "
-        "missing codes and outliers."
+        "missing codes and outliers.",
     ]
 
 
@@ -88,14 +91,44 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
         found.append(_alike(list(compress(model.effect_names, none))))
     found += _hardly_seen(model, data, fitted)
     found += _run_away(model, data, fitted, fixed)
-    found += _anchoring(model, fitted, lambda: _why(model, data, fitted))
-    return found + general_remarks(fitted.quality, fitted.starts, data.panel, data.n_without_past)
+    found += _anchoring(model, fitted, lambda: _why(data, fitted))
+    found += _silent(model) + _uneven(model, data.panel)
+    own = (fitted.quality, fitted.starts, data.panel, data.n_without_past, model.continuous)
+    return found + general_remarks(*own)
+
+
+def _silent(model: HMMModel) -> list[str]:
+    """States that no row with an outcome can be in."""
+    return [
+        f"No row with an outcome can be in state {k}: parameters of its outcomes are copies of "
+        "another's, say nothing, and are not counted."
+        for k in model.silent
+    ]
+
+
+def _uneven(model: HMMModel, panel: Panel) -> list[str]:
+    """Rows that are no steps, nor multiples of one, apart."""
+    if model.continuous or model.n_states == 1 or not panel.in_memory:
+        return []
+    found = varied_intervals(panel)
+    if found is None or panel.gaps()[0]:
+        return []
+    return [
+        f"Rows are taken as one step apart, but in {panel.time!r} they are from {found[0]:.3g} to "
+        f"{found[1]:.3g} apart (between the 10% shortest and longest). "
+        "MixedHMM(..., time_scale='continuous') takes times as they are."
+    ]
 
 
 def _hardly_seen(model: HMMModel, data: Encoded, fitted: Fitted) -> list[str]:
     """States that the chain visits for hardly a row in all."""
     theta, n_sequences = fitted.theta, data.panel.n_lanes
-    if model.n_states == 1 or "initial" not in theta or "transition" not in theta:
+    if (
+        model.n_states == 1
+        or model.duration is not None
+        or "initial" not in theta
+        or "transition" not in theta
+    ):
         return []
     now, rows = np.asarray(theta["initial"]), np.zeros(model.n_states)
     for _ in range(min(data.panel.n_rows // n_sequences, _LONG)):
@@ -146,7 +179,11 @@ def _alike(effects: Sequence[str]) -> str:
 
 
 def general_remarks(
-    quality: np.ndarray | None, starts: Sequence[Tried], panel: Panel, n_without_past: int
+    quality: np.ndarray | None,
+    starts: Sequence[Tried],
+    panel: Panel,
+    n_without_past: int,
+    continuous: bool = False,
 ) -> list[str]:
     """What a reader of any model's fit should know."""
     found = []
@@ -168,7 +205,7 @@ def general_remarks(
             f"{n_without_past:,} observed values are not modelled, but only looked back at: "
             "lag() needs rows before them."
         )
-    n_gaps, usual = panel.gaps()
+    n_gaps, usual = (0, 0) if continuous else panel.gaps()
     if n_gaps:
         advice = f"Panel.from_frame(...).fill_gaps({usual}) puts the missing steps in."
         if isinstance(usual, pd.Timedelta):
@@ -191,8 +228,8 @@ def step_words(step: Any) -> str:
     return "day" if days == 1 else f"{days:.0f} days"
 
 
-def _why(model: HMMModel, data: Encoded, fitted: Fitted) -> str:
-    return why_lost(state_probabilities(model, data, fitted.theta, fitted.effects_mean))
+def _why(data: Encoded, fitted: Fitted) -> str:
+    return why_lost(occupation(data, fitted.theta, fitted.effects_mean).unsure)
 
 
 def _anchoring(

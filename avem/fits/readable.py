@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from avem.components.param_info import check_level
+from avem.fits.elsewhere import SaysWhere
 from avem.fits.estimates import Told, check_errors, estimates
 from avem.fits.info import FitInfo
 from avem.fits.notebook import facts, listed, model_facts
@@ -19,7 +20,7 @@ from avem.fits.words import Errors, check_word, count
 from avem.inference.stop import Stop
 
 
-class Readable(ABC):
+class Readable(SaysWhere, ABC):
     """A fit as text, HTML, and tables."""
 
     model: Any

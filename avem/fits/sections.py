@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from avem.components.base import Row
+from avem.components.duration import families_of
 from avem.components.emission import Emission
 from avem.components.lines import Line
+from avem.components.located_durations import COEFS, SHAPE
 from avem.families.base import Family
-from avem.fits.predict.at import at_words, average_moves, average_predictors
+from avem.fits.predict.at import at_words, average_moves, average_predictors, stays_at
+from avem.fits.questions.clock import average_rates, time_words
 from avem.models.hmm import HMMModel, by_spec
 
 if TYPE_CHECKING:
@@ -51,7 +55,7 @@ class Section(NamedTuple):
 def frames(fit: HMMFit) -> list[Section]:
     """All of them: emissions, transitions, first state, effects."""
     found = [section for pieces in by_spec(fit.model) for section in emission_frames(fit, pieces)]
-    found += [*move_frames(fit), *start_frames(fit)]
+    found += [*duration_frames(fit), *move_frames(fit), *start_frames(fit)]
     return [*found, effects_frame(fit)] if fit.model.n_effects else found
 
 
@@ -90,7 +94,8 @@ def emission_frames(fit: HMMFit, pieces: list[Emission]) -> Iterator[Section]:
                 f"coefficients{scale}", _flat(value), _labels(own), tested=True, ratio=ratio
             )
         elif value.ndim == 2:
-            yield section(name, value.T, outcomes, scale=_free_where(links.get(name, "")))
+            whose = list(fit.model.param_info()[prefix + name].names)
+            yield section(name, value.T, whose, scale=_free_where(links.get(name, "")))
         else:
             own = [line for line in lines if line.param_name == name]
             word = name.removesuffix("_coef")
@@ -120,8 +125,7 @@ def natural_scale(
     """What has a formula, on the scale people think in: (title, rows, are they probabilities)."""
     if not pieces[0].family.parameters:
         return
-    alone = [piece.family.alone(0) for piece in pieces]
-    families = [own.family for own in alone if own is not None]
+    families: list[Any] = [piece.family for piece in pieces]
     etas = [average_predictors(fit, piece) for piece in pieces]
     first, outcomes = families[0], [piece.outcomes[0] for piece in pieces]
     rows: dict[str, np.ndarray] = {}
@@ -130,7 +134,7 @@ def natural_scale(
     locations = [line for piece in pieces for line in piece.lines if not line.parameter]
     own = [eta[0] for eta in etas]
     if len(rows) != len(own) or not np.allclose(list(rows.values()), own, rtol=1e-8):
-        word = "probabilities" if first.chances else first.parameters[0].name
+        word = "probabilities" if first.chances else first.location
         yield word + at_words(locations), rows, first.chances
     # Locations differ in number where outcomes differ in levels; further parameters do not.
     for i, parameter in list(enumerate(first.parameters))[first.n_location :]:
@@ -143,6 +147,9 @@ def natural_scale(
 def ratios_by_parameter(model: HMMModel) -> dict[str, str]:
     """By parameter that holds coefficients, what exp of one of them is."""
     found: dict[str, str] = {"transition_coef": "odds ratio", "initial_coef": "odds ratio"}
+    found["rate_coef"] = "hazard ratio"
+    if model.duration is not None:
+        found[COEFS] = model.duration.ratio
     for piece in model.emissions:
         found[f"{piece.prefix}coef"] = location_ratio(piece.family)
         for parameter in piece.family.parameters:
@@ -183,21 +190,60 @@ def _flat(value: np.ndarray) -> np.ndarray:
 # --- states and effects -------------------------------------------------------------------------
 
 
+def duration_frames(fit: HMMFit) -> Iterator[Section]:
+    """How long stays last, of a model with durations."""
+    stays, states, params = fit.model.duration, _states(fit), fit.params
+    if stays is None:
+        return
+    if COEFS in params:
+        own: dict[str, Any] = {"tested": True, "ratio": stays.ratio}
+        frame = pd.DataFrame(params[COEFS].T, index=list(stays.lines[0].terms), columns=states)
+        yield Section("Durations: location (log scale)", frame, False, ("state", "term"), **own)
+    if SHAPE in params:
+        families = families_of(stays.duration, fit.model.n_states)
+        shown = np.array([bool(family.shape) for family in families])
+        words = "/".join(dict.fromkeys(family.shape for family in families if family.shape))
+        frame = pd.DataFrame([np.where(shown, params[SHAPE], np.nan)], index=[""], columns=states)
+        yield Section(f"Durations: {words}", frame, False, ("state", ""), scale="log")
+    mean = stays_at(fit.model, params, fit.model.averages[None]).mean
+    frame = pd.DataFrame(mean, index=[""], columns=states)
+    title = f"Mean stay{at_words(stays.lines[:1])} (rows)"
+    yield Section(title, frame, False, ("state", ""), scale="log")
+
+
 def move_frames(fit: HMMFit) -> Iterator[Section]:
     """Transitions."""
     states, moves = _states(fit), fit.model.transition.lines
-    if "transition_coef" in fit.params:
-        pairs = [(k, m) for k, m in product(range(len(states)), repeat=2) if k != m]
-        values = [fit.params["transition_coef"][k, m] for k, m in pairs]
+    name = "rate_coef" if fit.model.continuous else "transition_coef"
+    if name in fit.params:
+        everywhere = [(k, m) for k, m in product(range(len(states)), repeat=2) if k != m]
+        there = {(row.where["state"], row.where["to_state"]) for row in _move_rows(fit, name)}
+        pairs = [pair for pair in everywhere if pair in there]
+        values = [fit.params[name][k, m] for k, m in pairs]
         called, terms = fit.state_names or range(len(states)), list(moves[0].terms)
         index = [f"{called[k]} -> {called[m]}" for k, m in pairs]
         frame = pd.DataFrame(values, index=index, columns=terms)
         title = "Transitions (log odds against staying)"
-        axes = ("move", "term")
-        yield Section(title, frame, False, axes, True, tested=True, ratio="odds ratio")
+        if fit.model.continuous:
+            title = f"Rates of moves (logarithms, per {time_words(fit, 1)})"
+        ratio = ratios_by_parameter(fit.model)[name]
+        yield Section(title, frame, False, ("move", "term"), True, tested=True, ratio=ratio)
+    over = ""
+    if fit.model.continuous:
+        rates = average_rates(fit)
+        frame = pd.DataFrame(np.where(rates > 0, rates, np.nan), index=states, columns=states)
+        kept = ~frame.isna().all(axis=1).to_numpy()
+        title = f"Rates per {time_words(fit, 1)}{at_words(moves)} (from row to column)"
+        yield Section(title, frame.loc[kept], False, ("from", "to"), True, "log")
+        over = f" over 1 {time_words(fit, 1)}"
     frame = pd.DataFrame(average_moves(fit), index=states, columns=states)
-    title = f"Transition probabilities{at_words(moves)} (from row to column)"
+    what = "Transition probabilities" if fit.model.duration is None else "Moves when a stay ends"
+    title = f"{what}{over}{at_words(moves)} (from row to column)"
     yield Section(title, frame, True, ("from", "to"), True, "logit")
+
+
+def _move_rows(fit: HMMFit, name: str) -> Iterator[Row]:
+    return fit.model.transition.rows(name, fit.params[name])
 
 
 def start_frames(fit: HMMFit) -> Iterator[Section]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from avem.data import Panel
+from avem.fits.elsewhere import SSM_FIT
 from avem.fits.fit import Fit
+from avem.fits.lazy import by_parts
 from avem.fits.plots.ssm_plots import SSMPlots
 from avem.fits.predict import ssm as prediction
 from avem.fits.questions.diagnosis import HARD_TO_SEE
@@ -46,6 +48,7 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
     """
 
     kind: ClassVar[str] = "ssm"
+    _elsewhere: ClassVar[Mapping[str, str]] = SSM_FIT
 
     @property
     def plot(self) -> SSMPlots:
@@ -67,6 +70,7 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
         """(n, p, q) every subject's own loadings."""
         return self._matrices.loading
 
+    @by_parts
     def states(
         self,
         data: Any = None,
@@ -102,6 +106,7 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
         """
         return prediction.states(self, data, kind, level, effects)
 
+    @by_parts
     def predict(
         self,
         data: Any = None,
@@ -147,6 +152,7 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
         """
         return prediction.predict(self, horizon, data, future, of, level, effects)
 
+    @by_parts
     def residuals(
         self,
         data: Any = None,

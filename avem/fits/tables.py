@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from avem.components.base import Row
+from avem.components.duration import in_words
 from avem.fits.estimates import Cell, Estimates, Told
 from avem.fits.notebook import listed, paragraphs, preformatted, titled
 from avem.fits.words import count
@@ -72,9 +73,10 @@ def head(fit: HMMFit) -> list[str]:
     model = fit.model
     n_states = model.n_states
     kind = "Mixed hidden" if model.n_effects else "Hidden"
+    process = "Markov" if model.duration is None else "semi-Markov"
     families = dict.fromkeys(piece.family.describe() for piece in model.emissions)
     return [
-        f"{kind} Markov model: {model.spec.text}",
+        f"{kind} {process} model: {model.spec.text}",
         *_chain_words(fit),
         f"{n_states} state{'s' if n_states > 1 else ''}, {', '.join(families)}"
         + (f", effects {model.effect_covariance}" if model.n_effects > 1 else ""),
@@ -87,11 +89,12 @@ def compose(
     """A summary: the model in words, the data, how it ended, its starts, tables, notes."""
     info = fit.info
     missing = f", {info.n_missing:,} missing" if info.n_missing else ""
+    level = fit.bound_name + (" on the log likelihood" if fit.bound_name == "bound" else "")
     lines = [
         *head,
         f"{count(len(fit.subjects), 'subject')}, {count(info.n_sequences, 'sequence')}, "
         f"{count(info.n_rows, 'row')}, {count(info.n_observed, 'observed value')}{missing}",
-        f"{fit.bound_name} {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s"
+        f"{level} {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s"
         f"{' on a GPU' if info.device == 'gpu' else ''}. {fit.stop}",
         *starts,
         *_on_errors(told),
@@ -108,13 +111,16 @@ def compose(
     return Summary("\n".join(text), "\n".join(html))
 
 
+_SOURCES = {
+    "observed": "the curvature of the log likelihood",
+    "sandwich": "the sandwich, which needs no faith in the model's distributions",
+}
+
+
 def _on_errors(told: Told) -> list[str]:
     if not told.level:
         return [told.why] if told.why else []
-    words = (
-        f"Standard errors and {100 * told.level:g}% intervals are from the curvature of the log "
-        "likelihood."
-    )
+    words = f"Standard errors and {100 * told.level:g}% intervals are from {_SOURCES[told.errors]}."
     cells = [cell for part in told.parts for cell in part.cells if not cell.by_definition]
     lacking = any(np.isnan(cell.se) for cell in cells)
     return [words + (" Where one is missing, fit.standard_errors() says why." if lacking else "")]
@@ -183,6 +189,8 @@ def _number(x: float, chances: bool = False) -> str:
 
 def _chain_words(fit: HMMFit) -> list[str]:
     spec, said = fit.model.spec, [fit.model.transition.describe()]
+    if spec.duration is not None:
+        said.append(in_words(spec.duration))
     if "initial_coef" in fit.params and spec.initial is not None:
         said.append(f"first state {spec.initial.text}")
     if fit.model.stationary:

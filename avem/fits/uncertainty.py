@@ -132,9 +132,8 @@ def parameter_covariance(
         _FLAT_WORDS: (vectors[:, np.abs(values) <= _FLAT] ** 2).sum(1),
         _SADDLE_WORDS: (vectors[:, values < -_FLAT] ** 2).sum(1),
     }
-    if errors == "sandwich":
-        meat = curvature.slopes.T @ curvature.slopes
-        inverse = inverse @ meat @ inverse
+    if errors == "sandwich" or curvature.survey:
+        inverse = inverse @ curvature.meat @ inverse
     return inverse, undetermined
 
 
@@ -177,7 +176,7 @@ def normal_interval(mean: np.ndarray, sd: np.ndarray, level: float) -> dict[str,
 def quantile(fit: Fit, level: float) -> float:
     """How many standard errors to go: with effects, the n subjects are all there is to judge by."""
     if fit.model.n_effects:
-        return float(stdtrit(len(fit.subjects) - 1, 0.5 + level / 2))
+        return float(stdtrit(fit._n_units - 1, 0.5 + level / 2))
     return float(ndtri(0.5 + level / 2))
 
 
@@ -186,7 +185,7 @@ def wald(fit: Fit, estimate: np.ndarray, se: np.ndarray) -> tuple[np.ndarray, np
     with np.errstate(divide="ignore", invalid="ignore"):
         z = estimate / np.where(se > 0, se, np.nan)
     if fit.model.n_effects:
-        return z, 2 * stdtr(len(fit.subjects) - 1, -np.abs(z))
+        return z, 2 * stdtr(fit._n_units - 1, -np.abs(z))
     return z, 2 * ndtr(-np.abs(z))
 
 
@@ -206,7 +205,7 @@ def quantile_of_subjects(
     Only the part of a variance that is `shared`, the parameters', rests on the few subjects.
     """
     part = np.maximum(shared / np.maximum(variance, 1e-300), 1e-3)
-    return np.asarray(stdtrit(max(len(fit.subjects) - 1, 1) / part**2, 0.5 + level / 2))
+    return np.asarray(stdtrit(max(fit._n_units - 1, 1) / part**2, 0.5 + level / 2))
 
 
 def _scales(table: pd.DataFrame, info: Mapping[str, ParamInfo]) -> np.ndarray:
@@ -219,7 +218,9 @@ def _scales(table: pd.DataFrame, info: Mapping[str, ParamInfo]) -> np.ndarray:
         elif kind == "natural" and link is not None:
             own += [link.name if link.name in ("log", "logit") else ""] * len(rows)
         else:
-            own += [{"simplex": "logit", "positive": "log"}.get(kind, "")] * len(rows)
+            own += [{"simplex": "logit", "positive": "log", "rate": "log"}.get(kind, "")] * len(
+                rows
+            )
     return np.array(own)
 
 

@@ -90,6 +90,13 @@ def _better(xp: Any, here: tuple[Any, Any], there: tuple[Any, Any]) -> tuple[Any
     return tuple(xp.where(higher, new, old) for new, old in zip(there, here, strict=True))
 
 
+def whole(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Pass:
+    """`seen` with what an E-step keeps for the M-step by Newton."""
+    subjects = known(chunk, subjects, setting)
+    p = seen(chunk, subjects, setting)
+    return setting.look(chunk, subjects) if p.kept is None else p
+
+
 class _Place(NamedTuple):
     """Anchors, where the next q-update puts them, and log p(D_i, f) at them."""
 
@@ -154,6 +161,10 @@ class Walk(NamedTuple):
     subjects: Subjects
     stride: np.ndarray
     """(subject,) share of the way that its next step goes."""
+
+    def lean(self) -> Walk:
+        """Without what is large and can be computed again."""
+        return self._replace(subjects=self.subjects.lean())
 
 
 def start_walk(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Walk:

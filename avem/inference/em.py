@@ -12,7 +12,7 @@ from avem.components.linear import CoefTerms
 from avem.components.param_info import Params as Theta
 from avem.data.layout import Chunk
 from avem.execution.dataset import Dataset, PerShard, add_up
-from avem.inference.catch_up import best_anchors, known, seen
+from avem.inference.catch_up import best_anchors, known, seen, whole
 from avem.inference.e_steps import ESteps, Expectation, Guard, State
 from avem.inference.m_step import MStep
 from avem.inference.on_shard import Setting, Subjects, squares
@@ -130,7 +130,7 @@ class EM:
                 lambda coef, key=key: self.data.sum(_coef_value, own, setting, key, coef),
             )
         total = add_up([part.totals for part in found.parts])
-        new, shift = self.m_step.update(theta, total, moved, self.data.n_subjects)
+        new, shift = self.m_step.update(theta, total, moved, self.data.weight)
         return new, shift, sharpness
 
     def _moved(
@@ -194,13 +194,13 @@ def _moves(xp: Any, to: Any, anchor: Any, real: Any) -> Any:
 def _coef_terms(
     chunk: Chunk, subjects: Subjects | None, setting: Setting, key: str, coef: np.ndarray
 ) -> CoefTerms:
-    return coef_pass(setting.kernel, key, coef, seen(chunk, subjects, setting).kept, chunk)
+    return coef_pass(setting.kernel, key, coef, whole(chunk, subjects, setting).kept, chunk)
 
 
 def _coef_value(
     chunk: Chunk, subjects: Subjects | None, setting: Setting, key: str, coef: np.ndarray
 ) -> Any:
-    return coef_height(setting.kernel, key, coef, seen(chunk, subjects, setting).kept, chunk)
+    return coef_height(setting.kernel, key, coef, whole(chunk, subjects, setting).kept, chunk)
 
 
 def _near(placed: Theta, theta: Theta) -> bool:

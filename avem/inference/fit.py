@@ -45,6 +45,8 @@ class Fitted:
     """With the choices that were left to the fit."""
     gate: Gate | None
     """What anchoring would change, where that was asked."""
+    gate_at_end: bool
+    """That was asked at these very parameters, not on the way to them."""
     refined: bool
     """The adaptive tier went on from the method's solution."""
     starts: tuple[Tried, ...]
@@ -120,6 +122,7 @@ def fit(task: Task, guess: Guess, options: Options, rules: Rules, watch: Watch) 
         run=run,
         method=done.method,
         gate=None if done.gate is None else done.gate._replace(begun=None),
+        gate_at_end=done.gate_at_end,
         refined=done.refined,
         starts=starts,
         held_back=task.held_back(theta, mean),

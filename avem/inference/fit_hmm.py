@@ -13,7 +13,7 @@ from avem.inference.em import EM
 from avem.inference.fit import Task
 from avem.inference.hmm_starts import Rows, make_start
 from avem.inference.loop import Rules, Run, Tried
-from avem.inference.m_step import NOISE_FLOOR, MStep
+from avem.inference.m_step import NOISE_FLOOR, Copies, MStep
 from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.anchored import TO_THE_END
 from avem.inference.methods.avem import Anchored
@@ -85,7 +85,7 @@ class HMMTask(Task):
         self, theta: Params, mean: np.ndarray, cov: np.ndarray
     ) -> tuple[Params, np.ndarray, np.ndarray]:
         """The states by their level, lowest first."""
-        if self.keep_order or self.model.keeps_order:
+        if self.keep_order:
             return theta, mean, cov
         order = self.model.state_order(theta, self.data)
         theta, source = self.model.relabelled(theta, order)
@@ -94,6 +94,15 @@ class HMMTask(Task):
     def collapsed(self, theta: Params) -> np.ndarray:
         """(states, outcome columns) which densities are held from closing in on a single value."""
         return self.model.collapsed(theta, self.data.spread, NOISE_FLOOR)
+
+
+def _copies(model: HMMModel) -> Copies | None:
+    """Of states that no row with an outcome can be in; as long as there are others."""
+    speaking = [k for k in range(model.n_states) if k not in model.silent]
+    if not model.silent or not speaking:
+        return None
+    keys = tuple(key for emission in model.emissions for key in emission.middle())
+    return Copies(model.silent, speaking[0], keys)
 
 
 def make_em(
@@ -118,6 +127,7 @@ def make_em(
         fixed=model.held(fixed),
         coef_steps=TO_THE_END if plain else HMM_M_STEPS,
         recentre=not plain and anchor != "fixed",
+        copies=_copies(model),
     )
     return EM(e, m_step)
 

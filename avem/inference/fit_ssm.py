@@ -55,7 +55,7 @@ class SSMTask(Task):
 
     def rules(self, rules: Rules) -> Rules:
         """The anchored solution may lie the further below the highest bound, the more data."""
-        cells = (~np.isnan(self.data.y)).sum()
+        cells = int(self.data.n_seen.sum())
         return replace(rules, harmless=max(rules.harmless, HARMLESS_PER_CELL * cells))
 
     def start(
@@ -163,7 +163,7 @@ def _reduced(
     runs = []
     for number in range(n_starts):
         watch.stage(f"start {number + 1}/{n_starts}", at_start=True)
-        theta = alike.override(make_ssm_start(alike, same, number, rng), own)
+        theta = alike.override(make_ssm_start(alike, same.sample, number, rng), own)
         runs.append(iterate(em, state_at(em.data, theta, nobody), _START_RULES, rng, watch))
         if watch.interrupted:
             break
@@ -178,16 +178,8 @@ def _without_wild(data: Encoded) -> Encoded:
 
     No dynamics that are the same for all can follow these.
     """
-    size = np.nanmax(np.abs(data.y) / np.sqrt(data.spread), axis=1, initial=0.0)
-    largest = np.zeros(data.panel.n_subjects)
-    np.maximum.at(largest, data.panel.row_subject, np.nan_to_num(size))
-    wild = largest > WILD
-    if not wild.any() or wild.mean() > 0.5:
-        return data
-    rows = wild[data.panel.row_subject]
-    parts = zip(data.chunks, data.layout.scatter(rows[:, None]), strict=True)
-    chunks = tuple(c._replace(valid=c.valid & ~part[:, 0]) for c, part in parts)
-    return replace(data, chunks=chunks, y=np.where(rows[:, None], np.nan, data.y))
+    wild = data.largest > WILD
+    return data if not wild.any() or wild.mean() > 0.5 else data.without(wild)
 
 
 def _blank(model: SSMModel) -> Params:

@@ -58,7 +58,7 @@ def gate(em: EM, exact: EStep, state: State, rng: np.random.Generator) -> Gate:
     chosen = some_shards(em, rng)
     part = em.on(chosen)
     here = replace(state, subjects=state.subjects.on(chosen))
-    scale = em.data.n_subjects / part.data.n_subjects
+    scale = em.data.weight / part.data.weight
     anchored = part.e.e_step(here, _STILL)
     few = part.by(exact)
     integrated = few.e.e_step(find_centres(few.e, part.e.without_nodes(anchored.state), rng))

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from avem.components.emission import Clusters, Emission
 from avem.components.regression import regress
 from avem.models.encoded import Encoded
-from avem.models.hmm import HMMModel
+from avem.models.hmm import HMMModel, subject_means
 
 _SAMPLE = 4000
 _LLOYD_STEPS = 15
@@ -38,7 +39,12 @@ class Rows:
     """The panel's rows on the scale of the fit: what a start is made from."""
 
     model: HMMModel
-    data: Encoded
+    whole: Encoded
+
+    @property
+    def data(self) -> Encoded:
+        """All rows, or those of some subjects where there are very many."""
+        return self.whole.sample
 
     @property
     def n_subjects(self) -> int:
@@ -46,8 +52,9 @@ class Rows:
 
     @cached_property
     def usable(self) -> np.ndarray:
-        """The rows with something observed."""
-        return np.flatnonzero(~np.isnan(self.data.y).all(1))
+        """The rows with something observed, by sequence and time."""
+        order = self.data.panel.order
+        return order[~np.isnan(self.data.y[order]).all(1)]
 
     @cached_property
     def features(self) -> np.ndarray:
@@ -56,14 +63,21 @@ class Rows:
 
     @cached_property
     def _parts(self) -> list[np.ndarray]:
-        emissions = self.model.emissions
-        return [emission.features(self.data.y[:, list(emission.y_cols)]) for emission in emissions]
+        return self.model.features(self.data.y)
 
     def means_of(self, emission: Emission) -> np.ndarray:
         """(subjects, own features) the subjects' means of an emission's features."""
+        return self.subject_means[:, self._own(emission)]
+
+    def all_means_of(self, emission: Emission) -> np.ndarray:
+        """The same of all subjects, where the rows are those of some."""
+        known = self.whole.start_means
+        return self.means_of(emission) if known is None else known[:, self._own(emission)]
+
+    def _own(self, emission: Emission) -> slice:
         number = self.model.emissions.index(emission)
         first = sum(part.shape[1] for part in self._parts[:number])
-        return self.subject_means[:, first : first + self._parts[number].shape[1]]
+        return slice(first, first + self._parts[number].shape[1])
 
     @cached_property
     def coarse(self) -> bool:
@@ -74,13 +88,7 @@ class Rows:
     @cached_property
     def subject_means(self) -> np.ndarray:
         """(subjects, features) mean of what was seen, shrunk a little towards 0, the overall."""
-        subject = self.data.panel.row_subject
-        means = np.zeros((self.n_subjects, self.features.shape[1]))
-        for j, column in enumerate(self.features.T):
-            seen = ~np.isnan(column)
-            total = np.bincount(subject[seen], column[seen], self.n_subjects)
-            means[:, j] = total / (1 + np.bincount(subject[seen], minlength=self.n_subjects))
-        return means
+        return subject_means(self.features, self.data.panel.row_subject, self.n_subjects)
 
     @cached_property
     def place(self) -> np.ndarray:
@@ -132,14 +140,23 @@ def make_start(
         y = np.nan_to_num(rows.features_of(sample, centred, []))
     x = data.a[sample][:, columns]
     uneven = rare and number // 2 in _UNEVEN
-    label = _first_labels(y, n_states, number // 2, uneven, rng)
+    allowed = np.ones((len(sample), n_states), bool)
+    if data.possible is not None:
+        allowed = data.possible[sample]
+    emitting = np.flatnonzero(allowed.any(0))
+    label = _first_labels(y, len(emitting), number // 2, uneven, rng)
+    if model.keeps_order:
+        label = _states_of(label, allowed[:, emitting], number, rng)
+    label = emitting[label]
+    label = np.where(allowed[np.arange(len(sample)), label], label, allowed.argmax(1))
     for _ in range(1 if uneven else _LLOYD_STEPS):
         coef, before = regress(x, y, label, n_states, rng), label
         distance = ((y[None] - np.einsum("kpm,rm->krp", coef, x)) ** 2).sum(-1)
+        distance[~allowed.T] = np.inf
         label = before if uneven else distance.argmin(0)
         if (label == before).all():
             break
-    theta = {**model.initial.start(), **model.transition.start(model.scaling.constant)}
+    theta = model.chain_start()
     for emission in model.emissions:
         clusters = Clusters(
             sample,
@@ -159,6 +176,20 @@ def make_start(
     return theta, effects
 
 
+def _states_of(
+    label: np.ndarray, allowed: np.ndarray, number: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Clusters renumbered as states that have an order: as known rows say, or in several ways."""
+    n = allowed.shape[1]
+    known = allowed.sum(1) == 1
+    if known.any():
+        seen = np.zeros((n, n))
+        np.add.at(seen, (label[known], allowed[known].argmax(1)), 1.0)
+        return linear_sum_assignment(-seen)[1][label]
+    orders = {0: np.arange(n), 1: np.arange(n)[::-1]}
+    return orders.get(number, rng.permutation(n))[label]
+
+
 def _has_levels(model: HMMModel) -> bool:
     """Some outcome's level differs between subjects."""
     constant = model.scaling.constant
@@ -169,9 +200,9 @@ def _effects_start(rows: Rows, centred: bool) -> tuple[np.ndarray, np.ndarray]:
     """Variances of the effects, and each subject's effects (d, subjects)."""
     model = rows.model
     d, constant = model.n_effects, model.scaling.constant
-    sigma, effects = np.full(d, 0.25), np.zeros((d, rows.n_subjects))
+    sigma, effects = np.full(d, 0.25), np.zeros((d, rows.whole.layout.n_subjects))
     for emission in model.emissions:
-        means = rows.means_of(emission)
+        means = rows.all_means_of(emission)
         for place, variance, values in emission.effects_start(means, rows.data.spread, constant):
             sigma[place] = variance
             if centred and values is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,15 @@ from avem.numerics.covariance import floor_eigenvalues
 
 NOISE_FLOOR, EFFECT_FLOOR = 1e-6, 1e-8
 """Smallest variance of a state and of an effect, in units of the outcome's overall variance."""
+
+
+class Copies(NamedTuple):
+    """States whose parameters of outcomes say nothing, and are those of another."""
+
+    silent: tuple[int, ...]
+    like: int
+    keys: tuple[str, ...]
+    """The entries of theta, states first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +59,11 @@ class MStep:
     """Names of entries of theta that are held."""
     coef_steps: int = TO_THE_END
     recentre: bool = True
+    copies: Copies | None = None
+    """States without outcomes: otherwise their parameters would drift."""
 
     def update(
-        self, theta: Theta, total: Totals, moved: Theta, n_subjects: int
+        self, theta: Theta, total: Totals, moved: Theta, n_subjects: float
     ) -> tuple[Theta, np.ndarray]:
         """All parameters, given those moved by Newton, and the shift of every effect's mean."""
         floor = NOISE_FLOOR * self.spread
@@ -72,7 +83,16 @@ class MStep:
             sigma = project_covariance((second + second.T) / 2, self.structure, self.blocks)
             floor = EFFECT_FLOOR * self.effect_scale
             new["effect_covariance"], _ = floor_eigenvalues(sigma, floor)
-        return new, shift
+        return (new if self.copies is None else self._copied(new, self.copies)), shift
+
+    def _copied(self, theta: Theta, copies: Copies) -> Theta:
+        free = [key for key in copies.keys if key not in self.fixed]
+        free = [key for key in free if self.free.get(key, np.ones(1, bool)).any()]
+        new = dict(theta)
+        for key in free:
+            new[key] = np.array(theta[key])
+            new[key][list(copies.silent)] = new[key][copies.like]
+        return new
 
     def newton(
         self,
@@ -123,7 +143,7 @@ def _expressible(mean: np.ndarray, sigma: np.ndarray, matched: np.ndarray) -> np
 
 
 def shifted_second(
-    second: np.ndarray, mean: np.ndarray, shift: np.ndarray, n_subjects: int = 1
+    second: np.ndarray, mean: np.ndarray, shift: np.ndarray, n_subjects: float = 1
 ) -> np.ndarray:
     """Second moments of effects that lose `shift`, from their means; or sums over subjects."""
     cross = np.outer(shift, mean)

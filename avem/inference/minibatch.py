@@ -49,7 +49,7 @@ class _Share(NamedTuple):
     pull: tuple[np.ndarray, ...]
     """For each Newton key, gradient + curvature @ coef: the quadratic's linear part."""
     curvature: tuple[np.ndarray, ...]
-    n_subjects: int
+    n_subjects: float
 
 
 def iterate_batches(
@@ -116,7 +116,7 @@ def _share(em: EM, theta: dict[str, np.ndarray], part: ShardSums, shard: int) ->
         coef = theta[key].reshape(terms.gradient.shape)
         pulls.append(terms.gradient + np.einsum("bij,bj->bi", terms.curvature, coef))
         curvatures.append(terms.curvature)
-    n_subjects = len(em.data.shards[shard].slots.subjects)
+    n_subjects = em.data.on([shard]).weight
     return _Share(part.totals, tuple(pulls), tuple(curvatures), n_subjects)
 
 
@@ -132,7 +132,7 @@ def _m_step(
         terms = CoefTerms(np.zeros(len(coef)), slope, total.curvature[i])
         step = newton_step(terms, rule.free_of(key, coef))
         moved[key] = rule.within(key, coef + step, theta[key])
-    return rule.update(theta, total.totals, moved, int(total.n_subjects))
+    return rule.update(theta, total.totals, moved, float(total.n_subjects))
 
 
 def _shifted(

@@ -29,6 +29,10 @@ class Subjects(NamedTuple):
     found: Pass | None = None
     """The E-step at these anchors, if it was run."""
 
+    def lean(self) -> Subjects:
+        """Without what is large and can be computed again: what the M-step by Newton reads."""
+        return self if self.found is None else self._replace(found=self.found._replace(kept=None))
+
 
 @dataclass(frozen=True, eq=False)
 class Setting:
@@ -82,7 +86,8 @@ def summary(chunk: Chunk, subjects: Subjects, setting: Setting, possible: bool =
     p = subjects.found
     assert p is not None
     totals = p.totals._replace(model=setting.kernel.read(p.totals.model))
-    bound, loglik, moved = _sums(p.bound, p.loglik, subjects.anchor, p.mean, chunk.real)
+    at = (subjects.anchor, p.mean, chunk.real, chunk.weight)
+    bound, loglik, moved = _sums(p.bound, p.loglik, *at)
     return ShardSums(possible, bound, loglik, moved, totals, p.terms)
 
 
@@ -98,8 +103,10 @@ def _all_finite(xp: Any, values: Any) -> Any:
 
 @per_subject
 def _sums(
-    xp: Any, bound: Any, loglik: Any, anchor: Any, mean: Any, real: Any
+    xp: Any, bound: Any, loglik: Any, anchor: Any, mean: Any, real: Any, weight: Any
 ) -> tuple[Any, Any, Any]:
+    if weight is not None:
+        bound, loglik = weight * bound, weight * loglik
     return bound.sum(), loglik.sum(), squares(xp, mean - anchor, real)
 
 

@@ -79,7 +79,8 @@ class Pass(NamedTuple):
     quality: Any
     """Effective number of nodes of each subject; None with one anchor."""
     totals: Totals
-    kept: Kept
+    kept: Any
+    """A `Kept`; None: left behind for want of memory."""
     terms: tuple[CoefTerms, ...]
     """The first Newton step's, for each of the kernel's `newton_keys`."""
 
@@ -155,6 +156,17 @@ def weigh(kernel: Kernel, local: Local, share: Array, chunk: Chunk) -> Local:
     return jax.vmap(lambda part, s: kernel.weigh(part, s, chunk))(local, share)
 
 
+def counted(kernel: Kernel, local: Local, chunk: Chunk) -> Local:
+    """A local pass in which every subject counts by its weight."""
+    return local if chunk.weight is None else kernel.weigh(local, chunk.weight, chunk)
+
+
+def counts(chunk: Chunk) -> Array:
+    """(subject,) how much each counts; 0 for padding."""
+    real = jnp.asarray(chunk.real, float)
+    return real if chunk.weight is None else jnp.where(chunk.real, chunk.weight, 0.0)
+
+
 def sums_at_nodes(kernel: Kernel, nodes: Nodes, chunk: Chunk) -> Totals:
     """The M-step's sums over subjects and nodes."""
     n_nodes, d, n = nodes.at.shape
@@ -169,9 +181,15 @@ def sums_at_nodes(kernel: Kernel, nodes: Nodes, chunk: Chunk) -> Totals:
     mean, second = nodes.moments()
     return Totals(
         model=kernel.sums(jax.tree.map(merged, nodes.weighed), flat, cov, chunk),
-        effect_mean=jnp.where(chunk.real, mean, 0.0).sum(-1),
-        effect_second=jnp.where(chunk.real, second, 0.0).sum(-1),
+        effect_mean=_total(mean, chunk),
+        effect_second=_total(second, chunk),
     )
+
+
+def _total(values: Array, chunk: Chunk) -> Array:
+    """The sum over subjects (last axis)."""
+    counting = values if chunk.weight is None else values * chunk.weight
+    return jnp.where(chunk.real, counting, 0.0).sum(-1)
 
 
 def pass_at_nodes(
@@ -179,6 +197,10 @@ def pass_at_nodes(
 ) -> Pass:
     """The E-step by weighed nodes."""
     mean, second = nodes.moments()
+    if chunk.weight is not None:
+        nodes = nodes._replace(
+            weighed=jax.vmap(lambda part: counted(kernel, part, chunk))(nodes.weighed)
+        )
     return Pass(
         mean=mean,
         covariance=second - mean[:, None] * mean[None],

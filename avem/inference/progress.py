@@ -54,7 +54,7 @@ class Watch(Interruptible):
     Shows nothing for two seconds, then the iteration, the bound and the rate, on stderr. The first
     Ctrl-C lets the iteration at hand finish and ends the fit with what it has, so no compiled work
     is torn apart. A `callback` is told of the iterations after the starts, with what `params_out`
-    makes of theta.
+    makes of theta; `about` says where the shards are, if that is worth a word.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class Watch(Interruptible):
         offset: float = 0.0,
         callback: Callback | None = None,
         params_out: Callable[[Params], Params] = dict,
+        about: Callable[[], str] = str,
     ) -> None:
         if callback is not None and not callable(callback):
             raise ModelError(f"callback is {callback!r}; a function of one argument is wanted.")
@@ -79,7 +80,7 @@ class Watch(Interruptible):
         )
         self._offset = offset  # from the bound of standardised data to that of the user's
         self._stage, self._at_start, self._told = "starts", True, 0
-        self._callback, self._params_out = callback, params_out
+        self._callback, self._params_out, self._about = callback, params_out, about
         self._first_drawn, self._n_drawn = 0.0, 0
 
     def stage(self, name: str, at_start: bool = False) -> None:
@@ -96,9 +97,11 @@ class Watch(Interruptible):
             told = Iteration(self._told, self._stage, bound, change, params)
             self.interrupted |= bool(self._callback(told))
         if self.is_due():
-            line = f"{self._stage}: iteration {iteration}, bound {bound:.3f}, change {change:.1e}"
+            about = self._about()
+            stage = f"{self._stage} ({about})" if about else self._stage
+            line = f"{stage}: iteration {iteration}, bound {bound:.3f}, change {change:.1e}"
             numbers = {"bound": bound, "change": change, "rate": self._rate()}
-            self.update(iteration, line, stage=self._stage, **numbers)
+            self.update(iteration, line, stage=stage, **numbers)
         return self.interrupted
 
     def _rate(self) -> float:

@@ -43,6 +43,8 @@ class Done:
     """What anchoring would change, where that was asked."""
     refined: bool = False
     """The adaptive tier went on from the method's solution."""
+    gate_at_end: bool = True
+    """That was asked at the parameters that are returned, not on the way there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,22 +100,26 @@ class Stages:
         found = self._gate(em, refine, state) if settled and not always else None
         if settled and (found is None or found.fails):
             begun = None if found is None else found.begun
-            return Done(*self._refined(em, refine, state, begun), method, found, refined=True)
+            run = self._refined(em, refine, state, begun)
+            return Done(*run, method, found, refined=True, gate_at_end=False)
         state = em.method.begin(em, state, self.rng)
         # Where refinement may take over, anchoring need not be followed to its end.
         near = rules.near()
         run = method.iterate(em, state, near, self.rng, self.watch)
         if run.stop is Stop.INTERRUPTED:
             return Done(em, run, method)
-        if always or found is None or not found.sure:
+        asked_now = always or found is None or not found.sure
+        if asked_now:
             found = None if always else self._gate(em, refine, run.state)
         if found is None or found.fails:
             begun = None if found is None else found.begun
             refined, finer = self._refined(em, refine, run.state, begun)
-            return Done(refined, replace(finer, moved=run.moved), method, found, refined=True)
+            finer = replace(finer, moved=run.moved)
+            return Done(refined, finer, method, found, refined=True, gate_at_end=False)
         if run.stop is Stop.CONVERGED and near != rules:
             run = joined(run, iterate(em, run.state, rules, self.rng, self.watch))
-        return Done(em, run, method, found)
+            asked_now = False
+        return Done(em, run, method, found, gate_at_end=asked_now)
 
     def _gate(self, em: EM, refine: Method, state: State) -> Gate:
         return gate(em, self._with(em, refine).method, state, self.rng)

@@ -60,6 +60,8 @@ ENGINES: tuple[Engine, ...] = (
     # The C++ is unrolled over the states: with more of them it is long to compile.
     Engine("forward_backward", cpp.forward_backward, at_most={"states": 8}),
     Engine("gaussian_chain", cpp.gaussian_chain, at_most={"states": 8, "outcomes": 4}),
+    # Chances of stays that change over time are for the definition.
+    Engine("semi_markov", cpp.semi_markov, at_least={"cells": 1}, at_most={"cells": 1}),
     Engine("kalman_moments", cpp.kalman_moments, at_most={"states": 6}),
     # The definitions write smaller matrices out entry by entry, which is as fast.
     Engine("posterior", cpp.posterior, at_least={"rows": 7}),

@@ -43,6 +43,8 @@ class Model(ABC):
     """What the number of its states is called: "n_states"."""
     state_words: ClassVar[str]
     """What one of them is called: "state"."""
+    one_per_core: ClassVar[bool]
+    """Whether every core has one chunk of a small panel."""
 
     spec: Any
     designs: Designs
@@ -88,7 +90,22 @@ class Model(ABC):
 
     @property
     def extras(self) -> tuple[str, ...]:
-        """Columns of the data that are read beside outcomes and covariates."""
+        """Columns beside outcomes and covariates that predictions need."""
+        return ()
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Columns that say something of single rows' states; they may be missing anywhere."""
+        return ()
+
+    @property
+    def continuous(self) -> bool:
+        """Time is continuous, not in steps."""
+        return False
+
+    @property
+    def extras_behind(self) -> tuple[str, ...]:
+        """Those that are read where an outcome is known, and not needed ahead."""
         return ()
 
     @property
@@ -100,6 +117,17 @@ class Model(ABC):
     def outcomes(self) -> tuple[str, ...]:
         """Names of all outcomes."""
         return self.spec.outcome_names
+
+    def needs_all_rows(self) -> str:
+        """What of the model cannot be fitted to rows that are not in memory; empty: nothing."""
+        return ""
+
+    def log_jacobian(self, y: np.ndarray) -> np.ndarray:
+        """(rows,) what to add to a log density on the scale of the fit to have it in user units.
+
+        ``y`` (rows, outcome columns) are the outcomes, NaN where missing.
+        """
+        return self.scaling.log_jacobian(~np.isnan(y))
 
     def in_user_units(self) -> Self:
         """The same model without any scaling."""
@@ -203,10 +231,10 @@ class Model(ABC):
 
     def constant_rows(self) -> np.ndarray:
         """(rows,) bool: which numbers of `parameter_rows` are what they are by definition."""
-        rows = self.parameter_rows(self.params_out(self._middle()))
+        rows = self.parameter_rows(self.params_out(self.middle()))
         return np.array([row.constant for _, row in rows])
 
-    def _middle(self) -> Params:
+    def middle(self) -> Params:
         """Theta inside all bounds."""
         out: Params = {}
         for component in self.components:
@@ -230,7 +258,7 @@ class Model(ABC):
 
     def count_free(self, fixed: Collection[str]) -> int:
         """How many parameters are estimated, those that ended on a boundary included."""
-        return self.find_free(self._middle(), fixed, np.ones(len(self.scaling.scale))).size
+        return self.find_free(self.middle(), fixed, np.ones(len(self.scaling.scale))).size
 
     def held(self, fixed: Collection[str]) -> frozenset[str]:
         """The entries of theta with a closed form that the user's `fixed` names hold."""

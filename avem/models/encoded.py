@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from os import cpu_count
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from avem.components.scaling import Scaling
+from avem.components.scaling import Scaling, size, spreads
 from avem.data import Panel
 from avem.data.layout import Chunk, Layout
 from avem.execution.threads import Threads
@@ -38,6 +39,48 @@ class PanelData(NamedTuple):
     """(rows, design columns)."""
     n_without_past: int
     """Observed outcomes that are not modelled because a lag looks back to nothing."""
+    possible: np.ndarray | None = None
+    """(rows, states) bool: where a row may be, if something of that is known."""
+
+    def spreads(self, columns: Sequence[int]) -> np.ndarray:
+        """Of outcome columns: see `scaling.spread`."""
+        return spreads(self.Y[:, list(columns)])
+
+    def medians(self, columns: Sequence[int]) -> np.ndarray:
+        """Of outcome columns."""
+        return np.nanmedian(self.Y[:, list(columns)], axis=0)
+
+    def _used(self, outcomes: Sequence[int]) -> np.ndarray:
+        return self.A[~np.isnan(self.Y[:, list(outcomes)]).all(axis=1)]
+
+    def design_means(self, outcomes: Sequence[int]) -> np.ndarray:
+        """(design columns,) over the rows where some of these outcome columns are observed."""
+        return self._used(outcomes).mean(0)
+
+    def design_sizes(self, centre: np.ndarray, outcomes: Sequence[int]) -> np.ndarray:
+        """(design columns,) root mean squares of the distances from `centre` in these rows."""
+        away = self._used(outcomes) - centre
+        return np.array([size(column) for column in away.T])
+
+
+class LaidOut(NamedTuple):
+    """What compiled code reads of rows beside their numbers."""
+
+    kernel: Any
+    masks: np.ndarray
+    """(rows, groups) bool: which groups of outcomes were observed."""
+    patterns: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]] = ()
+    """(cell of each row, y and a of the cells)."""
+    lists: Sequence[np.ndarray] = ()
+    """(rows,) bool."""
+    telling: Sequence[np.ndarray] = ()
+    """Rows by which the kernel and the patterns are what they are."""
+
+    def after(self, first: int) -> LaidOut:
+        """Without the first rows."""
+        patterns = [(index[first:], y, a) for index, y, a in self.patterns]
+        lists = [rows[first:] for rows in self.lists]
+        return LaidOut(self.kernel, self.masks[first:], patterns, lists)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +102,51 @@ class Encoded:
     spread: np.ndarray
     """(outcome columns,) variance of each, not counting a few wild values."""
     n_without_past: int
+    possible: np.ndarray | None = None
+    """(rows, states) bool: where a row may be, if something of that is known."""
     n_runaway: int = 0
     """Rows that are left out because the states have grown out of all bounds."""
+
+    @cached_property
+    def n_seen(self) -> np.ndarray:
+        """(subjects, outcome columns) how many values of each were observed."""
+        subject, n = self.panel.row_subject, self.panel.n_subjects
+        counts = [np.bincount(subject, ~np.isnan(column), n) for column in self.y.T]
+        return np.stack(counts, axis=1).astype(np.int64)
+
+    def log_jacobian(self, model: Any) -> np.ndarray:
+        """(subjects,) what to add to log densities to have them in the user's units."""
+        panel = self.panel
+        return np.bincount(panel.row_subject, model.log_jacobian(self.y), panel.n_subjects)
+
+    def seen_design(self, column: int) -> np.ndarray:
+        """(design columns,) means over the rows where an outcome column is observed."""
+        return self.a[~np.isnan(self.y[:, column])].mean(0)
+
+    @property
+    def sample(self) -> Encoded:
+        """The rows that starts are made from: all of them."""
+        return self
+
+    @property
+    def start_means(self) -> np.ndarray | None:
+        """(subjects, features) of all subjects, where the sample is not all there is."""
+        return None
+
+    @cached_property
+    def largest(self) -> np.ndarray:
+        """(subjects,) each one's largest outcome, in units of its spread."""
+        size = np.nanmax(np.abs(self.y) / np.sqrt(self.spread), axis=1, initial=0.0)
+        found = np.zeros(self.panel.n_subjects)
+        np.maximum.at(found, self.panel.row_subject, np.nan_to_num(size))
+        return found
+
+    def without(self, subjects: np.ndarray) -> Encoded:
+        """The data without the rows of some subjects (bool)."""
+        rows = subjects[self.panel.row_subject]
+        parts = zip(self.chunks, self.layout.scatter(rows[:, None]), strict=True)
+        chunks = tuple(c._replace(valid=c.valid & ~part[:, 0]) for c, part in parts)
+        return replace(self, chunks=chunks, y=np.where(rows[:, None], np.nan, self.y))
 
     def in_user_units(self, scaling: Scaling) -> tuple[np.ndarray, np.ndarray]:
         """Outcomes and design columns, (rows, columns) each, as the user has them."""
@@ -76,14 +162,14 @@ class Placement:
     stays: bool
 
     @classmethod
-    def of(cls, panel: Panel, n_states: int, n_columns: int, one_per_core: bool) -> Placement:
+    def of(cls, panel: Any, n_states: int, n_columns: int, one_per_core: bool) -> Placement:
         """For a panel whose rows have so many numbers."""
         device = devices.device_for(panel.n_rows)
         n_lanes = panel.n_lanes
         if device.platform == "cpu":
             per_core = -(-n_lanes // (cpu_count() or 1)) if one_per_core else _LANES[1]
             return cls(device, int(np.clip(per_core, *_LANES)), stays=True)
-        room, longest = devices.room(device), int(panel.row_step.max(initial=0)) + 1
+        room, longest = devices.room(device), int(panel.lane_length.max(initial=1))
         if room is None:
             room = _UNKNOWN_ROOM
         data = 8 * n_columns * longest

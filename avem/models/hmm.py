@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -9,26 +10,34 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from avem.components.base import Component
+from avem.components.duration import Duration, with_maximum
+from avem.components.durations import Durations
 from avem.components.effects import EffectCovariance
 from avem.components.emission import Emission
 from avem.components.emissions import make_emissions
+from avem.components.free import Free
+from avem.components.free_durations import make_durations
 from avem.components.initial import Initial, make_initial
-from avem.components.lines import Builder, Effect
+from avem.components.lines import Builder, Effect, Line
 from avem.components.outcome import Outcome, learn_families, read_outcome
 from avem.components.param_info import Params
 from avem.components.scaling import Scaling, spreads
-from avem.components.transitions import Transitions
+from avem.components.transitions import STICKINESS, Transitions
 from avem.data import Design, Panel, parse_formula
 from avem.data.designs import Designs
 from avem.data.formula import Formula
-from avem.data.layout import build_layout
+from avem.data.layout import build_layout, constant_in_lanes
+from avem.data.scanning.memory import need_rows
 from avem.errors import DataError
 from avem.families.base import Family
 from avem.models.base import Model
-from avem.models.encoded import Encoded, PanelData, Placement
+from avem.models.encoded import Encoded, LaidOut, PanelData, Placement
 from avem.models.hmm_kernel import HMMKernel
 from avem.models.hmm_layout import Blocks
 from avem.models.hmm_scaling import learn_scaling
+from avem.models.known import check_possible, learn_names, possible_states, with_events
+from avem.models.process import MarkovProcess, Process, SemiMarkovProcess
+from avem.models.scanned import encode_scan
 from avem.numerics.precision import in_float64
 
 
@@ -43,6 +52,10 @@ class Specification(NamedTuple):
     effect_covariance: str
     state_names: tuple[str, ...] = ()
     """Empty: states have numbers alone."""
+    known: str | None = None
+    """The column of what is known of a row's state."""
+    duration: Duration | None = None
+    """None: stays are those of a Markov chain."""
 
     @property
     def formulas(self) -> tuple[Formula, ...]:
@@ -52,8 +65,9 @@ class Specification(NamedTuple):
 
     @property
     def state_formulas(self) -> tuple[Formula, ...]:
-        """Those of the transitions and of the first state."""
-        return (self.transition.formula, *([self.initial] if self.initial is not None else []))
+        """Those of the transitions, of the first state and of the durations."""
+        found = [self.transition.formula, *([self.initial] if self.initial is not None else [])]
+        return (*found, *([self.duration.parsed] if self.duration is not None else []))
 
     @property
     def outcome_names(self) -> tuple[str, ...]:
@@ -77,12 +91,16 @@ class Specification(NamedTuple):
         found = {"family": families[0] if len(families) == 1 else f"[{'; '.join(families)}]"}
         if moves := self.transition.code():
             found["transition"] = moves
+        if self.duration is not None:
+            found["duration"] = f"avem.{self.duration!r}"
         if self.initial is None:
             found["initial"] = repr("stationary")
         elif not self.initial.is_constant:
             found["initial"] = repr(self.initial.text)
         if self.effect_covariance != "full":
             found["effect_covariance"] = repr(self.effect_covariance)
+        if self.known is not None:
+            found["known"] = repr(self.known)
         return found | ({"state_names": repr(list(self.state_names))} if self.state_names else {})
 
 
@@ -92,6 +110,7 @@ class Structure(NamedTuple):
     emissions: tuple[Emission, ...]
     initial: Initial
     transition: Transitions
+    duration: Durations | None
     effects: tuple[Effect, ...]
 
 
@@ -101,6 +120,7 @@ class HMMModel(Model):
 
     size_name = "n_states"
     state_words = "state"
+    one_per_core = False
 
     spec: Specification
     families: tuple[tuple[Family, ...], ...]
@@ -108,13 +128,22 @@ class HMMModel(Model):
     scaling: Scaling
     averages: np.ndarray
     """(design columns,) of the data that the model was learned from, in the user's units."""
+    silent: tuple[int, ...] = ()
+    """The states that no row with an outcome could be in."""
 
     @classmethod
     def learn(cls, spec: Specification, panel: Panel) -> HMMModel:
         """The model with levels, moments and columns learned from a panel, in the user's units."""
+        if spec.known is not None and not spec.state_names and spec.known in panel.table.columns:
+            spec = spec._replace(state_names=learn_names(panel, spec.known, spec.n_states))
+        spec = spec._replace(transition=spec.transition.named(spec.state_names))
+        if spec.duration is not None:
+            longest = int(panel.lane_length.max(initial=1))
+            spec = spec._replace(duration=with_maximum(spec.duration, longest))
         families = tuple(learn_families(outcome, panel) for outcome in spec.outcomes)
-        designs = Designs(tuple(Design.build(formula, panel) for formula in spec.formulas))
-        n_outcomes = sum(1 + len(family.extras) for of_spec in families for family in of_spec)
+        parts = tuple(Design.build(formula, panel) for formula in spec.formulas)
+        designs = Designs(parts, spec.transition.clock)
+        n_outcomes = sum(1 + family.n_beside for of_spec in families for family in of_spec)
         scaling = Scaling.none(n_outcomes, len(designs.keys), designs.names.index("Intercept"))
         constant = (np.arange(len(designs.keys)) == scaling.constant).astype(float)
         return cls(spec, families, designs, scaling, averages=constant)
@@ -125,7 +154,15 @@ class HMMModel(Model):
 
     def averaged_over(self, data: PanelData) -> HMMModel:
         """The same model with the averages of a data set."""
-        return replace(self, averages=data.A[~np.isnan(data.Y).all(axis=1)].mean(0))
+        silent = ()
+        if data.possible is not None:
+            silent = tuple(np.flatnonzero(~data.possible[self.observed(data.Y)].any(0)).tolist())
+        means = data.design_means(self.outcome_columns)
+        return replace(self, averages=means, silent=silent)
+
+    def observed(self, Y: np.ndarray) -> np.ndarray:
+        """(rows,) where some outcome is known."""
+        return np.asarray(~np.isnan(Y[:, self.outcome_columns]).all(axis=1))
 
     # --- what it is made of ---------------------------------------------------------------------
 
@@ -152,7 +189,8 @@ class HMMModel(Model):
     def parts_ahead(self) -> tuple[Design, ...]:
         """The designs that later rows of a sequence read: of the outcomes, and of the moves."""
         n = self._transition_part
-        return self.designs.parts[: n + bool(self.transition.lines)]
+        parts = self.designs.parts[: n + bool(self.transition.lines)]
+        return parts if self.duration is None else (*parts, self.designs.parts[-2])
 
     @cached_property
     def structure(self) -> Structure:
@@ -163,7 +201,11 @@ class HMMModel(Model):
         given = self.spec.transition.in_closed_form(n_states, self.stationary)
         transition = given.bound(n_states, part, builder)
         initial = make_initial(self.spec.initial, n_states, part + 1, builder)
-        return Structure(emissions, initial, transition, tuple(builder.effects))
+        duration = None
+        if self.spec.duration is not None:
+            own = len(self.designs.parts) - 2  # the constant is the last
+            duration = make_durations(self.spec.duration, n_states, own, builder)
+        return Structure(emissions, initial, transition, duration, tuple(builder.effects))
 
     @property
     def emissions(self) -> tuple[Emission, ...]:
@@ -181,12 +223,24 @@ class HMMModel(Model):
         return self.structure.transition
 
     @property
+    def duration(self) -> Durations | None:
+        """The component of how long states last; None: as in a Markov chain."""
+        return self.structure.duration
+
+    @property
+    def state_lines(self) -> tuple[Line, ...]:
+        """The linear predictors of the states: of transitions, durations and the first state."""
+        stays = () if self.duration is None else self.duration.lines
+        return (*self.transition.lines, *stays, *self.initial.lines)
+
+    @property
     def emission_params(self) -> set[str]:
         """Names of the parameters that say something of the outcomes."""
         return {name for emission in self.emissions for name in emission.param_info()}
 
     def _make_parts(self) -> tuple[Component, ...]:
-        return (self.initial, self.transition, *self.emissions)
+        stays = () if self.duration is None else (self.duration,)
+        return (self.initial, self.transition, *stays, *self.emissions)
 
     def _make_prior(self) -> EffectCovariance:
         effects = self.structure.effects
@@ -202,7 +256,12 @@ class HMMModel(Model):
 
     @property
     def extras(self) -> tuple[str, ...]:
-        return tuple(name for emission in self.emissions for name in emission.family.extras)
+        return tuple(name for emission in self.emissions for name in emission.family.extras_ahead)
+
+    @property
+    def extras_behind(self) -> tuple[str, ...]:
+        families = [emission.family for emission in self.emissions]
+        return tuple(n for family in families for n in family.extras if n not in self.extras)
 
     @property
     def effect_names(self) -> list[str]:
@@ -227,7 +286,34 @@ class HMMModel(Model):
     @property
     def keeps_order(self) -> bool:
         """The states have an order of their own."""
-        return self.transition.keeps_order
+        stays = self.duration is not None and self.duration.keeps_order
+        return self.transition.keeps_order or stays or self.spec.known is not None
+
+    @property
+    def continuous(self) -> bool:
+        """Time is continuous: moves have rates."""
+        return self.transition.clock is not None
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Columns that say something of single rows' states; they may be missing anywhere."""
+        clock = self.spec.transition.clock
+        named = (self.spec.known, None if clock is None else clock.event)
+        return tuple(name for name in named if name is not None)
+
+    def needs_all_rows(self) -> str:
+        words = {
+            "duration=": self.duration is not None,
+            "known=": self.spec.known is not None,
+            "time_scale='continuous'": self.continuous,
+            "Censored(...)": any(f.n_beside > len(f.extras) for own in self.families for f in own),
+        }
+        return next((word for word, found in words.items() if found), "")
+
+    def events(self, A: np.ndarray) -> np.ndarray:
+        """(rows,) bool: where an absorbing state was entered exactly then."""
+        columns = self.designs.clock_cols
+        return A[:, columns[1]] > 0 if columns else np.zeros(len(A), bool)
 
     def relabelled(self, theta: Params, order: np.ndarray) -> tuple[Params, np.ndarray]:
         """The same parameters with the states renumbered, and where each effect came from."""
@@ -247,12 +333,38 @@ class HMMModel(Model):
         new["effect_covariance"] = theta["effect_covariance"][np.ix_(source, source)]
         return new, source
 
+    def chain_start(self, mean_stay: np.ndarray | float = 1 / (1 - STICKINESS)) -> Params:
+        """The entries of theta of first state, moves and stays before anything is known."""
+        constant = self.scaling.constant
+        found = {**self.initial.start(), **self.transition.start(constant)}
+        return found | ({} if self.duration is None else self.duration.start(constant, mean_stay))
+
     def state_order(self, theta: Params, data: Encoded) -> np.ndarray:
-        """States by the first outcome's mean at the average covariates, lowest first."""
+        """States by the first outcome's mean at the average covariates, lowest first.
+
+        As far as neither labels nor the possible moves tell them apart.
+        """
+        if self.spec.known is not None:
+            return np.arange(self.n_states)
         emission = self.emissions[0]
-        seen = ~np.isnan(data.y[:, emission.y_cols[0]])
-        level = emission.level(theta, data.a[seen].mean(0))
-        return np.argsort(level, kind="stable")
+        level = emission.level(theta, data.seen_design(emission.y_cols[0]))
+        orders = self.transition.orders()
+        if orders is None:
+            return np.argsort(level, kind="stable")
+        return np.array(min(orders, key=lambda order: tuple(level[list(order)])))
+
+    def find_free(self, theta: Params, fixed: Collection[str], spread: np.ndarray) -> Free:
+        found = super().find_free(theta, fixed, spread)
+        if not self.silent:
+            return found
+        own = {key for emission in self.emissions for key in emission.middle()}
+        parts = [
+            part.without(self.silent, theta[part.key].size // self.n_states)
+            if part.key in own
+            else part
+            for part in found.parts
+        ]
+        return Free(tuple(part for part in parts if part.size))
 
     def collapsed(self, theta: Params, spread: np.ndarray, floor: float) -> np.ndarray:
         """(states, outcome columns) densities that are held from closing in on a single value."""
@@ -261,8 +373,17 @@ class HMMModel(Model):
 
     # --- data -----------------------------------------------------------------------------------
 
+    def log_jacobian(self, y: np.ndarray) -> np.ndarray:
+        seen = np.zeros(y.shape, bool)
+        for emission in self.emissions:
+            at = list(emission.y_cols)
+            seen[:, at] = emission.in_units(y[:, at])
+        return self.scaling.log_jacobian(seen)
+
     def read(self, panel: Panel, outcomes: bool = True) -> PanelData:
         """The panel's outcomes and design columns."""
+        if not panel.in_memory:
+            raise need_rows()
         columns = [np.full((panel.n_rows, self.n_columns), np.nan)]
         if outcomes:
             named = [(e.family, name) for e in self.emissions for name in e.outcomes]
@@ -283,23 +404,43 @@ class HMMModel(Model):
                     f"{panel.source.name_rows(half)}. Their density is a joint one: make all of "
                     "them missing there, or give each a density of its own."
                 )
-        return PanelData(Y, found.A, n_without_past)
+            if (bad := emission.impossible(Y[:, list(emission.y_cols)])).any():
+                raise DataError(
+                    f"{', '.join(emission.outcomes)} at {panel.source.name_rows(bad)}: a "
+                    f"{emission.family.name} outcome takes {emission.family.wanted}."
+                )
+        return PanelData(Y, found.A, n_without_past, self._possible(panel, found.A))
+
+    def _possible(self, panel: Panel, A: np.ndarray) -> np.ndarray | None:
+        """(rows, states) bool: where each row may be; None where nothing is known of that."""
+        known, found = self.spec.known, None
+        if known is not None:
+            found = possible_states(panel, known, self.state_names, self.n_states)
+        found = with_events(found, panel, self.transition)
+        if found is not None:
+            what = "What is known of the states" if known is None else f"known={known!r}"
+            own = (self.transition, self.events(A), what, self.duration is not None)
+            check_possible(panel, found, *own)
+        return found
 
     def _needed(self, panel: Panel, Y: np.ndarray | None) -> tuple[list[np.ndarray], list[bool]]:
         """Where each design's covariates are used, and whether a lag must have a past there."""
         everywhere = np.ones(panel.n_rows, bool)
         seen: dict[int, np.ndarray] = {}
         for emission in self.emissions:
-            at = list(emission.y_cols)
+            at = list(emission.y_cols[: len(emission.outcomes)])
             observed = everywhere if Y is None else ~np.isnan(Y[:, at]).all(axis=1)
             for line in emission.lines:
                 seen[line.part] = seen.get(line.part, ~everywhere) | observed
         later = panel.row_step > 0
         part = self._transition_part
+        stays = len(self.designs.parts) - 2 if self.duration is not None else -1
         needed = []
         for number in range(len(self.designs.parts)):
             if number < part:
                 needed.append(seen.get(number, ~everywhere))
+            elif number == stays:
+                needed.append(everywhere)
             elif number == part:
                 first = self.stationary and bool(self.transition.lines)
                 needed.append(everywhere if first else later & bool(self.transition.lines))
@@ -307,15 +448,28 @@ class HMMModel(Model):
                 needed.append(~later & bool(self.initial.lines))
         return needed, [number >= part for number in range(len(self.designs.parts))]
 
+    def features(self, y: np.ndarray) -> list[np.ndarray]:
+        """For each emission, (rows, features) in which states lie apart; NaN where missing."""
+        return [emission.features(y[:, list(emission.y_cols)]) for emission in self.emissions]
+
+    def start_means(self, y: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
+        """(subjects, features) the subjects' means of all features."""
+        return subject_means(np.concatenate(self.features(y), axis=1), subject, n_subjects)
+
+    def beyond(self, panel: Panel, y: np.ndarray, unit: np.ndarray) -> np.ndarray:
+        """(rows,) the ends of sequences that are left out: none."""
+        return np.zeros(len(y), bool)
+
     @in_float64
-    def encode(self, panel: Panel, data: PanelData | None = None, max_lanes: int = 0) -> Encoded:
-        """The panel laid out for this model, on the device."""
+    def encode(self, panel: Any, data: Any = None, max_lanes: int = 0) -> Any:
+        """The panel laid out for this model, on the device; a scan in files."""
+        if not panel.in_memory:
+            return encode_scan(self, panel, data, max_lanes)
         data = self.read(panel) if data is None else data
         y, a = self.scaling.data_in(data.Y, data.A)
-        place = Placement.of(panel, self.n_states, y.shape[1] + a.shape[1], one_per_core=False)
+        place = Placement.of(panel, self.n_states, y.shape[1] + a.shape[1], self.one_per_core)
         layout = build_layout(panel, max_lanes or place.n_lanes)
-        made = Blocks(y, a, self.n_effects, self.scaling.constant)
-        kernel = self._kernel(panel, made)
+        made = self.laid_out(y, a, panel.row_step > 0, panel, data.possible)
         filled = layout.chunks(np.nan_to_num(y), a, made.masks, made.patterns, made.lists)
         return Encoded(
             panel=panel,
@@ -325,19 +479,39 @@ class HMMModel(Model):
             chunks=place.chunks(filled),
             executor=place.executor,
             platform=place.device.platform,
-            kernel=kernel,
+            kernel=made.kernel,
             spread=spreads(y) ** 2,
             n_without_past=data.n_without_past,
+            possible=data.possible,
         )
 
-    def _kernel(self, panel: Panel, made: Blocks) -> HMMKernel:
+    def laid_out(
+        self,
+        y: np.ndarray,
+        a: np.ndarray,
+        later: np.ndarray,
+        panel: Panel | None = None,
+        possible: np.ndarray | None = None,
+    ) -> LaidOut:
+        """Kernel, masks, patterns and lists of rows; ``later`` (rows,) are not the first ones.
+
+        ``possible`` (rows, states) is where they may be. Durations need all rows of a panel.
+        """
+        made = Blocks(y, a, self.n_effects, self.scaling.constant)
         emissions = tuple(emission.block(made) for emission in self.emissions)
-        rows = panel.row_step > 0
+        rows = later
         if self.stationary or not rows.any():
-            rows = np.ones(panel.n_rows, bool)
+            rows = np.ones(len(y), bool)
         transition = self.transition.block(made, rows)
-        initial = self.initial.block(made, transition)
-        return HMMKernel(self.n_states, self.n_effects, emissions, initial, transition)
+        chain = self.initial.block(made, transition), transition
+        process: Process = MarkovProcess(*chain)
+        if self.duration is not None and panel is not None:
+            by_lane = constant_in_lanes(panel, made.a[:, sorted(self.duration.columns)])
+            process = SemiMarkovProcess(*chain, self.duration.block(made, by_lane))
+        # Where a row cannot be, not where it can: nothing is impossible in a padded one.
+        ruled_out = () if possible is None else made.mask(~possible)
+        kernel = HMMKernel(self.n_states, self.n_effects, emissions, process, ruled_out)
+        return LaidOut(kernel, made.masks, made.patterns, made.lists, made.telling)
 
 
 def _where(effect: Effect) -> dict[str, Any]:
@@ -349,6 +523,16 @@ def _where(effect: Effect) -> dict[str, Any]:
         "term": effect.term,
         "outcome": outcome,
     }
+
+
+def subject_means(features: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
+    """(subjects, features) mean of what was seen, shrunk a little towards 0, the overall."""
+    means = np.zeros((n_subjects, features.shape[1]))
+    for j, column in enumerate(features.T):
+        seen = ~np.isnan(column)
+        total = np.bincount(subject[seen], column[seen], n_subjects)
+        means[:, j] = total / (1 + np.bincount(subject[seen], minlength=n_subjects))
+    return means
 
 
 def by_spec(model: HMMModel) -> list[list[Emission]]:

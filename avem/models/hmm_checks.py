@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from avem.components.lines import Line
-from avem.data import Panel
+from avem.data import Panel, frames
 from avem.data.columns import LARGEST
 from avem.errors import DataError, ModelError
 from avem.models.encoded import PanelData
@@ -16,6 +16,8 @@ from avem.models.hmm import HMMModel
 
 def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
     """Raise an error that says what is wrong and what to try, or return nothing."""
+    for name in model.marks:
+        frames.column(panel.table, name, "known=" if name == model.spec.known else "event=")
     if model.n_states > 1:
         check_times(panel)
     if model.n_effects:
@@ -30,7 +32,8 @@ def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
             # Each outcome has its own coefficients, so each needs rows that tell its terms apart.
             rows = ~np.isnan(y)
             where = f"where the outcome {name!r} is observed ({rows.sum()} row(s))"
-            lines = [line for line in piece.lines if line.outcome == name and line.has_formula]
+            lines = [line for line in piece.lines if line.has_formula]
+            lines = [line for line in lines if line.outcome in (name, "+".join(piece.outcomes))]
             for line in lines:
                 check_terms(data.A[rows][:, list(line.x_cols)], line.terms, where)
                 if line.z_cols:
@@ -41,6 +44,11 @@ def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
         check_terms(data.A[later][:, list(line.x_cols)], line.terms, "where the chain moves")
         if line.z_cols:
             _check_line_effects(model, panel, data.A, later, line, "on the transitions")
+    if model.duration is not None and model.duration.lines:
+        line, every = model.duration.lines[0], np.ones(panel.n_rows, bool)
+        check_terms(data.A[:, list(line.x_cols)], line.terms, "where stays may end")
+        if line.z_cols:
+            _check_line_effects(model, panel, data.A, every, line, "on the durations")
     if model.initial.lines:
         line = model.initial.lines[0]
         check_terms(data.A[first][:, list(line.x_cols)], line.terms, "where sequences start")

@@ -1,8 +1,9 @@
 """The mixed hidden Markov model as pure functions of (theta, f, data), for the subjects of a chunk.
 
 `theta` is a flat dict. The chain has ``initial`` (K,) and ``transition`` (K, K), or, with
-covariates or effects, ``start.coef`` (1, coefficients) and ``moves.coef`` (K, coefficients). Every
-emission block has its own entries under its key, and ``effect_covariance`` is (d, d).
+covariates or effects, ``start.coef`` (1, coefficients) and ``moves.coef`` (K, coefficients);
+durations have ``duration.coef`` (K, coefficients) or ``duration`` (K, lengths). Every emission
+block has its own entries under its key, and ``effect_covariance`` is (d, d).
 """
 
 from __future__ import annotations
@@ -18,15 +19,13 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from avem.components.base import Block, EmissionBlock
-from avem.components.initial import InitialBlock
 from avem.components.lanes import Theta, all_by_subject, by_subject
 from avem.components.linear import CoefTerms, joined
-from avem.components.transitions import TransitionBlock
 from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms, Quadratic
 from avem.kernels import forward_backward as hmm
 from avem.kernels import gaussian_chain
-from avem.kernels.viterbi import viterbi
+from avem.models.process import Process
 from avem.models.relabelling import Move, label_shifts
 
 
@@ -46,13 +45,14 @@ class HMMKernel:
     n_states: int
     n_effects: int
     emissions: tuple[EmissionBlock, ...]
-    initial: InitialBlock
-    transition: TransitionBlock
+    process: Process
+    ruled_out: tuple[int, ...] = ()
+    """For each state, the chunk's mask of the rows that cannot be in it; none: any can."""
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """All of them: emissions, first state, transitions."""
-        return (*self.emissions, self.initial, self.transition)
+        """All of them: emissions, and those of the process."""
+        return (*self.emissions, *self.process.blocks)
 
     @property
     def closed_form(self) -> bool:
@@ -73,45 +73,47 @@ class HMMKernel:
 
         With `cov`, its expectation under q, here and in the local pass: blocked mean field.
         """
+        table = self._densities(theta, f, chunk, cov)
+        if self.ruled_out:
+            table = jnp.where(chunk.seen[:, np.array(self.ruled_out)], -jnp.inf, table)
+        return table
+
+    def _densities(self, theta: Theta, f: Array, chunk: Chunk, cov: Array | None) -> Array:
+        """The table of the outcomes alone."""
         parts = [block.table(theta, f, chunk, cov) for block in self.emissions]
         return sum(parts[1:], parts[0])
 
     def tables(
         self, theta: Theta, f: Array, chunk: Chunk, cov: Array | None = None
-    ) -> tuple[Array, Array, Array]:
-        """Initial and transition probabilities and log densities, as message passing takes them."""
-        return *self._chain(theta, f, chunk, cov), self.table(theta, f, chunk, cov)
-
-    def _chain(
-        self, theta: Theta, f: Array, chunk: Chunk, cov: Array | None
-    ) -> tuple[Array, Array]:
-        transition = self.transition.table(theta, f, chunk, cov)
-        return self.initial.table(theta, f, chunk, cov, transition), transition
+    ) -> tuple[Any, Array]:
+        """The process's own tables, and log densities."""
+        return self.process.tables(theta, f, chunk, cov), self.table(theta, f, chunk, cov)
 
     def local(
         self, theta: Theta, f: Array, chunk: Chunk, form: str, cov: Array | None = None
     ) -> HMMLocal:
         """Forward-backward of every subject at its effect `f`, reduced to what is needed later."""
-        squares = [block.squares(theta, f, chunk) for block in self.emissions]
-        if cov is None and all(one is not None for one in squares):
-            return self._without_table(theta, f, chunk, form, squares)
-        posterior = self.posterior(theta, f, chunk, form, cov)
+        found = [block.squares(theta, f, chunk) for block in self.emissions]
+        squares = [one for one in found if one is not None]
+        tables = self.process.tables(theta, f, chunk, cov)
+        if cov is None and not self.ruled_out and len(squares) == len(found):
+            together = gaussian_chain.together(squares)
+            sums = self.process.from_squares(tables, together, chunk, form)
+            if sums is not None:
+                return self._from_sums(sums, squares, chunk)
+        table = self.table(theta, f, chunk, cov)
+        posterior = self.process.smooth(tables, table, chunk, form)
         collected = [block.collect(posterior.state, chunk) for block in self.emissions]
-        first = self.initial.collect(posterior.state, chunk)
-        moves = self.transition.collect(posterior.pair, chunk)
-        return HMMLocal(by_subject(posterior.loglik, chunk), (*collected, first, moves))
+        chain = self.process.collect(posterior, chunk)
+        return HMMLocal(by_subject(posterior.loglik, chunk), (*collected, *chain))
 
-    def _without_table(self, theta: Theta, f: Array, chunk: Chunk, form: str, squares) -> HMMLocal:
-        """The same where all outcomes are Gaussian."""
-        chain = self._chain(theta, f, chunk, None)
-        rows, steps = gaussian_chain.Records.of(chunk), self.transition.steps(chunk)
-        found = gaussian_chain.smooth(*chain, gaussian_chain.together(squares), rows, form, steps)
+    def _from_sums(self, found: gaussian_chain.ChainSums, squares, chunk: Chunk) -> HMMLocal:
+        """The same where all outcomes are Gaussian, without a table."""
         loglik, sums = all_by_subject((found.loglik, found.sums), chunk)
         ends = np.cumsum([len(one.lists.features) for one in squares])
         collected = jnp.split(sums, ends[:-1], axis=1)
-        first = self.initial.collect(found.first[None], chunk)
-        moves = self.transition.collect(found.pair, chunk)
-        return HMMLocal(loglik, (*collected, first, moves))
+        posterior = hmm.Posterior(loglik, found.first[None], found.pair)
+        return HMMLocal(loglik, (*collected, *self.process.collect(posterior, chunk)))
 
     def weigh(self, local: HMMLocal, share: Float[Array, " subject"], chunk: Chunk) -> HMMLocal:
         """A local pass that counts only with a share of each subject."""
@@ -124,22 +126,26 @@ class HMMKernel:
 
     def posterior(
         self, theta: Theta, f: Array, chunk: Chunk, form: str, cov: Array | None = None
-    ) -> hmm.Posterior:
-        """State probabilities of every lane at its subject's effect."""
-        tables = self.tables(theta, f, chunk, cov)
-        return hmm.smooth(*tables, chunk.valid, form, self.transition.steps(chunk))
+    ) -> Any:
+        """State probabilities of every lane at its subject's effect, as the process gives them."""
+        return self.process.smooth(*self.tables(theta, f, chunk, cov), chunk, form)
+
+    def tilted(self, theta: Theta, f: Array, chunk: Chunk, tilt: Array, form: str) -> Any:
+        """`posterior` with `tilt` (time, state, lane) added to the log densities."""
+        tables, table = self.tables(theta, f, chunk)
+        return self.process.smooth(tables, table + tilt, chunk, form)
 
     def states_given(
         self, theta: Theta, f: Array, chunk: Chunk, kind: str
     ) -> tuple[Float[Array, "time state lane"], Float[Array, " lane"]]:
         """State probabilities given the steps before, or all others; and the log likelihood."""
-        return hmm.states_given(*self.tables(theta, f, chunk), chunk.valid, kind)
+        return self.process.states_given(*self.tables(theta, f, chunk), chunk, kind)
 
     def viterbi(
         self, theta: Theta, f: Array, chunk: Chunk
     ) -> tuple[Int[Array, "time lane"], Float[Array, " lane"]]:
         """Most probable state path of every lane, and its log p(D, U)."""
-        return viterbi(*self.tables(theta, f, chunk), chunk.valid)
+        return self.process.best_path(*self.tables(theta, f, chunk), chunk)
 
     # --- the expected log likelihood, as far as the effects act on it ---------------------------
 
@@ -240,33 +246,17 @@ class HMMKernel:
 
     # --- the definition -------------------------------------------------------------------------
 
-    def path_posterior(self, theta: Theta, f: Array, chunk: Chunk, form: str) -> hmm.Posterior:
-        """The posterior with the pairs of every step apart, where the transitions differ."""
-        initial, transition, table = self.tables(theta, f, chunk)
-        steps = hmm.Steps(None, 0) if transition.ndim == 4 else hmm.Steps()
-        return hmm.smooth(initial, transition, table, chunk.valid, form, steps)
+    def path_posterior(self, theta: Theta, f: Array, chunk: Chunk, form: str) -> Any:
+        """The posterior with all that `expected_complete` needs."""
+        return self.process.path_posterior(*self.tables(theta, f, chunk), chunk, form)
 
     def expected_complete(
-        self, theta: Theta, f: Array, posterior: hmm.Posterior, chunk: Chunk
+        self, theta: Theta, f: Array, posterior: Any, chunk: Chunk
     ) -> Float[Array, " subject"]:
         """E over p(U | D, f0) of log p(D, U | f; theta): what an M-step maximises.
 
         ``posterior`` is a `path_posterior`. Closed forms and Newton steps agree with this.
         """
-        initial, transition, table = self.tables(theta, f, chunk)
-        emission = (posterior.state * table).sum((0, 1))
-        start = posterior.state[0] * _safe_log(_with_lanes(initial, 1))
-        pair = posterior.pair if transition.ndim == 4 else posterior.pair.sum(0)
-        move = pair * _safe_log(_with_lanes(transition, 2))
-        chain = start.sum(0) + move.sum(tuple(range(move.ndim - 1)))
-        return by_subject(emission + chain, chunk)
-
-
-def _with_lanes(chances: Array, n_axes: int) -> Array:
-    return chances[..., None] if chances.ndim == n_axes else chances
-
-
-def _safe_log(chances: Array) -> Array:
-    """The logarithm, and 0 for what never happens."""
-    possible = chances > 0
-    return jnp.where(possible, jnp.log(jnp.where(possible, chances, 1.0)), 0.0)
+        # What is ruled out has a posterior of 0, and a log density of minus infinity.
+        emission = (posterior.state * self._densities(theta, f, chunk, None)).sum((0, 1))
+        return by_subject(emission, chunk) + self.process.expected(theta, f, posterior, chunk)

@@ -21,6 +21,8 @@ class Blocks:
         self._seen: list[np.ndarray] = []
         self.patterns: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self.lists: list[np.ndarray] = []
+        self.telling: list[np.ndarray] = []
+        """Rows with every value that a pattern was made of, or with too many for one."""
 
     @property
     def masks(self) -> np.ndarray:
@@ -43,13 +45,22 @@ class Blocks:
         self.lists.append(rows)
         return len(self.lists) - 1
 
-    def pattern(self, lines: Sequence[Line], y_cols: tuple[int, ...], rows: np.ndarray) -> int:
-        columns = sorted({c for line in lines for c in (*line.x_cols, *line.z_cols)})
+    def pattern(
+        self,
+        lines: Sequence[Line],
+        y_cols: tuple[int, ...],
+        rows: np.ndarray,
+        more: tuple[int, ...] = (),
+        most: int | None = None,
+    ) -> int:
+        columns = sorted({*more, *(c for line in lines for c in line.columns)})
         values = np.concatenate([self.y[:, list(y_cols)], self.a[:, columns]], axis=1)[rows]
-        codes = _alike(values)
+        codes = _alike(values, _MAX_CELLS if most is None else most)
         if codes is None:
+            self.telling.append(np.flatnonzero(rows)[_different(values)])
             return -1
         first = np.unique(codes, return_index=True)[1]
+        self.telling.append(np.flatnonzero(rows)[first])
         index = np.full(len(rows), _rounded(len(first)))
         index[rows] = codes
         at = np.flatnonzero(rows)[first]
@@ -59,20 +70,34 @@ class Blocks:
         return len(self.patterns) - 1
 
 
+def _different(values: np.ndarray) -> np.ndarray:
+    """The first few rows that differ from each other, enough to see that there are too many."""
+    if not len(values):
+        return np.zeros(0, int)
+    for most in (4 * _MAX_CELLS, len(values)):
+        codes = pd.DataFrame(values[:most]).groupby(list(range(values.shape[1])), dropna=False)
+        first = np.unique(codes.ngroup().to_numpy(), return_index=True)[1]
+        if len(first) > _MAX_CELLS:
+            break
+    return np.sort(first)[: _MAX_CELLS + 1]
+
+
 def _rounded(n_cells: int) -> int:
-    return n_cells if n_cells <= 2 else 4 if n_cells <= 4 else -(-n_cells // 8) * 8
+    if n_cells <= _MAX_CELLS:
+        return n_cells if n_cells <= 2 else 4 if n_cells <= 4 else -(-n_cells // 8) * 8
+    return -(-n_cells // 256) * 256
 
 
-def _alike(values: np.ndarray) -> np.ndarray | None:
+def _alike(values: np.ndarray, most: int) -> np.ndarray | None:
     """Number of each row's kind, 0, 1, ...; None when more than a few kinds occur."""
     if not len(values):
         return None
     codes = np.zeros(len(values), int)
     for column in values.T:
         own = pd.factorize(column, use_na_sentinel=False)[0]
-        if own.max() >= _MAX_CELLS:
+        if own.max() >= most:
             return None
-        codes = pd.factorize(codes * _MAX_CELLS + own)[0]
-        if codes.max() >= _MAX_CELLS:
+        codes = pd.factorize(codes * most + own)[0]
+        if codes.max() >= most:
             return None
     return codes

@@ -15,7 +15,8 @@ from avem.components.param_info import Params
 from avem.data import Panel
 from avem.errors import ModelError
 from avem.models.hmm import HMMModel
-from avem.models.hmm_simulate import HMMDraw, choose
+from avem.models.hmm_simulate import HMMDraw
+from avem.numerics.markov import choose
 
 _PATH = "path of this draw"
 """The column that tells paths apart: a name that no table has."""
@@ -26,6 +27,8 @@ class Begin(NamedTuple):
 
     table: Any
     """The rows of all paths, one path after another: the last ones seen, then those ahead."""
+    time: str | None
+    """Its column of times."""
     length: np.ndarray
     """(paths,) rows of each."""
     effects: np.ndarray
@@ -62,7 +65,7 @@ def draw_ahead(
     names, parts = set(model.outcomes), model.parts_ahead
     back, table = look_back(model), begin.table.copy()
     table[_PATH] = np.repeat(np.arange(len(begin.length)), begin.length)
-    panel = Panel.from_frame(table, _PATH)
+    panel = Panel.from_frame(table, _PATH, begin.time if model.continuous else None)
     draw = HMMDraw(model, theta, panel, begin.effects, rng)
     found = {e.key: e.paths(theta, begin) for e in model.emissions}
     remembering = {key: paths for key, paths in found.items() if paths is not None}
@@ -111,6 +114,12 @@ def draw_ahead(
 
 def check_draws(model: HMMModel) -> None:
     """Raise unless every outcome can be drawn."""
+    if model.duration is not None:
+        raise ModelError(
+            "A model with durations predicts one step at most where outcomes depend on earlier "
+            "outcomes, and nothing of custom outcomes: its paths ahead are not simulated. Use "
+            "horizon=1, or leave lag() out."
+        )
     for emission in model.emissions:
         if why := emission.why_not_drawn("be predicted"):
             raise ModelError(f"{why} predict(of='states') is possible without.")

@@ -9,12 +9,18 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from avem.components.durations import Stay
 from avem.components.emission import Emission
 from avem.components.outcome import read_extras
 from avem.components.param_info import Params
 from avem.data import Panel
+from avem.data.layout import constant_in_lanes
+from avem.errors import ModelError
 from avem.models.draw import Draw, Emitter
 from avem.models.hmm import HMMModel
+from avem.models.known import possible_states
+from avem.models.known_draws import entry_times, relabelled
+from avem.numerics.markov import choose
 
 
 class Simulation(NamedTuple):
@@ -75,11 +81,28 @@ class HMMDraw(Draw):
         lengths = -panel.lane_length[longest_first]
         states = np.empty(panel.n_rows, int)
         here = np.zeros(panel.n_lanes, int)
+        stays = self.model.duration
+        if stays is not None and not stays.duration.cuts[1]:
+            raise ModelError(
+                f"simulate cannot draw sequences that end with a whole stay, as {stays.duration!r} "
+                "says. Use cut=True or cut='end'."
+            )
+        lasted = np.zeros(panel.n_lanes, int)  # how many rows more than one
+        read = [] if stays is None else sorted(stays.columns)
+        constant = constant_in_lanes(panel, self.A[:, read])
         for t in range(int(panel.lane_length.max())):
             alive = longest_first[: np.searchsorted(lengths, -t)]  # the lanes longer than t
             at = rows[first_row[alive] + t]
             chance = self._start(at) if t == 0 else self.move(at, here[alive])
-            here[alive] = states[at] = choose(chance, self.rng)
+            now = choose(chance, self.rng)
+            if stays is not None:
+                if t == 0 or not constant:
+                    own = stays.at(self.theta, self.A[at], self.row_effects[at])
+                elif len(alive) < len(own.leave):
+                    own = Stay(*(part[: len(alive)] for part in own))
+                before = None if t == 0 else (here[alive], lasted[alive])
+                now, lasted[alive] = stays.draw_step(own, now, before, self.rng)
+            here[alive] = states[at] = now
         return states
 
     def _start(self, at: np.ndarray) -> np.ndarray:
@@ -105,15 +128,33 @@ class HMMDraw(Draw):
         for emission in self.model.emissions:
             if emission.remembers:
                 table = table.assign(**emission.draw_sequences(self.rng, self.theta, *own))
+        return self._marked(table, states)
+
+    def _marked(self, table: pd.DataFrame, states: np.ndarray) -> pd.DataFrame:
+        """With what was known of the states, as it is on these paths."""
+        model, panel = self.model, self.panel
+        known, clock = model.spec.known, model.transition.clock
+        if known is not None and known in table:
+            allowed = possible_states(panel, known, model.state_names, model.n_states)
+            table = table.assign(**{known: relabelled(panel, known, model, allowed, states)})
+        if clock is None or clock.event is None:
+            return table
+        gone = np.isin(states, model.transition.absorbing)
+        before = panel.lag(states.astype(float))
+        entered = gone & ~np.isin(before, model.transition.absorbing) & ~np.isnan(before)
+        table = table.assign(**{clock.event: entered})
+        rows = np.flatnonzero(entered)
+        if len(rows):
+            own = (self.theta, self.A[rows], self.row_effects[rows])
+            early = entry_times(
+                model.transition, own, before[rows].astype(int), states[rows], self.rng
+            )
+            table[panel.time] = clock.moved(panel, rows, early)
+        for name in model.outcomes:
+            table[name] = table[name].where(~gone)
         return table
 
     def draw(self, emission: Emission, at: np.ndarray, A: np.ndarray, states: np.ndarray) -> dict:
         """Outcome columns of an emission at some rows."""
         extras = tuple(column[at] for column in read_extras(emission.family, self.panel))
         return emission.draw(self.rng, self.theta, A, states[at], self.row_effects[at], extras)
-
-
-def choose(chance: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(rows,) a state for each, with these chances (rows, states)."""
-    passed = np.cumsum(chance, axis=1)
-    return np.minimum((rng.random((len(chance), 1)) > passed).sum(1), chance.shape[1] - 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from avem.data.expressions import compile_side
 from avem.errors import ModelError
 from avem.models.hmm import Specification
 from avem.models.ssm import SSMSpecification
@@ -12,9 +11,8 @@ def outcomes_read(spec: Specification | SSMSpecification) -> list[tuple[str, lis
     """The formulas that read outcomes of other rows, and which; those of the states, of any row."""
     names, found = set(spec.outcome_names), []
     for formula in spec.formulas:
-        atoms = [atom for side in formula.sides for atom in compile_side(side)[1].values()]
         of_states = formula in spec.state_formulas
-        read = [set(atom.columns) if of_states else atom.lagged for atom in atoms]
+        read = [set(atom.columns) if of_states else atom.lagged for atom in formula.atoms]
         used = sorted(names & set().union(*read))
         if used:
             found.append((formula.text, used))

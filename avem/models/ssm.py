@@ -19,9 +19,11 @@ from avem.data.columns import outcome_values
 from avem.data.designs import Designs
 from avem.data.formula import Formula
 from avem.data.layout import build_layout
+from avem.data.scanning.memory import need_rows
 from avem.errors import ModelError
 from avem.models.base import Model
-from avem.models.encoded import Encoded, PanelData, Placement
+from avem.models.encoded import Encoded, LaidOut, PanelData, Placement
+from avem.models.scanned import encode_scan
 from avem.models.ssm_kernel import SSMKernel
 from avem.numerics.precision import in_float64
 
@@ -94,6 +96,7 @@ class SSMModel(Model):
 
     size_name = "n_latent"
     state_words = "latent state"
+    one_per_core = True
 
     spec: SSMSpecification
     designs: Designs
@@ -109,10 +112,11 @@ class SSMModel(Model):
 
     def scaled_to(self, data: PanelData) -> SSMModel:
         """The same model with outcomes of unit size, and of middle 0 where there are intercepts."""
-        scale = spreads(data.Y)
+        every = range(len(self.outcomes))
+        scale = data.spreads(every)
         centre = np.zeros_like(scale)
         if self.scaling.constant in self.x_cols:
-            centre = np.nanmedian(data.Y, axis=0)
+            centre = data.medians(every)
         return replace(self, scaling=replace(self.scaling, centre=centre, scale=scale))
 
     def averaged_over(self, data: PanelData) -> SSMModel:
@@ -280,6 +284,8 @@ class SSMModel(Model):
 
     def read(self, panel: Panel, outcomes: bool = True) -> PanelData:
         """The panel's outcomes and design columns."""
+        if not panel.in_memory:
+            raise need_rows()
         columns = [
             outcome_values(panel, name) if outcomes else np.full(panel.n_rows, np.nan)
             for name in self.outcomes
@@ -294,19 +300,38 @@ class SSMModel(Model):
         Y[lost] = np.nan
         return PanelData(Y, found.A, n_without_past)
 
+    def laid_out(self, y: np.ndarray, a: np.ndarray, later: np.ndarray) -> LaidOut:
+        """Kernel and masks of rows."""
+        observed = ~np.isnan(y)
+        groups = seen_together(observed)
+        return LaidOut(self.kernel(groups), observed[:, [group[0] for group in groups]])
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of Y: the outcomes."""
+        return len(self.outcomes)
+
+    def start_means(self, y: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
+        """(subjects, 0): starts know nothing of single subjects."""
+        return np.zeros((n_subjects, 0))
+
+    def beyond(self, panel: Panel, y: np.ndarray, unit: np.ndarray) -> np.ndarray:
+        """(rows,) the ends of sequences that are left out; ``unit`` are the outcomes' spreads."""
+        return runaway(panel, y, unit)
+
     @in_float64
-    def encode(self, panel: Panel, data: PanelData | None = None) -> Encoded:
-        """The panel laid out for this model, on the device."""
+    def encode(self, panel: Any, data: Any = None) -> Any:
+        """The panel laid out for this model, on the device; a scan in files."""
+        if not panel.in_memory:
+            return encode_scan(self, panel, data)
         data = self.read(panel) if data is None else data
         y, a = self.scaling.data_in(data.Y, data.A)
         beyond = runaway(panel, y)
         y[beyond] = np.nan
-        place = Placement.of(panel, self.size, y.shape[1] + a.shape[1], one_per_core=True)
+        place = Placement.of(panel, self.size, y.shape[1] + a.shape[1], self.one_per_core)
         layout = build_layout(panel, place.n_lanes)
-        observed = ~np.isnan(y)
-        groups = seen_together(observed)
-        masks = observed[:, [group[0] for group in groups]]
-        chunks = layout.chunks(np.nan_to_num(y), a, masks)
+        made = self.laid_out(y, a, panel.row_step > 0)
+        chunks = layout.chunks(np.nan_to_num(y), a, made.masks)
         if beyond.any():  # there the sequence ends; to go on unseen would be to grow for ever
             ends = layout.scatter(beyond[:, None])
             pairs = zip(chunks, ends, strict=True)
@@ -319,20 +344,21 @@ class SSMModel(Model):
             chunks=place.chunks(chunks),
             executor=place.executor,
             platform=place.device.platform,
-            kernel=self.kernel(groups),
+            kernel=made.kernel,
             spread=spreads(y) ** 2,
             n_without_past=data.n_without_past,
             n_runaway=int(beyond.sum()),
         )
 
 
-def runaway(panel: Panel, y: np.ndarray) -> np.ndarray:
+def runaway(panel: Panel, y: np.ndarray, spread: np.ndarray | None = None) -> np.ndarray:
     """(rows,) the ends of sequences whose states have grown out of all bounds.
 
     Rows after the last that lies within a thousand standard deviations, of those that lie beyond:
     what came before says all there is to say, and their squares would drown everything else.
     """
-    size = np.nan_to_num(np.abs(y) / spreads(y)).max(axis=1, initial=0.0)
+    unit = spreads(y) if spread is None else spread
+    size = np.nan_to_num(np.abs(y) / unit).max(axis=1, initial=0.0)
     if not (size > _BEYOND).any():
         return np.zeros(len(y), bool)
     last = np.full(panel.n_lanes, -1)

@@ -68,14 +68,9 @@ def renamed(names: Any, now: Sequence[str], n_states: int) -> tuple[str, ...]:
         if k in new:
             raise ModelError(f"{where} names state {k} twice: {new[k]!r} and {name!r}.")
         new[k] = name
-    lacking = [k for k in range(n_states) if k not in new]
-    if lacking and not now:
-        raise ModelError(
-            f"{where} has no name for state {lacking[0]}; states that have no names yet are all "
-            "named at once."
-        )
-    every = [new.get(k, now[k] if now else None) for k in range(n_states)]
-    return check_state_names(every, n_states, where)
+    labels = state_labels(now, n_states)
+    every = [new.get(k, labels[k]) for k in range(n_states)]
+    return check_state_names(every, n_states, where) if new else tuple(now)
 
 
 def find_state(state: Any, names: Sequence[str], n_states: int, where: str) -> int:

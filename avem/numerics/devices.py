@@ -78,6 +78,13 @@ def device_for(n_rows: int) -> Any:
     return _cpu()
 
 
+def best() -> Any:
+    """A GPU of this process, or its processor."""
+    choice = os.environ.get("AVEM_DEVICE") or None
+    gpus = [] if choice == "cpu" else _gpus()
+    return gpus[0] if gpus else _cpu()
+
+
 def room(device: Any) -> int | None:
     """Bytes of the device's memory that may be used; None: not known, or the computer's own."""
     limit = os.environ.get("AVEM_DEVICE_MEMORY")

@@ -1,4 +1,4 @@
-"""Markov chains: where they are in the long run."""
+"""Markov chains: draws, and where they are in the long run."""
 
 from __future__ import annotations
 
@@ -38,3 +38,9 @@ def long_run(moves: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
     lazy = (moves + np.eye(k)) / 2
     share = start @ np.linalg.matrix_power(lazy, 1 << 20)
     return share / share.sum(axis=-1, keepdims=True)
+
+
+def choose(chance: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(rows,) a state for each, with these chances (rows, states)."""
+    passed = np.cumsum(chance, axis=1)
+    return np.minimum((rng.random((len(chance), 1)) > passed).sum(1), chance.shape[1] - 1)

@@ -120,6 +120,11 @@ def _check(fit: Any, n: Any, jobs: Any, seed: Any) -> None:
         raise ModelError(
             f"bootstrap got a {type(fit).__name__}; a fit is wanted: MixedHMM(...).fit(data)."
         )
+    if fit.info.weights is not None:
+        raise ModelError(
+            f"The fit has weights, {fit.info.weights!r}: replicates of its subjects would not say "
+            "how its estimates vary. Use fit.standard_errors(), which knows them."
+        )
     check_count("n", n)
     if n < 2:
         raise ModelError(f"n is {n}; the spread of replicates needs at least 2, better 200.")

@@ -70,10 +70,13 @@ class LRTest:
 def likelihood_ratio_test(smaller: HMMFit, larger: HMMFit) -> LRTest:
     """The test of a model against a larger one of which it is a special case.
 
-    Both must be maximum likelihood fits (``refine="adaptive"``) to the same data, with the same
-    number of states. A variance of effects that is 0 in the smaller model lies on the boundary, and
-    the reference is a mixture of chi-squared distributions (Self and Liang 1987, Stram and Lee
-    1994).
+    Both must be maximum likelihood fits to the same data, with the same number of states. By
+    default a fit is refined to maximum likelihood only where that matters: of two fits one may be
+    and the other not. A warning then says which, with the code that goes on to its maximum; fitting
+    both with ``refine="adaptive"`` avoids it.
+
+    A variance of effects that is 0 in the smaller model lies on the boundary, and the reference is
+    a mixture of chi-squared distributions (Self and Liang 1987, Stram and Lee 1994).
 
     Parameters
     ----------
@@ -103,6 +106,12 @@ def likelihood_ratio_test(smaller: HMMFit, larger: HMMFit) -> LRTest:
                 "smaller model's first."
             )
         check_has_data(fit)
+        if fit.info.weights_kind == "survey":
+            raise ModelError(
+                f"The fits have survey weights, {fit.info.weights!r}, and twice a difference of "
+                "pseudo-likelihoods has no known distribution. Compare coefficients with their "
+                "robust standard errors instead: fit.standard_errors(), fit.contrast()."
+            )
     _check_states(smaller, larger)
     check_same_data(smaller, larger)
     df = larger.n_params - smaller.n_params
@@ -142,7 +151,8 @@ def _gain(smaller: HMMFit, larger: HMMFit) -> tuple[float, float]:
         raise ModelError(
             f"The larger model has a log likelihood of {high!r}, the smaller one of {low!r}. The "
             "larger one includes the smaller and cannot be worse: it is not at its maximum, or the "
-            "two are not nested. Fit it with refine='adaptive' and more starts (n_starts=)."
+            "two are not nested. Fit it again, with refine='adaptive' and more starts:\n"
+            f"{_code(larger, 'larger', 'n_starts=32')}"
         )
     return gain, error
 
@@ -161,10 +171,21 @@ def _unfinished(fit: HMMFit, which: str) -> Iterator[str]:
     if fit.model.n_effects and not fit.info.at_maximum_likelihood:
         yield (
             f"The {which} model was fitted by method={fit.info.method!r} and not refined; the test "
-            "needs its maximum likelihood: fit(..., refine='adaptive')."
+            "needs the maximum likelihood of both. Go on from this fit to its maximum (data are "
+            f"those of both fits):\n{_code(fit, which, f'init={which}')}\n"
         )
     if fit.stop is not Stop.CONVERGED:
         yield f"The fit of the {which} model did not converge. {fit.stop.value}"
+
+
+def _code(fit: HMMFit, which: str, more: str) -> str:
+    """Python that fits a model again, to maximum likelihood."""
+    given = [f"{role}={name!r}" for role, name in fit.columns.items() if name is not None]
+    if fit.info.fixed:
+        held = f"{{name: {which}.params[name] for name in {which}.info.fixed}}"
+        given.append(f"fixed={held}")
+    arguments = ", ".join(["data", *given, "refine='adaptive'", more])
+    return f"{which} = {fit._parts().code()}.fit({arguments})"
 
 
 def _p_words(p: float) -> str:
@@ -282,7 +303,7 @@ def _sizes(smaller: HMMModel, larger: HMMModel) -> str:
 
 def _lines(model: HMMModel) -> Iterator[Line]:
     of_emissions = (line for emission in model.emissions for line in emission.lines)
-    return chain(of_emissions, model.transition.lines, model.initial.lines)
+    return chain(of_emissions, model.state_lines)
 
 
 def _key(line: Line) -> tuple[str, str, str]:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from avem.components.param_info import check_count, check_seed
 from avem.data import Panel
-from avem.data.folds import subject_folds, time_folds, with_hidden, with_rows
+from avem.data.folds import subject_folds, subjects_in, time_folds, with_hidden, with_rows
 from avem.errors import ModelError, did_you_mean
 from avem.fits.predict.log_score import HeldOut, held_out
 from avem.inference.progress_of_fits import Rounds, speaking_of
@@ -138,6 +138,8 @@ def parts_of(
     check_seed(seed)
     if by == "subjects":
         return subject_folds(panel, folds, seed, n_needed=2 if model.has_effects() else 1)
+    if not panel.in_memory:
+        raise ModelError("by='time' needs rows in memory; of a scan, use by='subjects'.")
     refuse_memory(model.spec, "by='time' hides stretches of the outcomes", "by='subjects'")
     return time_folds(panel, folds)
 
@@ -147,7 +149,7 @@ def _score_subjects(model: Mixed, panel: Panel, held: np.ndarray, options: Any) 
     fit = model.fit(with_rows(panel, ~held), **options)
     if fit.stop is Stop.INTERRUPTED:
         return fit.stop, _nothing(panel)
-    new = np.bincount(panel.row_subject, held, panel.n_subjects) > 0
+    new = subjects_in(panel, held)
     # Subjects are independent, and all of them together have the same shape for every fold:
     # to compile the likelihood once costs less than to leave out those that are not wanted.
     found = held_out(fit, panel)

@@ -35,6 +35,12 @@ def check_same_data(first: Fit, second: Fit) -> None:
         raise DataError(
             f"The fits have {first.info.n_rows:,} and {second.info.n_rows:,} rows. {advice}"
         )
+    weights = [(fit.info.weights, fit.info.weights_kind) for fit in (first, second)]
+    if weights[0] != weights[1]:
+        raise DataError(
+            f"The fits have different weights of subjects: {weights[0][0]!r} and "
+            f"{weights[1][0]!r}. Give both the same weights=."
+        )
     names, others = sorted(first.model.outcomes), sorted(second.model.outcomes)
     if names != others:
         raise DataError(
@@ -46,6 +52,8 @@ def check_same_data(first: Fit, second: Fit) -> None:
             f"The fits have {first.info.n_sequences:,} and {second.info.n_sequences:,} sequences: "
             "their rows were put together differently. Give both the same time= and sequence=."
         )
+    if _scanned_alike(first, second):
+        return
     of_one, of_other = _values(first, one), _values(second, one)
     seen, other_seen = (int((~np.isnan(v[:, 2:])).sum()) for v in (of_one, of_other))
     if seen != other_seen:
@@ -55,6 +63,15 @@ def check_same_data(first: Fit, second: Fit) -> None:
         )
     if not np.allclose(of_one, of_other, rtol=1e-12, atol=0, equal_nan=True):
         raise DataError(f"The observed values of the two fits differ. {advice}")
+
+
+def _scanned_alike(first: Fit, second: Fit) -> bool:
+    """Whether both are of one scan, and explain equally many of every subject's values."""
+    panels: list[Any] = [first._panel(None), second._panel(None)]
+    if any(panel.in_memory for panel in panels) or panels[0].folder != panels[1].folder:
+        return False
+    counts = [fit._own_data.n_seen[:, fit.model.outcome_columns] for fit in (first, second)]
+    return np.array_equal(*(count.sum(1) for count in counts))
 
 
 def check_same_measure(first: Fit, second: Fit) -> None:
@@ -78,10 +95,8 @@ def _measures(fit: Fit) -> dict[str, str]:
         for name in part.outcomes:
             if family.emission == "custom":
                 del found[name]
-            elif family.zeros_apart:
-                found[name] = "density with a probability of 0"
-            elif family.discrete:
-                found[name] = "probability"
+            else:
+                found[name] = family.measure
     return found
 
 

@@ -124,7 +124,7 @@ def test_every_command_says_so(refused, name, number):
 
 
 def test_a_folder_for_a_file(refused):
-    assert "is a folder; a .csv file is wanted" in refused(*commands("folder.csv")[0])
+    assert "is a folder without .csv, .tsv or .parquet files" in refused(*commands("folder.csv")[0])
 
 
 def test_data_of_another_kind(refused):

@@ -157,7 +157,7 @@ def test_bad_formulas_are_refused(text, message):
         "bs(x)",
         "poly(x)",
         "hsgp(x)",
-        "offset(x)",
+        "offset(y)",
         "getattr(x)",
         "lag(x, -1)",
         "lag(x, 1.5)",

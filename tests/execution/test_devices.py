@@ -36,7 +36,7 @@ def with_gpu(monkeypatch):
 
 def panel(n_subjects, n_times):
     return SimpleNamespace(
-        n_rows=n_subjects * n_times, n_lanes=n_subjects, row_step=np.arange(n_times)
+        n_rows=n_subjects * n_times, n_lanes=n_subjects, lane_length=np.full(n_subjects, n_times)
     )
 
 

@@ -10,14 +10,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 from scipy.special import gammaln
 
 import avem.families
-from avem.data import parse_formula
-from avem.errors import ModelError
-from avem.families import FAMILIES, Custom, Gaussian, Normal
+from avem.components.outcome import learn_families
+from avem.data import Panel, parse_formula
+from avem.errors import DataError, ModelError
+from avem.families import FAMILIES, Censored, Custom, Dirichlet, Gaussian, Normal
 from avem.families.base import IDENTITY, LOG, LOGIT, Family
 from avem.families.bernoulli import Bernoulli
 from avem.families.beta import Beta
@@ -25,15 +27,19 @@ from avem.families.binomial import Binomial
 from avem.families.categorical import Categorical
 from avem.families.exponential import Exponential
 from avem.families.gamma import Gamma, log_gamma_rest
+from avem.families.hurdle import HurdleNegativeBinomial, HurdlePoisson
 from avem.families.log_normal import LogNormal
 from avem.families.negative_binomial import NegativeBinomial
+from avem.families.ordinal import Ordinal
 from avem.families.poisson import Poisson
 from avem.families.student_t import StudentT
 from avem.families.univariate import Univariate
 from avem.families.von_mises import VonMises
+from avem.families.weibull import Weibull
 from avem.families.wrapped_cauchy import WrappedCauchy
 from avem.families.zero_augmented_gamma import ZeroAugmentedGamma
 from avem.families.zero_inflated import ZeroInflatedNegativeBinomial, ZeroInflatedPoisson
+from avem.families.zero_one_inflated_beta import ZeroOneInflatedBeta
 from avem.numerics.precision import in_float64
 
 TRIALS = 12
@@ -64,6 +70,10 @@ POSITIVE = curve(np.exp, 25 * FINE)
 SHARES = curve(LOGIT.to_natural, 30 * FINE)
 ANGLES = curve(lambda t: t, PI * FINE[:-1])
 ZERO_OR_POSITIVE = np.append(0.0, POSITIVE[0]), np.append(1.0, POSITIVE[1])
+FROM_0_TO_1 = (
+    np.concatenate([[0.0], SHARES[0][1:-1], [1.0]]),
+    np.concatenate([[1.0], SHARES[1][1:-1], [1.0]]),
+)
 
 COUNT_VALUES = (0, 1, 2, 7, 30, 400)
 POSITIVE_VALUES = (1e-6, 0.03, 1, 2.5, 80)
@@ -89,6 +99,8 @@ class Case(NamedTuple):
     outside: tuple[float, ...]
     per_cell: int
     """Costly functions whose argument joins an outcome with a parameter: one call for each pair."""
+    reach: float = 6.0
+    """How far predictors go where the density is compared with SciPy's, which may overflow."""
 
     def y(self, values):
         """The outcome and, where the family reads it, the column of trials."""
@@ -124,6 +136,33 @@ def augmented_gamma(y, mean, shape, zero):
     return np.where(y > 0, positive, np.log(zero))
 
 
+def hurdle(density):
+    """`density` without its zeros, and zeros with the probability of the last argument."""
+
+    def reference(y, *parameters):
+        *own, zero = parameters
+        above = density(np.maximum(y, 1), *own) - np.log(-np.expm1(density(0 * y, *own)))
+        return np.where(y == 0, np.log(zero), np.log1p(-zero) + above)
+
+    return reference
+
+
+def inflated_beta(y, mean, precision, zero, one):
+    inside = (y > 0) & (y < 1)
+    beta = stats.beta.logpdf(np.where(inside, y, 0.5), mean * precision, (1 - mean) * precision)
+    between = np.log1p(-zero) + np.log1p(-one) + beta
+    return np.where(inside, between, np.where(y > 0, np.log1p(-zero) + np.log(one), np.log(zero)))
+
+
+def between_thresholds(y, location, gap_2, gap_3):
+    """The chance that a logistic variable falls between two thresholds, from the nearer end."""
+    cuts = np.stack([0 * gap_2 - np.inf, 0 * gap_2, gap_2, gap_2 + gap_3, 0 * gap_2 + np.inf])
+    low, high = (np.take_along_axis(cuts, (y.astype(int) + j)[None], 0)[0] for j in (0, 1))
+    flip = low > location
+    low, high = np.where(flip, 2 * location - high, low), np.where(flip, 2 * location - low, high)
+    return np.log(stats.logistic.cdf(high, location) - stats.logistic.cdf(low, location))
+
+
 def chosen(y, *chances):
     return np.log(np.choose(y.astype(int), chances))
 
@@ -152,6 +191,17 @@ CASES = [
         inside=(0, 1, 2),
         outside=(3, -1, np.nan),
         per_cell=0,
+    ),
+    Case(
+        Ordinal(("low", "middle", "high", "top")),
+        between_thresholds,
+        eta=(0.9, 0.2, -0.3),
+        near=(0.2, 0.2, 0.2),
+        nodes=counts(4),
+        inside=(0, 1, 2, 3),
+        outside=(4, -1, np.nan),
+        per_cell=4,
+        reach=3.0,
     ),
     Case(
         Binomial("n"),
@@ -214,6 +264,27 @@ CASES = [
         per_cell=7,
     ),
     Case(
+        HurdlePoisson(),
+        hurdle(stats.poisson.logpmf),
+        eta=(1.1, -0.8),
+        near=(0.1, 0.2),
+        nodes=counts(1000),
+        inside=COUNT_VALUES,
+        outside=NO_COUNTS,
+        per_cell=0,
+    ),
+    Case(
+        HurdleNegativeBinomial(),
+        hurdle(nbinom),
+        eta=(1.9, 1.2, -0.8),
+        near=(0.2, 0.5, 0.2),
+        nodes=counts(2000),
+        inside=COUNT_VALUES,
+        outside=NO_COUNTS,
+        per_cell=5,
+        reach=4.0,
+    ),
+    Case(
         Exponential(),
         lambda y, mean: stats.expon.logpdf(y, scale=mean),
         eta=(0.8,),
@@ -244,6 +315,17 @@ CASES = [
         per_cell=0,
     ),
     Case(
+        Weibull(),
+        lambda y, scale, shape: stats.weibull_min.logpdf(y, shape, scale=scale),
+        eta=(0.8, 0.5),
+        near=(0.1, 0.1),
+        nodes=POSITIVE,
+        inside=POSITIVE_VALUES,
+        outside=NOT_POSITIVE,
+        per_cell=1,
+        reach=1.5,
+    ),
+    Case(
         LogNormal(),
         lambda y, mean, sd: stats.lognorm.logpdf(y, sd, scale=np.exp(mean)),
         eta=(0.8, -0.5),
@@ -261,6 +343,16 @@ CASES = [
         nodes=SHARES,
         inside=(1e-6, 0.1, 0.5, 0.99),
         outside=(0, 1, -1, 2, np.nan),
+        per_cell=0,
+    ),
+    Case(
+        ZeroOneInflatedBeta(),
+        inflated_beta,
+        eta=(0.6, 1.9, -1.2, -0.8),
+        near=(0.1, 0.2, 0.2, 0.2),
+        nodes=FROM_0_TO_1,
+        inside=(0, 1e-6, 0.1, 0.5, 0.99, 1),
+        outside=(-1, 2, np.nan),
         per_cell=0,
     ),
     Case(
@@ -355,11 +447,16 @@ def derivatives(family, y, eta):
     """First derivatives (eta, ...) and second ones (eta, eta, ...)."""
     parts = np.broadcast_arrays(*y, *eta)
     shape, size, p = parts[0].shape, parts[0].size, len(eta)
-    assert size <= ONE_SIZE
-    parts = [np.resize(part.ravel(), ONE_SIZE) for part in parts]
-    first, second = compiled_derivatives(family, tuple(parts[:-p]), tuple(parts[-p:]))
-    table = [[second[min(i, j), max(i, j)] for j in range(p)] for i in range(p)]
-    first, table = np.array(first)[:, :size], np.array(table)[:, :, :size]
+    flat = np.stack([part.ravel() for part in parts])
+    firsts, tables = [], []
+    for begin in range(0, size, ONE_SIZE):
+        some = flat[:, begin : begin + ONE_SIZE]
+        rows = [np.resize(row, ONE_SIZE) for row in some]
+        first, second = compiled_derivatives(family, tuple(rows[:-p]), tuple(rows[-p:]))
+        table = [[second[min(i, j), max(i, j)] for j in range(p)] for i in range(p)]
+        firsts.append(np.array(first)[:, : some.shape[1]])
+        tables.append(np.array(table)[:, :, : some.shape[1]])
+    first, table = np.concatenate(firsts, axis=1), np.concatenate(tables, axis=2)
     return first.reshape(p, *shape), table.reshape(p, p, *shape)
 
 
@@ -376,7 +473,7 @@ def random_etas(rng, family, n, reach):
 def test_density_equals_scipy(case):
     rng = np.random.default_rng(0)
     values = np.repeat(case.inside, 200)
-    eta = random_etas(rng, case.family, len(values), 6.0)
+    eta = random_etas(rng, case.family, len(values), case.reach)
     expected = case.reference(values, *case.family.natural(eta).values())
     ours = density(case.family, case.y(values), eta)
     np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-9)
@@ -401,7 +498,7 @@ def summed(case, eta):
     """The support in order, the mass of each of its cells, and that of all up to each node."""
     y, weight = case.nodes
     mass = weight * np.exp(density(case.family, case.y(y), [np.full(1, e) for e in eta]))
-    single = case.family.discrete | (y == 0 if case.family.name.startswith("zero_a") else y != y)
+    single = ~case.family.has_density((y,))
     below = np.cumsum(mass) - np.where(single, 0.0, 0.5 * mass)  # half of the cell it is in
     if case.nodes is ANGLES:  # whose first cell begins half a turn away
         below -= 0.5 * mass[0]
@@ -797,6 +894,51 @@ def test_families_are_equal_and_hash_alike_when_alike(case):
     assert sum(case.family == other.family for other in CASES) == 1
 
 
+def learned(family, values):
+    frame = pd.DataFrame({"who": 0, "y": values, "z": values})
+    panel = Panel.from_frame(frame, "who")
+    return learn_families(avem.outcome("y ~ 1", family), panel)[0].levels
+
+
+def test_the_order_of_words_is_never_guessed():
+    words = ["low", "high", "middle", "low"]
+    ordered = pd.Categorical(words, ["low", "middle", "high"], ordered=True)
+    assert learned("ordinal", ordered) == ("low", "middle", "high")
+    for values in (words, pd.Categorical(words, ["low", "middle", "high"])):
+        with pytest.raises(DataError, match="nothing says which is higher"):
+            learned("ordinal", values)
+    assert learned("ordinal", [3, 1, 2, 10]) == (1, 2, 3, 10)
+    assert learned("categorical", words) == ("high", "low", "middle")
+    with pytest.raises(DataError, match="takes 40 values"):
+        learned("ordinal", np.arange(40))
+    with pytest.raises(DataError, match="takes 1 values"):
+        learned("ordinal", [1, 1])
+    frame = pd.DataFrame({"who": 0, "y": [1, 2, 3], "z": [1, 2, 2]})
+    with pytest.raises(DataError, match="different numbers of levels"):
+        learn_families(avem.outcome("y + z ~ 1", "ordinal"), Panel.from_frame(frame, "who"))
+
+
+def test_two_ordered_levels_are_bernoulli():
+    y, eta = np.array([0.0, 1.0, 1.0]), (np.array([-2.0, 0.3, 5.0]),)
+    two = Ordinal(("no", "yes"))
+    np.testing.assert_allclose(density(two, (y,), eta), density(Bernoulli(), (y,), eta), rtol=1e-12)
+    np.testing.assert_allclose(two.mean_values(eta)[:, 0], Bernoulli().mean(eta))
+
+
+def test_special_cases_of_the_new_families():
+    """Where they meet families that are older than they are."""
+    y, rate = np.arange(9.0), 1.7
+    none = LOGIT.to_eta(np.exp(-rate))  # as many zeros as a Poisson count has
+    hurdled = density(HurdlePoisson(), (y,), (np.log(rate), none))
+    np.testing.assert_allclose(hurdled, stats.poisson.logpmf(y, rate), rtol=1e-10)
+    t = np.geomspace(0.01, 9, 9)
+    plain = density(Exponential(), (t,), (0.4,))
+    np.testing.assert_allclose(density(Weibull(), (t,), (0.4, 0.0)), plain, rtol=1e-12)
+    share = np.linspace(0.1, 0.9, 9)
+    inside = density(ZeroOneInflatedBeta(), (share,), (0.3, 1.0, -40.0, -40.0))
+    np.testing.assert_allclose(inside, density(Beta(), (share,), (0.3, 1.0)), rtol=1e-12)
+
+
 def test_binomial_trials_come_from_a_column_or_a_number():
     assert Binomial("n").extras == ("n",)
     assert Binomial(5).extras == ()
@@ -824,7 +966,7 @@ def leaves(kind):
 
 def test_the_list_of_families_is_complete():
     ours = {kind for kind in leaves(Family) if kind.__module__.startswith("avem.")}
-    assert ours == {*(type(case.family) for case in CASES), Gaussian, Custom}
+    assert ours == {*(type(case.family) for case in CASES), Gaussian, Custom, Censored, Dirichlet}
     assert {kind for kind in FAMILIES.values() if kind in ours} == ours - {Normal, Custom}
     assert FAMILIES["gaussian"] is Gaussian
     assert all(FAMILIES[kind.name] is kind for kind in ours - {Normal, Custom})
@@ -845,6 +987,8 @@ EVERY = [
     *(case.family for case in CASES),
     *(Gaussian(covariance) for covariance in ("diagonal", "spherical", "full")),
     Custom(log_prob, {"level": 0.0}, update=lambda history, y, x, params, effect: y),
+    Censored("gamma", lower="limit"),
+    Censored("gaussian", lower=-1.0, upper=2.0),
 ]
 really_every_family = pytest.mark.parametrize("family", EVERY, ids=repr)
 
@@ -859,7 +1003,7 @@ def test_facts_agree_with_each_other(family):
     alone = family.alone(0)
     assert (alone is None) == isinstance(family, Custom)
     if family.parameters:  # one outcome: itself, whatever the noise and the state
-        assert alone.family is family
+        assert alone.family is getattr(family, "base", family)
         assert alone.predictors((1.0, 2.0), None, np.array(0)) == (1.0, 2.0)
 
 

@@ -11,7 +11,7 @@ from scipy.stats import norm, ttest_ind
 
 import avem
 from avem.errors import DataError, ModelError
-from tests.fits.kinds import fit_from, fit_of
+from tests.fits.kinds import CHAIN, fit_from, fit_of, rows
 
 
 @pytest.fixture(scope="module")
@@ -143,3 +143,37 @@ def many_subjects(n):
     frame = pd.DataFrame({"who": np.repeat(np.arange(n), 2), "t": np.tile([0, 1], n)})
     frame["y"] = np.arange(2.0 * n)
     return fit_from(hmm, truth, frame, np.zeros((n, 1)))
+
+
+# --- angles -------------------------------------------------------------------------------------
+
+
+def fit_of_angles(turned=0.0):
+    """Mean directions on both sides of pi; whole turns change nothing but the numbers."""
+    hmm = avem.MixedHMM("angle ~ kind + x", 2, "von_mises")
+    coef = np.array([[[3.0, 0.4, 2.0]], [[-3.0, -0.3, -2.0]]])
+    truth = CHAIN | {"concentration": [[4.0], [3.0]], "effect_covariance": np.zeros((0, 0))}
+    frame = rows()
+    drawn = hmm.simulate(truth | {"coef": coef}, data=frame, subject="who", time="t", seed=4)
+    coef[0, 0, :2] += turned * 2 * np.pi
+    return fit_from(hmm, truth | {"coef": coef}, drawn.frame, np.zeros((8, 0)))
+
+
+def test_directions_differ_by_the_nearer_way_round():
+    fit = fit_of_angles()
+    table = fit.contrast(states=(0, 1)).set_index(["parameter", "term"])
+    of = table.loc["coef"]
+    assert of.loc["Intercept", "difference"] == pytest.approx(6.0 - 2 * np.pi)
+    assert of.loc["kind[b]", "difference"] == pytest.approx(0.7)
+    assert of.loc["x", "difference"] == pytest.approx(4.0)  # a slope over numbers has no turns
+    # Its standard error is that of the difference, and the interval lies around it.
+    half = norm.ppf(0.975) * of["se"]
+    np.testing.assert_allclose(of["upper"] - of["difference"], half, rtol=1e-8)
+    np.testing.assert_allclose(of["difference"] - of["lower"], half, rtol=1e-8)
+    assert (of["se"] > 0).all()
+    assert of.loc["Intercept", "p"] == pytest.approx(
+        2 * norm.sf(abs(of.loc["Intercept", "difference"] / of.loc["Intercept", "se"]))
+    )
+    turned = fit_of_angles(2).contrast(states=(0, 1)).set_index(["parameter", "term"])
+    numbers = ["difference", "se", "lower", "upper", "p"]
+    np.testing.assert_allclose(turned[numbers], table[numbers], rtol=1e-5, atol=1e-8)

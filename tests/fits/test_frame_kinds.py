@@ -48,6 +48,7 @@ TABLES = {
         "standard_errors": lambda fit: fit.standard_errors(),
         "predict": lambda fit: fit.predict(horizon=2),
         "whiteness": lambda fit: fit.whiteness(2, effects="fitted"),
+        "whiteness by lag": lambda fit: fit.whiteness(2, effects="fitted", by="lag"),
         "occupancy": lambda fit: fit.occupancy(),
         "occupancy by": lambda fit: fit.occupancy(by="id"),
         "occupancy by two": lambda fit: fit.occupancy(by=["time", "id"]),

@@ -46,6 +46,8 @@ def test_errors_are_those_of_standard_errors(fit):
     found = fit.table(errors=True, level=0.9)
     pd.testing.assert_frame_equal(found.drop(columns=["z", "p"]), wanted)
     pd.testing.assert_frame_equal(fit.table(), wanted[fit.table().columns])
+    assert "are from the sandwich" in str(fit.summary(errors="sandwich"))
+    assert "are from the curvature" in str(fit.summary(errors=True))
     sandwich = fit.table(errors="sandwich")["se"]
     pd.testing.assert_series_equal(sandwich, fit.standard_errors("sandwich")["se"])
 

@@ -382,6 +382,16 @@ def test_forecast_shows_the_predicted_means_and_chances(fit):
     ahead = table[table["subject"] == 3].pivot(index="step", columns="state", values="probability")
     np.testing.assert_allclose(heights[-4:], ahead["state_1"], rtol=1e-9)
     assert len(fit.plot.forecast(max_subjects=2, horizon=1).axes) == 2 * 3
+    (alone,) = fit.plot.forecast(3, horizon=4, of="states", max_rows=12).axes
+    assert [bar.get_height() for bar in alone.patches] == heights
+    outcomes = fit.plot.forecast(3, horizon=4, of="outcomes", max_rows=12).axes
+    assert [ax.get_ylabel() for ax in outcomes] == ["y1", "y2"]
+    drawn = [line.get_ydata()[0] for line in outcomes[1].lines if line.get_gid() == "mean"]
+    np.testing.assert_allclose(drawn, own, rtol=1e-9)
+    with pytest.raises(avem.ModelError, match="of is 'means'; choose one of 'outcomes', 'states'"):
+        fit.plot.forecast(3, of="means")
+    with pytest.raises(avem.ModelError, match="leave one of them out"):
+        fit.plot.forecast(3, of="states", outcome="y1")
 
 
 def test_residuals_are_drawn_as_they_are(fit):

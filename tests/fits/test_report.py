@@ -332,6 +332,15 @@ def test_what_effects_are_depends_on_the_model():
     assert "An effect" not in text["zeros"]
 
 
+def test_words_are_explained_where_they_are_linked():
+    page = report_html(fit_of("counts"), timelines=1, thorough=False)
+    linked = set(re.findall(r'href="#(word-[a-z]+)"', page))
+    assert {"word-bound", "word-anchor"} <= linked
+    for word in (*linked, "word-gap"):
+        assert page.count(f'id="{word}"') == 1
+    assert "word-anchor" not in reading(fit_of("zeros"))
+
+
 # --- what takes long ----------------------------------------------------------------------------
 
 

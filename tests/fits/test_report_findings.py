@@ -13,7 +13,7 @@ from avem.errors import ModelError
 from avem.fits.notes import REFINED
 from avem.fits.questions.diagnosis import HARD_TO_TELL
 from avem.fits.report import report_html
-from avem.fits.report.about import approximation, lead
+from avem.fits.report.about import approximation, ending, lead
 from avem.fits.report.findings import (
     NO_INTERVAL,
     Influence,
@@ -246,10 +246,21 @@ def told(fit, **info):
     return dataclasses.replace(fit, info=dataclasses.replace(fit.info, **info))
 
 
+def test_a_log_likelihood_that_falls_is_explained():
+    fit = dataclasses.replace(
+        told(fit_of("counts"), refined=True), bound_history=np.array([-12.0, -10.0, -10.4, -10.3])
+    )
+    assert "it can fall by a little" in ending(fit)
+    rising = dataclasses.replace(fit, bound_history=np.array([-12.0, -10.0, -9.9]))
+    assert "it can fall" not in ending(rising)
+
+
 def test_the_rule_for_refining_is_the_rule_of_the_fit():
     fit = told(fit_of("counts"), bias=0.05)
     assert "by 0.1 standard errors or more" in approximation(fit)
     assert "Here it would move one by 0.0500 standard errors" in approximation(fit)
+    early = approximation(told(fit, bias=0.05, bias_at="on the way"))
+    assert "some iterations before the end, it would have moved one by 0.0500" in early
     assert "So anchors are good enough here" in approximation(fit)
     assert "was not refined" in approximation(told(fit, bias=0.4))
     assert "This fit is refined" in approximation(told(fit, bias=0.4, refined=True))

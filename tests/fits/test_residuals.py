@@ -107,6 +107,27 @@ def test_residuals_of_the_true_model_are_white(true_fit):
     np.testing.assert_allclose(table["sd"], 1, atol=0.06)
 
 
+def test_whiteness_by_lag_is_counted(true_fit):
+    """Each autocorrelation by hand, and together they are the test of the wide table."""
+    wide = true_fit.whiteness(lags=3, effects="fitted").set_index("outcome")
+    long = true_fit.whiteness(lags=3, effects="fitted", by="lag")
+    assert long[["outcome", "lag"]].value_counts().tolist() == [1] * 3 * len(wide)
+    frame = true_fit.panel.table.assign(e=true_fit.residuals()["step"]).sort_values("time")
+    for row in long[long["outcome"] == "step"].to_dict("records"):
+        before = frame.groupby("who")["e"].shift(row["lag"])
+        pairs = frame.assign(before=before)[["e", "before"]].dropna()
+        product = (pairs["e"] * pairs["before"]).sum()
+        r = product / np.sqrt((pairs**2).sum().prod())
+        assert row["autocorrelation"] == pytest.approx(r, rel=1e-9)
+        assert (row["n"], row["se"]) == (len(pairs), pytest.approx(len(pairs) ** -0.5))
+        assert row["p"] == pytest.approx(2 * norm.sf(abs(r) * np.sqrt(len(pairs))))
+        assert wide.loc["step", f"lag_{row['lag']}"] == pytest.approx(r, rel=1e-9)
+    last = long[long["lag"] == 3].set_index("outcome")
+    np.testing.assert_allclose(last["p_white"], wide.loc[last.index, "p_white"], rtol=1e-9)
+    with pytest.raises(ModelError, match="by is 'lags'; choose one of 'outcome', 'lag'"):
+        true_fit.whiteness(by="lags")
+
+
 def test_residuals_tell_that_a_state_is_missing(drawn):
     one = avem.MixedHMM("count ~ 1", 1, "poisson").fit(drawn, time="time", subject="who")
     table = one.whiteness(lags=3)

@@ -11,7 +11,7 @@ import avem
 from avem.data import Panel
 from avem.errors import FileError
 from avem.fits.io.saving import load, save
-from tests.fits.kinds import CUSTOM, KINDS, fit_of, log_prob, model_of, rows
+from tests.fits.kinds import CUSTOM, KINDS, fit_of, log_prob, model_of, rows, ssm_fit
 from tests.fits.test_saving import assert_same, members_of
 
 SAVED = [kind for kind in KINDS if kind != "custom"]
@@ -27,6 +27,19 @@ def test_the_round_trip_is_exact(kind, tmp_path):
     pd.testing.assert_frame_equal(loaded.table(), fit.table(), check_exact=True)
     save(loaded, tmp_path / "again.avem")
     assert (tmp_path / "again.avem").read_bytes() == (tmp_path / "fit.avem").read_bytes()
+
+
+def test_the_kind_that_is_expected(tmp_path):
+    fits = {avem.HMMFit: fit_of("counts"), avem.SSMFit: ssm_fit()}
+    for number, (kind, fit) in enumerate(fits.items()):
+        path = tmp_path / f"{number}.avem"
+        fit.save(path)
+        assert type(avem.load(path, expect=kind)) is type(avem.load(path)) is kind
+        (other,) = set(fits) - {kind}
+        with pytest.raises(FileError, match=f"Write expect=avem.{kind.__name__}, or leave it out"):
+            avem.load(path, expect=other)
+    with pytest.raises(avem.ModelError, match=r"avem\.HMMFit or avem\.SSMFit is wanted"):
+        avem.load(path, expect="hmm")  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,24 @@ def test_forecast_goes_on_from_the_last_row(fit):
     figure.canvas.draw()
 
 
+def test_forecast_of_states(fit):
+    plots = SSMPlots(fit)
+    figure = plots.forecast("s2", horizon=4, of="states")
+    assert [ax.get_ylabel() for ax in figure.axes] == ["state 0", "state 1"]
+    table = fit.predict(horizon=4, of="states").query("id == 's2'")
+    past = fit.states()[(fit.panel.table["id"] == "s2").to_numpy()]
+    order = fit.panel.table.query("id == 's2'")["t"].argsort()
+    for k, ax in enumerate(figure.axes):
+        (ahead,) = drawn(ax, "forecast")
+        np.testing.assert_allclose(ahead.get_ydata(), table[table["state"] == f"state_{k}"]["mean"])
+        smoothed = next(line for line in ax.lines if len(line.get_xdata()) == 10)
+        np.testing.assert_allclose(smoothed.get_ydata(), past[f"state_{k}"].to_numpy()[order])
+    assert len(plots.forecast("s2", horizon=4, of="outcomes").axes) == 3
+    with pytest.raises(ModelError, match="leave one of them out"):
+        plots.forecast("s2", of="states", outcome="y1")
+    figure.canvas.draw()
+
+
 def test_loadings_of_the_population_and_of_subjects(fit):
     figure = SSMPlots(fit).loadings()
     first, second = figure.axes

@@ -204,7 +204,7 @@ def test_a_file_without_a_word_of_names_loads(plain, tmp_path):
         (["State 1", "x"], "reads like the number of state 1"),
         ("lowhigh", "a list with a name for each"),
         ({0: "low", 2: "high"}, "no state 2; the states are 0 to 1"),
-        ({0: "low"}, "no name for state 1"),
+        ({0: "state 1"}, "'state 1' twice"),
         ({"low": "x", 1: "y"}, "no state 'low'"),
         ({True: "low", 0: "y"}, "no state True"),
     ],
@@ -227,6 +227,16 @@ def test_states_without_names_go_by_what_tables_call_them(plain):
     assert plain.rename_states(by_label).state_names == tuple(WORDS)
     found = plain.contrast(states=("state 1", "state 0"))
     pd.testing.assert_frame_equal(found, plain.contrast(states=(1, 0)))
+
+
+def test_one_state_can_be_named_alone(plain):
+    half = plain.rename_states({1: "high"})
+    assert half.state_names == half.state_labels == ("state 0", "high")
+    assert set(half.decode()) == {"state 0", "high"}
+    assert half.table()["state"].dropna().unique().tolist() == ["state 0", "high"]
+    assert half.rename_states({"state 0": "low"}).state_names == tuple(WORDS)
+    assert half.rename_states({}).state_names == half.state_names
+    assert plain.rename_states({}).state_names == ()
 
 
 def test_some_names_can_be_changed(named):

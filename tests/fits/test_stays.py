@@ -215,8 +215,9 @@ def test_occupancy_by_a_column_is_counted_group_by_group(three):
     np.testing.assert_allclose(by_time["share"].to_numpy().reshape(-1, 3), wanted, atol=1e-10)
 
 
-def test_occupancy_of_a_subject_has_the_moments_of_all_its_paths():
-    """Mean and variance of the time in a state, by enumeration; and what the effect adds."""
+@pytest.fixture(scope="module")
+def short():
+    """A fit of two subjects' few rows, whose paths can be counted."""
     hmm = avem.MixedHMM("y ~ 1 + (1 | who)", 2)
     truth = CHAIN | {
         "coef": [[[0.0]], [[1.5]]],
@@ -224,33 +225,77 @@ def test_occupancy_of_a_subject_has_the_moments_of_all_its_paths():
         "effect_covariance": [[0.4]],
     }
     rows = pd.DataFrame(
-        {"who": list("a" * 6 + "b" * 4), "day": [0, 0, 0, 1, 1, 1] + [0] * 4, "t": range(10)}
+        {
+            "who": list("a" * 6 + "b" * 4),
+            "day": [0, 0, 0, 1, 1, 1] + [0] * 4,
+            "t": range(10),
+            "phase": list("xxyxyy" + "yxyz"),
+        }
     )
     drawn = hmm.simulate(truth, data=rows, subject="who", time="t", sequence="day", seed=2)
-    fit = fit_from(hmm, truth, drawn.frame, drawn.effects, sequence="day")
+    return fit_from(hmm, truth, drawn.frame, drawn.effects, sequence="day"), drawn.effects[:, 0]
 
-    def moments(who, effect):
-        """Mean and variance of the number of rows in state 1."""
-        mean = var = 0.0
-        for _, own in fit.panel.table[rows["who"] == who].groupby("day"):
-            y = own["y"].to_numpy()[:, None]
-            table = norm.logpdf(y, np.array([0.0, 1.5]) + effect, np.sqrt([1.0, 0.6]))
-            paths, joint = enumerate_paths(CHAIN["initial"], CHAIN["transition"], table)
-            weight = np.exp(joint - joint.max())
-            weight, n = weight / weight.sum(), paths.sum(1)
-            mean += weight @ n
-            var += weight @ n**2 - (weight @ n) ** 2
-        return mean, var
 
-    table = fit.occupancy(by="who")
-    for number, (who, n) in enumerate({"a": 6, "b": 4}.items()):
-        effect = drawn.effects[number, 0]
-        mean, var = moments(who, effect)
-        slope = (moments(who, effect + 1e-4)[0] - moments(who, effect - 1e-4)[0]) / 2e-4
-        own = table[(table["who"] == who) & (table["state"] == 1)].iloc[0]
-        assert own["share"] == pytest.approx(mean / n, rel=1e-8)
-        assert own["se"] == pytest.approx(np.sqrt(var + 0.01 * slope**2) / n, rel=1e-4)
-        assert 0 < own["lower"] < own["share"] < own["upper"] < 1
+def moments(fit, who, effect, counted):
+    """Mean and variance of how many of the rows that are `counted` are in state 1, by counting."""
+    mean = var = 0.0
+    frame = fit.panel.table.assign(counted=counted)
+    for _, own in frame[frame["who"] == who].groupby("day"):
+        y = own["y"].to_numpy()[:, None]
+        table = norm.logpdf(y, np.array([0.0, 1.5]) + effect, np.sqrt([1.0, 0.6]))
+        paths, joint = enumerate_paths(CHAIN["initial"], CHAIN["transition"], table)
+        weight = np.exp(joint - joint.max())
+        weight, n = weight / weight.sum(), paths[:, own["counted"].to_numpy()].sum(1)
+        mean += weight @ n
+        var += weight @ n**2 - (weight @ n) ** 2
+    return mean, var
+
+
+def check_share(row, fit, effects, counted):
+    """A row of state 1: mean and variance of the paths, and what the effect adds."""
+    effect, n = effects[list(fit.subjects).index(row["who"])], counted.sum()
+    mean, var = moments(fit, row["who"], effect, counted)
+    ends = (moments(fit, row["who"], effect + step, counted)[0] for step in (1e-4, -1e-4))
+    slope = np.subtract(*ends) / 2e-4
+    assert row["share"] == pytest.approx(mean / n, rel=1e-8)
+    assert row["se"] == pytest.approx(np.sqrt(var + 0.01 * slope**2) / n, rel=1e-4)
+    assert 0 <= row["lower"] <= row["upper"] <= 1
+    assert n == 1 or row["lower"] < row["share"] < row["upper"]  # a single row is in it or not
+    assert row["rows"] == n
+
+
+def test_occupancy_of_a_subject_has_the_moments_of_all_its_paths(short):
+    fit, effects = short
+    table = fit.occupancy(by="who").query("state == 1")
+    assert table["who"].tolist() == ["a", "b"]
+    for row in table.to_dict("records"):
+        check_share(row, fit, effects, (fit.panel.table["who"] == row["who"]).to_numpy())
+
+
+@pytest.mark.parametrize("column", ["day", "phase", "t"])
+def test_occupancy_of_parts_of_subjects_has_the_moments_of_their_paths(short, column):
+    """Parts of one sequence, of several, and single rows."""
+    fit, effects = short
+    table = fit.occupancy(by=["subject", column])
+    assert (table["note"] == "").all()
+    assert (table["subjects"] == 1).all()
+    every = fit.panel.table.groupby(["who", column]).size()
+    ones = table.query("state == 1")
+    assert list(zip(ones["who"], ones[column], strict=True)) == every.index.tolist()
+    frame = fit.panel.table
+    for row in ones.to_dict("records"):
+        here = (frame["who"] == row["who"]) & (frame[column] == row[column])
+        check_share(row, fit, effects, here.to_numpy())
+
+
+def test_occupancy_says_where_a_sequence_has_too_many_parts(short, monkeypatch):
+    monkeypatch.setattr("avem.fits.questions.time_in_states.MOST_PARTS", 1)
+    table = short[0].occupancy(by=["who", "phase"])
+    single = table["rows"] == 1
+    assert table.loc[single, "se"].notna().all()
+    assert table.loc[~single, ["se", "lower", "upper"]].isna().all(axis=None)
+    assert table.loc[~single, "note"].str.contains("groups within one sequence").all()
+    assert table["share"].notna().all()
 
 
 def test_occupancy_says_what_it_cannot_group_by(three):

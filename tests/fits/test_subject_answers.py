@@ -298,7 +298,7 @@ def test_occupancy_by_several_columns_is_counted():
     pd.testing.assert_frame_equal(fit.occupancy(by=["subject"]), fit.occupancy(by="who"))
     both = fit.occupancy(by=["subject", "kind"])
     assert list(both.columns[:3]) == ["who", "kind", "state"]
-    assert (both["note"] == "one subject: no sample to judge by").all()
+    assert both[["se", "lower", "upper"]].notna().all(axis=None)
     ax = fit.plot.occupancy(by=["kind", "stress"]).axes[0]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["a, high", "b, high"]
     assert ax.get_xlabel() == "kind, stress"
@@ -309,7 +309,7 @@ def test_occupancy_by_several_columns_is_counted():
 
 
 def test_occupancy_over_draws_of_the_parameters(restless, monkeypatch):
-    for module in ("hmm_fit", "questions.occupancy"):
+    for module in ("hmm_fit", "questions.time_in_states"):
         monkeypatch.setattr(f"avem.fits.{module}.STATE_DRAWS", 50)
     fixed = restless.occupancy(by="subject")
     table = restless.occupancy(by="subject", parameters="estimated")
@@ -321,3 +321,5 @@ def test_occupancy_over_draws_of_the_parameters(restless, monkeypatch):
     assert ((table["lower"] <= table["share"]) & (table["share"] <= table["upper"])).all()
     with pytest.raises(ModelError, match="by='subject'"):
         restless.occupancy(parameters="estimated")
+    parts = restless.occupancy(by=["who", "time"], parameters="estimated")
+    np.testing.assert_allclose(parts["share"], chance.to_numpy().ravel(), rtol=1e-8)

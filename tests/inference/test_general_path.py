@@ -201,7 +201,7 @@ def test_gathered_rows_give_the_same_pass_as_single_rows(monkeypatch):
     assert em.kernel.blocks[0].pattern == 0
     import avem.models.hmm_layout as home
 
-    monkeypatch.setattr(home, "_alike", lambda values: None)
+    monkeypatch.setattr(home, "_alike", lambda values, most: None)
     single = model.encode(encoded.panel)
     assert single.kernel.blocks[0].pattern == -1
     a = passes_at(em.e, state)[0]

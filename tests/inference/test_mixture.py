@@ -56,7 +56,7 @@ def test_nodes_weigh_what_prior_and_mixture_say():
     log_share[:, 0] = [0.0, -np.inf, -np.inf]
     sigma, rule = _spd(rng, d), grid(d, 5)
     centres = Centres(log_share, rng.normal(size=(n_centres, d, n)), wide, sigma)
-    proposal = Proposal(centres, rule, sigma)
+    proposal = Proposal.of(centres, rule, sigma)
     for i in range(n):
         densities = np.zeros(len(proposal.at))
         for c in range(n_centres):
@@ -74,10 +74,10 @@ def test_a_gaussian_posterior_is_integrated_exactly_and_followed():
     d, sigma, information = 2, _spd(rng, 2), _spd(rng, 2)
     mean, covariance = _posterior(information, linear := rng.normal(size=d), sigma)
     centres = Centres.single(mean[:, None], covariance[:, :, None], sigma)
-    proposal = Proposal(centres, grid(d, 3), sigma)
+    proposal = Proposal.of(centres, grid(d, 3), sigma)
     f = proposal.at[:, :, 0]
     loglik = f @ linear - 0.5 * np.einsum("ja,ab,jb->j", f, information, f)
-    total, nearer = proposal.integral(loglik[:, None])
+    total, nearer = proposal.integral((loglik[:, None],))
     half = 0.5 * (mean @ linear + np.linalg.slogdet(covariance)[1] - np.linalg.slogdet(sigma)[1])
     np.testing.assert_allclose(total, half, rtol=1e-10)
     np.testing.assert_allclose(nearer.mean[0, :, 0], mean, atol=1e-10)
@@ -86,12 +86,12 @@ def test_a_gaussian_posterior_is_integrated_exactly_and_followed():
 
 def test_what_has_no_likelihood_keeps_its_centres():
     centres = Centres.single(np.ones((1, 2)), np.ones((1, 1, 2)), np.eye(1))
-    proposal = Proposal(centres, grid(1, 3), np.eye(1))
+    proposal = Proposal.of(centres, grid(1, 3), np.eye(1))
     loglik = np.zeros((3, 2))
     loglik[1, 1] = np.nan
-    total, nearer = proposal.integral(loglik)
+    total, nearer = proposal.integral((loglik,))
     assert np.isfinite(total).tolist() == [True, False]
     assert nearer.mean[0, 0, 1] == 1.0
     assert np.isfinite(nearer.covariance).all()
-    lost = Proposal(centres._replace(covariance=-np.ones((1, 1, 1, 2))), grid(1, 3), np.eye(1))
+    lost = Proposal.of(centres._replace(covariance=-np.ones((1, 1, 1, 2))), grid(1, 3), np.eye(1))
     assert np.isnan(lost.log_weight).all()

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import avem
+from avem.inference.gate import gate
 from avem.inference.methods.adaptive.rules import ladder
 from avem.numerics.nodes import cross_rule, fifth_degree
 
@@ -59,6 +60,7 @@ def test_skewed_posteriors_have_one_likelihood():
     fit = avem.MixedHMM("y ~ 1 + (1 | who)", 1, "bernoulli").fit(frame)
     assert fit.info.refined
     assert fit.info.bias > 0.1
+    assert fit.info.bias_at == "on the way"
     exact = dense_loglik(frame, fit.params["coef"].item(), fit.params["effect_covariance"].item())
     found = fit.loglik()
     np.testing.assert_allclose(fit.bound, exact, atol=0.02)
@@ -71,7 +73,14 @@ def test_skewed_posteriors_have_one_likelihood():
     assert dense_loglik(frame, level, variance / 1.1) < exact
 
 
-def test_anchoring_stands_where_it_changes_nothing():
+def test_anchoring_stands_where_it_changes_nothing(monkeypatch):
+    asked = []
+
+    def watched(em, exact, state, rng):
+        asked.append(state.theta["effect_covariance"])
+        return gate(em, exact, state, rng)
+
+    monkeypatch.setattr("avem.inference.stages.gate", watched)
     model = avem.MixedHMM("y ~ 1 + (1 | who)", 2)
     truth = {
         "initial": [0.5, 0.5],
@@ -88,6 +97,13 @@ def test_anchoring_stands_where_it_changes_nothing():
     se = refined.standard_errors()["se"].to_numpy(float)
     moved = np.abs(fit.values_of(fit.params) - refined.values_of(refined.params))
     assert np.nanmax(moved / se) < 0.1
+    # What is kept of the question says whether it was asked at the parameters that are returned.
+    assert refined.info.bias_at is None
+    for options in ({}, {"refine": None}):
+        own = model.fit(frame, time="time", **options)
+        here = np.allclose(asked[-1], own.theta["effect_covariance"], rtol=1e-9, atol=0)
+        assert own.info.bias_at == ("end" if here else "on the way")
+    assert own.info.bias_at == "end"
 
 
 def test_coefficients_of_subjects_and_their_errors():

@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from avem.kernels import dispatch, gaussian_chain, kalman, kalman_moments
+from avem.kernels import dispatch, gaussian_chain, kalman, kalman_moments, semi_markov
 from avem.kernels.dispatch import ENGINES, Engine
 from avem.kernels.forward_backward import Steps, smooth
 from avem.kernels.inverse import inverse_and_logdet
 from avem.kernels.kalman_filter import Problem, System
 from avem.kernels.posterior import posterior
+from avem.kernels.semi_markov import Stays
 from avem.kernels.viterbi import viterbi
 
 
@@ -51,6 +52,14 @@ def given(arguments):
 def chains():
     table = np.where(VALID[:, None], normal(4, 2, N), 0.0)
     return np.array([0.3, 0.7]), np.array([[0.9, 0.1], [0.2, 0.8]]), table, VALID
+
+
+def semi():
+    ends = np.array([[0.2, 0.6], [0.5, 0.3], [0.7, 0.4]])[:, :, None]
+    stays = Stays(
+        np.array([[0.5, 0.6], [0.3, 0.3], [0.2, 0.1]])[:, :, None], ends[None], 1 - ends[None]
+    )
+    return np.array([0.3, 0.7]), np.array([[0.0, 1.0], [1.0, 0.0]]), stays, *chains()[2:]
 
 
 def gaussian():
@@ -98,6 +107,7 @@ KERNELS = {
     # The public function; its arguments; those of its definition, if they are others.
     "forward_backward": (smooth, chains, lambda: (*chains(), Steps())),
     "gaussian_chain": (gaussian_chain.smooth, gaussian, lambda: (*gaussian(), Steps())),
+    "semi_markov": (semi_markov.smooth, semi, semi),
     "viterbi": (viterbi, chains, chains),
     "kalman": (kalman.smooth, lambda: (states(),), lambda: (states(),)),
     "kalman_moments": (kalman_moments.moments, sums, sums),

@@ -53,3 +53,13 @@ def loaded(path: Path) -> avem.HMMFit:
     if isinstance(fit, avem.HMMFit):
         return fit
     raise avem.ModelError("not an HMM")
+
+
+def expected(path: Path) -> pd.Series:
+    """A file of which one knows what it holds."""
+    ssm = avem.load(path / "mood.avem", expect=avem.SSMFit)
+    assert_type(ssm, avem.SSMFit)
+    fit = avem.load(path / "states.avem", expect=avem.HMMFit)
+    assert_type(fit, avem.HMMFit)
+    states: pd.Series = fit.decode()
+    return states

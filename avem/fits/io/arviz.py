@@ -113,12 +113,20 @@ def _hmm_axes(model: HMMModel) -> dict[str, dict[str, Any]]:
         "effect_covariance": {"effect": effects, "other_effect": effects},
         "initial": {"state": states},
         "transition": {"state": states, "to_state": states},
+        "rate": {"state": states, "to_state": states},
     }
+    if model.duration is not None:
+        lengths = list(range(1, model.duration.longest + 1))
+        found["duration"] = {"state": states, "length": lengths}
+        terms = [term for line in model.duration.lines[:1] for term in line.terms]
+        found["duration_coef"] = {"state": states, "duration_term": terms}
+        found["duration_shape"] = {"state": states}
     if first := model.initial.lines:
         found["initial_coef"] = {"state": states, "initial_term": list(first[0].terms)}
-    if "transition_coef" in (info := model.param_info()):
+    info = model.param_info()
+    for name in info.keys() & {"transition_coef", "rate_coef"}:
         terms = list(model.transition.lines[0].terms)
-        found["transition_coef"] = {"state": states, "to_state": states, "transition_term": terms}
+        found[name] = {"state": states, "to_state": states, "transition_term": terms}
     for pieces in by_spec(model):
         for name in emission_names(pieces):
             full = pieces[0].prefix + name

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from avem.components.duration import Duration, duration_in, duration_out, families_of
+from avem.components.generator import Rates
 from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, outcome
 from avem.components.scaling import Scaling
@@ -30,6 +32,9 @@ from avem.models.hmm import HMMModel, Specification
 from avem.models.state_names import check_state_names
 
 _MAX_LEVELS = 10_000  # of an outcome
+_MAX_DURATION = 10_000
+KINDS = (LogitTransitions, Rates)
+"""The kinds of transitions whose words every file may use: they are known once imported."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,10 @@ class _Model:
     kind: dict | None = None
     """Of transitions that are an object; null: as the formula says."""
     state_names: tuple[str, ...] = ()
+    known: str | None = None
+    silent: tuple[int, ...] = ()
+    duration: dict | None = None
+    """Null: as in a Markov chain."""
 
 
 @dataclass(frozen=True)
@@ -93,13 +102,19 @@ def model_out(model: HMMModel) -> dict[str, Any]:
         averages=tuple(model.averages.tolist()),
         kind=None if as_formula == spec.transition else spec.transition.to_json(),
         state_names=spec.state_names,
+        known=spec.known,
+        silent=model.silent,
+        duration=None if spec.duration is None else duration_out(spec.duration),
     )
     return asdict(record)
 
 
 def designs_out(designs: Designs) -> list[dict[str, Any]]:
-    """For every formula, levels and moments of its covariates."""
-    return [{name: part.state[name] for name in ("levels", "moments")} for part in designs.parts]
+    """For every formula, levels, moments and bases of its covariates."""
+    kept = ("levels", "moments", "bases")
+    return [
+        {name: part.state[name] for name in kept if name in part.state} for part in designs.parts
+    ]
 
 
 def _outcome_out(item: Outcome, families: tuple[Family, ...]) -> _Outcome:
@@ -145,7 +160,8 @@ def model_in(found: dict[str, Any], given: Given) -> HMMModel:
     check_formulas([""] * len(record.outcomes))
     outcomes = [typed(_Outcome, item, "outcome") for item in record.outcomes]
     own = [text for item in outcomes for text in (item.formula, *item.parameters.values())]
-    check_formulas([str(text) for text in (*own, record.transition, record.initial)])
+    stays = (record.duration or {}).get("formula", "")
+    check_formulas([str(text) for text in (*own, record.transition, record.initial, stays)])
     spec = Specification(
         record.n_states,
         tuple(_outcome_in(item, given) for item in outcomes),
@@ -153,14 +169,19 @@ def model_in(found: dict[str, Any], given: Given) -> HMMModel:
         None if record.initial is None else one_sided(record.initial),
         record.effect_covariance,
         check_state_names(record.state_names or None, record.n_states),
+        record.known,
+        None if record.duration is None else _duration_in(record),
     )
     _check_spec(spec)
     pairs = zip(spec.outcomes, outcomes, strict=True)
     families = tuple(_learned_families(item, saved.levels) for item, saved in pairs)
-    designs = designs_in(spec.formulas, record.learned)
+    designs = replace(designs_in(spec.formulas, record.learned), clock=spec.transition.clock)
     check_hmm(spec, families, designs)
     nothing = Scaling.none(0, 0, 0)
-    model = HMMModel(spec, families, designs, nothing, np.array(record.averages, float))
+    if not set(record.silent) <= set(range(spec.n_states)):
+        raise FileError("it has states without outcomes that its model does not have.")
+    averages = np.array(record.averages, float)
+    model = HMMModel(spec, families, designs, nothing, averages, record.silent)
     n_columns = len(model.designs.keys)
     if len(model.averages) != n_columns or not np.isfinite(model.averages).all():
         raise FileError("its scaling does not belong to its formulas.")
@@ -170,6 +191,15 @@ def model_in(found: dict[str, Any], given: Given) -> HMMModel:
 def _transitions_in(record: _Model) -> Transitions:
     formula = one_sided(record.transition)
     return LogitTransitions(text=formula.text) if record.kind is None else from_json(record.kind)
+
+
+def _duration_in(record: _Model) -> Duration:
+    """The durations, which a model that was fitted has a maximum of."""
+    duration = duration_in(record.duration or {})
+    families_of(duration, record.n_states)
+    if duration.max is None or duration.max > _MAX_DURATION:
+        raise FileError(f"its durations have max={duration.max}; at most {_MAX_DURATION:,} is.")
+    return duration
 
 
 def designs_in(formulas: Sequence[Formula], learned: list) -> Designs:
@@ -230,8 +260,8 @@ def _check_spec(spec: Specification) -> None:
     names = [name for item in spec.outcomes for name in item.formula.outcomes]
     if not names or len(set(names)) < len(names):
         raise FileError("its model has no outcomes, or one of them twice.")
-    if spec.initial is not None and spec.initial.groups:
-        raise FileError("its formula of the first state has effects.")
+    if spec.initial is not None and (spec.initial.groups or spec.initial.offset):
+        raise FileError("its formula of the first state has effects, or an offset.")
 
 
 def scaling_in(found: dict[str, Any], designs: Designs, n_outcomes: int) -> Scaling:

@@ -13,14 +13,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, overload
 from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
 
 from avem.data.writing import replacing
-from avem.errors import AvemError, FileError
+from avem.errors import AvemError, FileError, ModelError
 from avem.families import Custom
 from avem.fits.fit import Fit
 from avem.fits.hmm_fit import HMMFit
@@ -62,6 +62,8 @@ class _Kind(NamedTuple):
     """How one kind of fit is written and read."""
 
     fit: type
+    words: str
+    """Of what."""
     model_out: Callable[[Any], dict]
     model_in: Callable[[dict, Given], Any]
     check: Callable[[Any], None]
@@ -69,11 +71,17 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {
-    HMMFit.kind: _Kind(HMMFit, model_out, model_in, check_averages),
+    HMMFit.kind: _Kind(HMMFit, "a hidden Markov model", model_out, model_in, check_averages),
     SSMFit.kind: _Kind(
-        SSMFit, ssm_model_out, lambda found, given: ssm_model_in(found), lambda fit: None
+        SSMFit,
+        "a state-space model",
+        ssm_model_out,
+        lambda found, given: ssm_model_in(found),
+        lambda fit: None,
     ),
 }
+_BY_FIT = {kind.fit: kind for kind in _KINDS.values()}
+OneKind = TypeVar("OneKind", HMMFit, SSMFit)
 
 
 @dataclass(frozen=True)
@@ -133,9 +141,30 @@ def _param(name: str) -> str:
 # --- loading -----------------------------------------------------------------------------------
 
 
+@overload
 def load(
-    path: str | os.PathLike[str], custom: Custom | Mapping[str, Custom] | None = None
-) -> HMMFit | SSMFit:
+    path: str | os.PathLike[str],
+    custom: Custom | Mapping[str, Custom] | None = None,
+    *,
+    expect: type[OneKind],
+) -> OneKind: ...
+
+
+@overload
+def load(
+    path: str | os.PathLike[str],
+    custom: Custom | Mapping[str, Custom] | None = None,
+    *,
+    expect: None = None,
+) -> HMMFit | SSMFit: ...
+
+
+def load(
+    path: str | os.PathLike[str],
+    custom: Custom | Mapping[str, Custom] | None = None,
+    *,
+    expect: Any = None,
+) -> Any:
     """The fit that `fit.save` wrote.
 
     Parameters
@@ -146,6 +175,9 @@ def load(
         Needed for a fit with an emission of your own, `Custom`, whose functions no file holds: the
         family that was fitted, or one for each outcome that has one, by its name. A family with
         other names or other log probabilities is refused.
+    expect : type, optional
+        ``avem.HMMFit`` or ``avem.SSMFit``: a file that holds a fit of the other kind is refused,
+        and editors and type checkers know what they have.
 
     Returns
     -------
@@ -157,12 +189,15 @@ def load(
     >>> fit.save(folder / "mood.avem")
     >>> avem.load(folder / "mood.avem").subjects[0]
     'p01'
+    >>> mood = avem.load(folder / "mood.avem", expect=avem.HMMFit)
     """
     path, given = Path(path), Given(custom)
+    if expect is not None and expect not in _BY_FIT:
+        raise ModelError(f"expect is {expect!r}; avem.HMMFit or avem.SSMFit is wanted.")
     try:
         with open(path, "rb") as file:
             _check_kind(file.read(4))
-            return _fit(Archive(file, os.fstat(file.fileno()).st_size), given)
+            return _fit(Archive(file, os.fstat(file.fileno()).st_size), given, expect)
     except FileNotFoundError:
         raise FileError(f"There is no file {str(path)!r}.") from None
     except OSError as error:
@@ -190,13 +225,18 @@ def _check_kind(start: bytes) -> None:
         )
 
 
-def _fit(archive: Archive, given: Given) -> HMMFit | SSMFit:
+def _fit(archive: Archive, given: Given, expect: type | None) -> HMMFit | SSMFit:
     record = _record(archive)
     if record.n_subjects < 1 or record.n_iter < 0:
         raise FileError("it has no subjects or a negative number of iterations.")
     if record.kind not in _KINDS:
         raise FileError(f"it is a fit of the kind {record.kind!r}; update avem.")
     kind = _KINDS[record.kind]
+    if expect not in (None, kind.fit):
+        raise FileError(
+            f"it holds the fit of {kind.words}, and expect= asks for that of "
+            f"{_BY_FIT[expect].words}. Write expect=avem.{kind.fit.__name__}, or leave it out."
+        )
     model = kind.model_in(record.model, given)
     given.check_used()
     columns = asdict(typed(_Columns, record.columns, "columns"))

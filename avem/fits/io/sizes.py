@@ -60,7 +60,12 @@ def check_hmm(spec: Specification, families: Sequence[Sequence[Family]], designs
     if spec.initial is None or not spec.transition.formula.is_constant:
         n_columns = len(moves.x_cols) + len(moves.z_cols)
         _check("coefficients of its transitions", n_columns * k**2, _MAX_MOVES)
-    _check("effects", n_effects + len(moves.z_cols) * k * (k - 1), _MAX_EFFECTS)
+    n_effects += len(moves.z_cols) * k * (k - 1)
+    if spec.duration is not None:
+        stays = designs.parts[-2]
+        _check("coefficients of its durations", k * (len(stays.x_cols) + 1), _MAX_MATRIX)
+        n_effects += len(stays.z_cols) * (k if spec.duration.effects_by_state else 1)
+    _check("effects", n_effects, _MAX_EFFECTS)
 
 
 def check_ssm(spec: SSMSpecification, designs: Designs) -> None:

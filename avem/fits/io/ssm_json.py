@@ -56,6 +56,8 @@ def ssm_model_in(found: dict[str, Any]) -> SSMModel:
         )
     if state.groups:
         raise FileError("its formula of the states has effects.")
+    if formula.offset or state.offset:
+        raise FileError("its formulas have an offset, which no state-space model has.")
     if record.random != tuple(kind for kind in RANDOM if kind in record.random):
         raise FileError(f"its model's random parts are {record.random!r}.")
     words = record.effect_covariance

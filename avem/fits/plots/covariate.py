@@ -57,6 +57,9 @@ def covariate_figure(
     elif on == "stationary":
         groups, lines = [("", table)], "state"
         label, words = "share of time in the long run", "Shares in the long run"
+    elif on == "dwell":
+        groups, lines = [("", table)], "state"
+        label, words = "rows that a stay lasts", "Expected stays"
     else:
         groups = [(str(key), own) for key, own in table.groupby("outcome", sort=False)]
         lines, label, words = "state", "", "Means"

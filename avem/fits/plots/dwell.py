@@ -48,7 +48,7 @@ def dwell_figure(fit: HMMFit, level: float | None, ax: Any, figsize: Size | None
         one.set_xlabel("rows in the state")
     axes[0].set_ylabel("stays that last longer")
     decoded = line("decoded (ends of sequences allowed for)", GREY)
-    implied = line("implied by the transitions", DARK, None, marker="o", markersize=3.5)
+    implied = line("implied by the model", DARK, None, marker="o", markersize=3.5)
     legend(figure, ax, [decoded, implied], 2, fontsize="small")
     return figure
 
@@ -81,7 +81,8 @@ def stationary_figure(fit: HMMFit, level: float | None, ax: Any, figsize: Size |
     n, table = fit.model.n_states, stationary_table(fit, None, level)
     figure, (panel,) = panels(1, ax, figsize, (max(4.2, 1.8 + 0.9 * n), 3.4), 1)
     share = table["share"].to_numpy()
-    moves = fit.model.transition.lines
+    stays = fit.model.duration
+    moves = (*fit.model.transition.lines, *(() if stays is None else stays.lines[:1]))
     differ = bool(moves) and (bool(moves[0].z_cols) or len(moves[0].terms) > 1)
     rng = np.random.default_rng(0)
     for k, color in enumerate(state_colors(n)):

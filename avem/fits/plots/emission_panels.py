@@ -46,14 +46,16 @@ def draw_numbers(ax: Axes, view: View, family: Family) -> None:
     (low, high), label = _ends(family, view), view.label
     if family.zeros_apart:  # a share of exact zeros has no density: it is told in words
         low = 0.0
-        label += _zeros(view)
+        label += _single(view, 0.0, "zeros")
+        if not family.has_density((np.ones(1),))[0]:
+            label += _single(view, 1.0, "ones")
     tallest = np.inf
     if view.y is not None:
         y = view.y
         label += _beyond(y, low, high)
         bins = _bins(y)
         share = np.full(len(y), bins / (high - low) / len(y)) * (
-            y != 0 if family.zeros_apart else 1
+            family.has_density((y,)) if family.zeros_apart else 1
         )
         drawn = ax.hist(y, bins, range=(low, high), weights=share, color=_BARS, label="data")
         tallest = 4 * np.max(drawn[0])
@@ -196,14 +198,14 @@ def draw_levels(ax: Axes, view: View, levels: tuple) -> None:
     ax.set(xlabel=view.label, ylabel="probability", ylim=(0, None))
 
 
-def _zeros(view: View) -> str:
+def _single(view: View, value: float, word: str) -> str:
     said = []
     if view.y is not None:
-        said.append(f"{np.mean(view.y == 0):.0%} of the data")
+        said.append(f"{np.mean(view.y == value):.0%} of the data")
     if view.density is not None:
-        chance = view.density(np.zeros(1))[:, 0]
+        chance = view.density(np.full(1, value))[:, 0]
         said += [f"{p:.0%} in {label}" for label, p in zip(view.labels, chance, strict=True)]
-    return f"\nzeros: {', '.join(said)}"
+    return f"\n{word}: {', '.join(said)}"
 
 
 def _state(view: View, k: int) -> str:

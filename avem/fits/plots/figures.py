@@ -178,6 +178,7 @@ def legend(figure: Any, ax: Any, handles: list[Any], most: int, **options: Any) 
         longest = max(len(str(handle.get_label())) for handle in handles)
         room = int(_width(figure) / (_HANDLE + longest * _LETTER))
         columns = max(1, min(len(handles), most, room))
+        columns = -(-len(handles) // -(-len(handles) // columns))  # rows of one length
         figure.legend(handles=handles, loc="outside lower center", ncols=columns, **options)
     else:
         last = list(np.ravel(np.asarray(ax, object)))[-1]

@@ -13,10 +13,12 @@ import numpy as np
 
 from avem.data.frames import to_pandas
 from avem.errors import ModelError
+from avem.fits.elsewhere import SaysWhere
 from avem.fits.plots.bound import bound_figure
 from avem.fits.plots.figures import Size, first_outcomes, one_of
 from avem.fits.plots.residuals import residuals_figure
 from avem.fits.plots.subjects import contrast_figure, effects_figure, gap_figure
+from avem.fits.words import check_word
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +27,7 @@ MOST_OUTCOMES = 4
 """Drawn beside their states when no outcome is chosen."""
 
 
-class FitPlots(ABC):
+class FitPlots(SaysWhere, ABC):
     """The pictures that every fit has."""
 
     _fit: Any
@@ -190,6 +192,17 @@ class FitPlots(ABC):
         if outcome is None:
             return list(range(len(names)))[:most]
         return [names.index(one_of(outcome, names, "outcome"))]
+
+    def _outcomes_ahead(self, of: Any, outcome: str | None) -> list[int]:
+        """Places of the outcomes to draw of what is to come; none where states alone are asked."""
+        if of is not None:
+            check_word("of", of, ("outcomes", "states"))
+        if of == "states" and outcome is not None:
+            raise ModelError(
+                f"outcome={outcome!r} chooses an outcome, and of='states' draws states alone: "
+                "leave one of them out."
+            )
+        return [] if of == "states" else self._outcomes(outcome, MOST_OUTCOMES)
 
     def _residuals(
         self,

@@ -44,6 +44,7 @@ def ahead_figure(
     subjects: Any,
     horizon: int,
     outcomes: list[int],
+    with_states: bool,
     max_subjects: int,
     future: Any,
     effects: str,
@@ -64,8 +65,8 @@ def ahead_figure(
     state = decoded(fit)
     past = fit._state_probabilities(encoded)
     n, colors = len(ends), state_colors(model.n_states)
-    size = figsize or (max(6.4, 3.9 * n), 1.5 + 2.0 * len(outcomes) + 1.2)
-    heights = [*[2.0] * len(outcomes), 1.2]
+    heights = [2.0] * len(outcomes) + [1.2 if outcomes else 2.0] * with_states
+    size = figsize or (max(6.4, 3.9 * n), 1.5 + sum(heights))
     shared: dict[str, Any] = {"sharex": "all", "sharey": "row", "height_ratios": heights}
     figure, axes = grid(len(heights), n, ax, size, **shared)
     mixtures = {place.name: (mixture, known) for _, place, mixture, known in found.each()}
@@ -84,20 +85,23 @@ def ahead_figure(
             label_levels(one, family.levels)
             if is_heavy(family, y[:, j]):
                 one.set_yscale("log")
-        _draw_chances(column[-1], end.before, past[end.rows], colors)
-        _draw_chances(column[-1], np.arange(1, horizon + 1), found.chance[ahead], colors)
+        if with_states:
+            _draw_chances(column[-1], end.before, past[end.rows], colors)
+            _draw_chances(column[-1], np.arange(1, horizon + 1), found.chance[ahead], colors)
         for one in column:
             one.axvline(0.5, color=DARK, lw=0.9, zorder=5)
             one.margins(x=0.01)
             whole_ticks(one)
-    for row, name in zip(axes, [*(every[j].name for j in outcomes), "p(state)"], strict=True):
+    names = [every[j].name for j in outcomes] + ["p(state)"] * with_states
+    for row, name in zip(axes, names, strict=True):
         row[0].set_ylabel(plain(name))
-    for one in axes[-1]:
+    for one in axes[-1] if with_states else ():
         one.set(ylim=(0, 1), yticks=[0, 0.5, 1])
     words = f"Predictions for {n:,} of {panel.n_subjects:,} subject{'s'[: panel.n_subjects != 1]}"
-    words += first_outcomes(len(outcomes), len(every))
+    words += first_outcomes(len(outcomes), len(every)) if outcomes else ""
     title(figure, ax, words)
-    legend(figure, ax, [*state_dots(fit), *_shades()], 4 if n == 1 else 8)
+    shades = _shades() if outcomes else []
+    legend(figure, ax, [*state_dots(fit), *shades], 4 if n == 1 else 8)
     return figure
 
 

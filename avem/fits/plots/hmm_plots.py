@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from avem.fits.elsewhere import HMM_PLOTS
 from avem.fits.plots.covariate import covariate_figure
 from avem.fits.plots.dwell import dwell_figure, stationary_figure
 from avem.fits.plots.emissions import emissions_figure
@@ -38,6 +39,7 @@ class Plots(FitPlots):
     """
 
     _fit: HMMFit
+    _elsewhere = HMM_PLOTS
 
     def states(
         self,
@@ -133,6 +135,7 @@ class Plots(FitPlots):
         outcome: str | None = None,
         max_subjects: int = 3,
         *,
+        of: Literal["outcomes", "states"] | None = None,
         future: Any = None,
         effects: Literal["integrated", "fitted"] = "integrated",
         max_rows: int | None = None,
@@ -154,6 +157,8 @@ class Plots(FitPlots):
             As in `states`.
         max_subjects : int
             As in `states`.
+        of : {"outcomes", "states"}, optional
+            Draw one of them alone, as for `fit.predict`; by default both.
         future : DataFrame or dict, optional
             Covariates of the steps to come, as for `fit.predict`.
         effects : {"integrated", "fitted"}
@@ -174,8 +179,8 @@ class Plots(FitPlots):
         --------
         >>> figure = fit.plot.forecast("p01", horizon=2, effects="fitted")
         """
-        outcomes = self._outcomes(outcome, MOST_OUTCOMES)
-        chosen = (subjects, horizon, outcomes, max_subjects)
+        outcomes = self._outcomes_ahead(of, outcome)
+        chosen = (subjects, horizon, outcomes, of != "outcomes", max_subjects)
         return ahead_figure(self._fit, *chosen, future, effects, max_rows, ax, figsize)
 
     def residuals(

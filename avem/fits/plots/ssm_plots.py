@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
 
+from avem.fits.elsewhere import SSM_PLOTS
 from avem.fits.plots import drawing
 from avem.fits.plots.figures import (
     DARK,
@@ -34,6 +36,18 @@ _FLAT = 3.0
 """How much more one subject's outcomes may move than another's on the same scale."""
 
 
+class _Past(NamedTuple):
+    """What is known of outcomes, or of states, at the rows of the fit."""
+
+    names: Sequence[str]
+    y: np.ndarray
+    """(rows, names) as measured; NaN where nothing was."""
+    level: np.ndarray
+    """(rows, names) expected values."""
+    cov: np.ndarray
+    """(rows, names, names) of these."""
+
+
 class SSMPlots(FitPlots):
     """The pictures of one fit: `fit.plot.states()`, `.forecast()`, `.loadings()`, ...
 
@@ -49,6 +63,7 @@ class SSMPlots(FitPlots):
     """
 
     _fit: SSMFit
+    _elsewhere = SSM_PLOTS
 
     def states(
         self,
@@ -131,6 +146,7 @@ class SSMPlots(FitPlots):
         outcome: str | None = None,
         max_subjects: int = 3,
         *,
+        of: Literal["outcomes", "states"] | None = None,
         future: Any = None,
         effects: Literal["integrated", "fitted"] = "integrated",
         max_rows: int | None = None,
@@ -149,6 +165,8 @@ class SSMPlots(FitPlots):
             As in `states`.
         max_subjects : int
             As in `states`.
+        of : {"outcomes", "states"}, optional
+            New measurements, as by default, or the states themselves, as for `fit.predict`.
         future : DataFrame or dict, optional
             Covariates of the steps to come, as for `fit.predict`.
         effects : {"integrated", "fitted"}
@@ -170,34 +188,43 @@ class SSMPlots(FitPlots):
         >>> len(ssm_fit.plot.forecast("p01", horizon=2).axes)
         2
         """
-        model, panel, found = self._fit.model, self._fit._panel(None), smoothed(self._fit)
-        y = model.read(panel).Y
-        table = predict(self._fit, horizon, None, future, "outcomes", 0.95, effects)
-        shape = (panel.n_lanes, horizon, len(model.outcomes))
+        outcomes = self._outcomes_ahead(of, outcome)
+        panel, past = self._fit._panel(None), self._past(of)
+        table = predict(self._fit, horizon, None, future, of or "outcomes", 0.95, effects)
+        shape = (panel.n_lanes, horizon, len(past.names))
         mean, sd = (np.asarray(table[name]).reshape(shape) for name in ("mean", "sd"))
-        outcomes = self._outcomes(outcome, MOST_OUTCOMES)
+        places = outcomes or list(range(len(past.names)))
         shown = choose_subjects(panel, subjects, max_subjects)
         ends = last_rows(panel, shown, horizon, max_rows)
         width = max(6.4, 4.2 * len(shown))
-        size = figsize or (width, 1.3 + 2.1 * len(outcomes))
-        share = self._share_height(y[:, outcomes], [end.of_subject for end in ends])
-        shape = (len(outcomes), len(shown))
-        figure, axes = grid(*shape, ax, size, sharey=share, sharex="all")
+        size = figsize or (width, 1.3 + 2.1 * len(places))
+        moving = past.y if outcomes else past.level
+        share = self._share_height(moving[:, places], [end.of_subject for end in ends])
+        figure, axes = grid(len(places), len(shown), ax, size, sharey=share, sharex="all")
         steps = np.arange(1, horizon + 1)
         for column, (label, lane, rows, before, _) in zip(axes.T, ends, strict=True):
             column[0].set_title(plain(label), fontsize="medium", fontweight="bold")
             column[-1].set_xlabel("steps from the last row")
-            for one, j in zip(column, outcomes, strict=True):
-                half = np.sqrt(np.maximum(found.level_cov[rows, j, j], 0.0))
-                past = (before, y[rows, j], found.level[rows, j], half)
-                drawing.draw_ahead(one, past, (steps, mean[lane, :, j], sd[lane, :, j]))
-        self._label_rows(axes, [model.outcomes[j] for j in outcomes])
+            for one, j in zip(column, places, strict=True):
+                half = np.sqrt(np.maximum(past.cov[rows, j, j], 0.0))
+                known = (before, past.y[rows, j], past.level[rows, j], half)
+                drawing.draw_ahead(one, known, (steps, mean[lane, :, j], sd[lane, :, j]))
+        self._label_rows(axes, [past.names[j] for j in places])
         words = f"Forecasts for {len(shown):,} of {panel.n_subjects:,} subjects, 95% bands"
-        title(figure, ax, words + self._of_outcomes(outcomes))
-        expected = line("expected outcome", drawing.EXPECTED)
-        ahead = line("forecast of a new outcome", drawing.AHEAD)
-        legend(figure, ax, [expected, ahead, dot("outcome")], 3)
+        title(figure, ax, words + (self._of_outcomes(outcomes) if outcomes else ""))
+        expected = line("expected outcome" if outcomes else "smoothed state", drawing.EXPECTED)
+        ahead = line("forecast of a new outcome" if outcomes else "forecast", drawing.AHEAD)
+        legend(figure, ax, [expected, ahead, *([dot("outcome")] if outcomes else [])], 3)
         return figure
+
+    def _past(self, of: Any) -> _Past:
+        """Outcomes, or states, of all rows."""
+        model, found = self._fit.model, smoothed(self._fit)
+        if of == "states":
+            nothing = np.full_like(found.state, np.nan)
+            return _Past(self._fit.state_labels, nothing, found.state, found.state_cov)
+        y = model.read(self._fit._panel(None)).Y
+        return _Past(model.outcomes, y, found.level, found.level_cov)
 
     def loadings(self, *, ax: Any = None, figsize: Size | None = None) -> Figure:
         """What each outcome reads off each state: of the population, and of every subject.

@@ -8,6 +8,7 @@ import numpy as np
 
 from avem.fits.plots.figures import DARK, Size, panels, short_states, state_colors
 from avem.fits.predict.at import at_words, average_moves, occupancy
+from avem.fits.questions.clock import time_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +34,8 @@ def transitions_figure(fit: HMMFit, kind: str, ax: Any, figsize: Size | None) ->
     figure, (panel,) = panels(1, ax, figsize, size, 1)
     labels = short_states(fit, 16)
     where = at_words(fit.model.transition.lines)
-    words = "Transition probabilities" + (f"\n{where.strip()}" if where else "")
+    over = f" over 1 {time_words(fit, 1)}" if fit.model.continuous else ""
+    words = f"Transition probabilities{over}" + (f"\n{where.strip()}" if where else "")
     if kind == "matrix":
         _draw_matrix(panel, matrix, labels)
     else:

@@ -23,7 +23,8 @@ def rows_ahead(model: Any, panel: Panel, horizon: int, future: Any) -> Ahead:
             raise ModelError(f"{what}, which is not known at the steps ahead.")
     read = [name for part in parts for name in part.covariates]
     needed = [name for name in dict.fromkeys([*read, *model.extras]) if name not in outcomes]
-    return look_ahead(panel, horizon, model.outcomes, needed, future)
+    blank = (*model.outcomes, *model.extras_behind, *model.marks)
+    return look_ahead(panel, horizon, blank, needed, future, timed=model.continuous)
 
 
 def for_each(ahead: Ahead, names: Sequence[str], what: str) -> pd.DataFrame:

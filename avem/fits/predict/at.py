@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from avem.components.durations import Stay
 from avem.components.emission import Emission
 from avem.components.lines import Line
 from avem.components.param_info import Params
@@ -115,12 +116,15 @@ def means_at(
 
 
 def at_words(lines: Iterable[Line]) -> str:
-    """ " at effect 0 and average covariates", as far as these lines have any."""
+    """ " at effect 0, average covariates and the average offset", as far as they have any."""
     lines = list(lines)
     parts = ["effect 0"] if any(line.z_cols for line in lines) else []
     if any(term != "Intercept" for line in lines for term in line.terms):
         parts.append("average covariates")
-    return f" at {' and '.join(parts)}" if parts else ""
+    if any(line.offset >= 0 for line in lines):
+        parts.append("the average offset")
+    first = ", ".join(parts[:-1])
+    return f" at {' and '.join(filter(None, [first, *parts[-1:]]))}" if parts else ""
 
 
 # --- states -------------------------------------------------------------------------------------
@@ -144,6 +148,31 @@ def moves_at(
     return model.transition.matrices(theta, a, effects)
 
 
+def chain_at(
+    model: HMMModel, params: Params, a: np.ndarray, effects: np.ndarray | None = None
+) -> np.ndarray:
+    """`moves_at`, and of a model with durations those of the Markov chain with the same mean stays.
+
+    Its stays last as long on average, and its states take up as much of the time in the long run.
+    """
+    moves = moves_at(model, params, a, effects)
+    if model.duration is None:
+        return moves
+    leave = 1.0 / stays_at(model, params, a, effects).mean
+    return leave[:, :, None] * moves + (1 - leave)[:, :, None] * np.eye(model.n_states)
+
+
+def stays_at(
+    model: HMMModel, params: Params, a: np.ndarray, effects: np.ndarray | None = None
+) -> Stay:
+    """How long stays last, of a model with durations, as in `moves_at`."""
+    assert model.duration is not None
+    if effects is None:
+        effects = np.zeros((len(a), model.n_effects))
+    theta = model.duration.params_in(params, model.scaling.without())
+    return model.duration.at(theta, a, effects)
+
+
 def average_start(fit: HMMFit) -> np.ndarray:
     """(states,) probabilities of the first state, at the covariates' averages."""
     model = fit.model
@@ -154,5 +183,6 @@ def average_start(fit: HMMFit) -> np.ndarray:
 def occupancy(fit: HMMFit) -> np.ndarray:
     """(states,) share of the rows in each state; without data, that of the chain in the end."""
     if fit.panel is None:
-        return long_run(average_moves(fit), average_start(fit))
+        chain = chain_at(fit.model, fit.params, fit.model.averages[None])[0]
+        return long_run(chain, average_start(fit))
     return fit._state_probabilities(fit._own_data).mean(axis=0)

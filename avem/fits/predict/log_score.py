@@ -10,7 +10,7 @@ from avem.data import Panel
 from avem.data.folds import with_rows
 from avem.data.join import joined
 from avem.errors import DataError
-from avem.fits.common import positions
+from avem.fits.common import marginal_of_new, positions
 
 if TYPE_CHECKING:
     from avem.fits.fit import Fit
@@ -27,12 +27,17 @@ class HeldOut(NamedTuple):
     """In how many rows."""
 
 
-def held_out(fit: Fit, panel: Panel, given: Panel | None = None) -> HeldOut:
+def held_out(fit: Fit, panel: Any, given: Panel | None = None) -> HeldOut:
     """Log p(all values of each subject), less that of those in `given`, the same subjects' data.
 
     At the fit's parameters, the effects integrated: p(all) / p(given) is the probability of the
     rest with the effects, and the states, as `given` tells them.
     """
+    if not panel.in_memory:
+        encoded = fit._encode(None if panel is fit.panel else panel)
+        n_seen = encoded.n_seen[:, fit.model.outcome_columns].sum(1)
+        loglik = marginal_of_new(fit, encoded).loglik + fit._jacobian(encoded)
+        return HeldOut(loglik, n_seen.astype(np.int64), encoded.rows_seen.astype(np.int64))
     loglik, (n_values, n_rows) = fit.loglik(panel).by_subject, _count(fit.model, panel)
     if given is None:
         return HeldOut(loglik, n_values, n_rows)
@@ -44,7 +49,10 @@ def score(fit: Fit, data: Any = None) -> float:
     """Mean log predictive density of the observed rows of `data`; see `Fit.score`."""
     panel = fit._panel(data)
     if data is None:
-        return _per_row([held_out(fit, panel)])
+        found, weights = held_out(fit, panel), panel.subject_weights
+        if weights is not None:
+            found = HeldOut(found.loglik * weights, found.n_values, found.n_rows * weights)
+        return _per_row([found])
     known = positions(fit, panel)
     new = (known < 0)[panel.row_subject]
     parts = [held_out(fit, with_rows(panel, new))] if new.any() else []
@@ -65,7 +73,7 @@ def score(fit: Fit, data: Any = None) -> float:
 
 
 def _per_row(parts: list[HeldOut]) -> float:
-    n_rows = sum(int(part.n_rows.sum()) for part in parts)
+    n_rows = sum(float(part.n_rows.sum()) for part in parts)
     if not n_rows:
         raise DataError("There is nothing to score: no row has an outcome that the model explains.")
     return sum(float(part.loglik.sum()) for part in parts) / n_rows

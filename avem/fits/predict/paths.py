@@ -137,6 +137,7 @@ class Simulated:
         )
         return Begin(
             table=panel.table.iloc[rows].reset_index(drop=True),
+            time=panel.time,
             length=np.repeat(length, draws),
             effects=start.effects[who, node],
             state=chosen % n_states,

@@ -13,7 +13,9 @@ from scipy.special import ndtr, stdtr, stdtrit
 from avem.components.param_info import check_level
 from avem.data.frames import column, examples
 from avem.errors import DataError, ModelError
+from avem.families.base import ANGLE
 from avem.fits.plots.timeline import choose_subjects
+from avem.fits.predict.at import places
 from avem.fits.uncertainty import normal_interval, wald, with_intervals
 
 if TYPE_CHECKING:
@@ -168,18 +170,43 @@ def state_contrast(fit: HMMFit, states: Any, level: float, errors: str) -> pd.Da
         one.append(place[(table["state"] == a).to_numpy(bool)])
         other.append(place[(table["state"] == b).to_numpy(bool)])
     rows_one, rows_other = np.concatenate(one), np.concatenate(other)
+    found: Any = pd.concat(parts, ignore_index=True)[["state", "minus", *keys]]
+    apart = np.subtract(*(fit.values_of(fit.params)[rows] for rows in (rows_one, rows_other)))
+    # The nearer way round: a whole number of turns, which the slopes do not see.
+    turns = np.where(_round(fit, found), apart - ANGLE.to_natural(apart), 0.0)
 
     def differences(params: dict[str, np.ndarray]) -> np.ndarray:
         values = fit.values_of(params)
-        return values[rows_one] - values[rows_other]
+        return values[rows_one] - values[rows_other] - turns
 
-    found: Any = pd.concat(parts, ignore_index=True)[["state", "minus", *keys]]
     found = found.dropna(axis=1, how="all")
     found = with_intervals(fit, found, differences, "", level, errors)
     held = found["parameter"].isin(fit.info.fixed) & found["se"].isna()
     note = found.pop("note").mask(held, "held")
     _, p = wald(fit, found["estimate"].to_numpy(float), found["se"].to_numpy(float))
     return found.assign(p=p, note=note).rename(columns={"estimate": "difference"})
+
+
+def _round(fit: HMMFit, table: pd.DataFrame) -> np.ndarray:
+    """(rows,) bool: coefficients of an angle that mean the same a full turn further.
+
+    They do where their column holds whole numbers: the intercept, the levels of a factor.
+    """
+    angular = [place for place in places(fit.model) if place.piece.family.angular]
+    if not angular:
+        return np.zeros(len(table), bool)
+    a = fit.model.read(fit._panel(None)).A
+    whole = (np.isnan(a) | (a == np.rint(a))).all(axis=0)
+    known = {
+        (place.piece.prefix + line.param_name, line.label, term)
+        for place in angular
+        for line in place.piece.lines
+        if not line.parameter
+        for term, at in zip(line.terms, line.x_cols, strict=True)
+        if whole[at]
+    }
+    keys = zip(*(table[name] for name in ("parameter", "outcome", "term")), strict=True)
+    return np.array([key in known for key in keys], bool)
 
 
 def _pairs(states: Any, n_states: int) -> list[tuple[int, int]]:

@@ -12,14 +12,16 @@ import pandas as pd
 from avem.components.param_info import Params, check_count
 from avem.data.frames import column, numbers
 from avem.errors import ModelError
-from avem.fits.predict.at import describe_means, means_at, moves_at
+from avem.fits.predict.at import chain_at, describe_means, means_at, moves_at
 from avem.fits.uncertainty import check_band, with_intervals
 from avem.numerics.markov import long_run
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
 
-_CHAIN = ("transitions", "stationary")
+CHAIN = ("transitions", "durations")
+_CHAIN = {"transitions": ("transitions",), "stationary": CHAIN, "dwell": CHAIN}
+"""What can be asked of the chain, and whose covariates act on it."""
 _FEW = 12
 """Different values of a number up to which they are the grid."""
 
@@ -69,11 +71,13 @@ def covariate_table(
 
 
 def covariates_of(fit: HMMFit) -> dict[str, tuple[str, ...]]:
-    """The columns that the formulas of the transitions and of each outcome read."""
+    """The columns that the formulas of transitions, durations and of each outcome read."""
     model = fit.model
     parts = model.designs.parts
     moves = model.transition.lines
     out = {"transitions": parts[moves[0].part].covariates if moves else ()}
+    if model.duration is not None and model.duration.lines:
+        out["durations"] = parts[model.duration.lines[0].part].covariates
     for piece in model.emissions:
         used = [parts[line.part].covariates for line in piece.lines if line.part >= 0]
         own = tuple(dict.fromkeys(covariate for names in used for covariate in names))
@@ -91,12 +95,14 @@ def choose_target(fit: HMMFit, name: str, on: str | None) -> str:
             f"The formulas of outcomes and transitions have no covariate {name!r}; {what}."
         )
     if on is None:
-        return "transitions" if name in read["transitions"] else "outcomes"
+        if name in read["transitions"]:
+            return "transitions"
+        return "dwell" if name in read.get("durations", ()) else "outcomes"
     choices = [*_CHAIN, "outcomes", *outcomes]
     if on not in choices:
         raise ModelError(f"on is {on!r}; choose one of {', '.join(map(repr, choices))}.")
-    wanted = ["transitions"] if on in _CHAIN else outcomes if on == "outcomes" else [on]
-    if not any(name in read[key] for key in wanted):
+    wanted = _CHAIN.get(on) or (outcomes if on == "outcomes" else [on])
+    if not any(name in read.get(key, ()) for key in wanted):
         acts = [key for key, names in read.items() if name in names]
         raise ModelError(
             f"{name!r} does not act on {'the transitions' if on in _CHAIN else on}: it is not in "
@@ -111,9 +117,16 @@ def _chain_target(fit: HMMFit, on: str) -> Target:
         keys = pd.DataFrame({"state": np.arange(k)})
         return Target(
             keys,
-            lambda params, a: long_run(moves_at(model, params, a)),
+            lambda params, a: long_run(chain_at(model, params, a)),
             np.full(k, "logit"),
         )
+    if on == "dwell":
+        keys = pd.DataFrame({"state": np.arange(k)})
+
+        def mean_stay(params: Params, a: np.ndarray) -> np.ndarray:
+            return 1 / (1 - np.diagonal(chain_at(model, params, a), axis1=1, axis2=2))
+
+        return Target(keys, mean_stay, np.full(k, "log"))
     keys = pd.DataFrame({"state": np.repeat(np.arange(k), k), "to_state": np.tile(np.arange(k), k)})
     return Target(
         keys,

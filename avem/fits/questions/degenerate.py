@@ -30,12 +30,12 @@ def degenerate_states(fit: HMMFit) -> tuple[str, ...]:
     collapsed = np.argwhere(model.collapsed(fit.theta, data.spread, NOISE_FLOOR))
     thin = sorted({int(k) for k, _ in collapsed})
     found += [f"{label[k]}: a variance at its floor" for k in thin]
-    rows = fit._state_probabilities(data).sum(0)
+    rows = fit._occupation.rows
     found += [f"{label[k]}: hardly a row" for k in np.flatnonzero(rows < _EMPTY)]
     found += [
         f"{label[k]} and {label[other]}: alike"
         for k, other in combinations(range(model.n_states), 2)
-        if _alike(fit, k, other)
+        if not {k, other} & set(model.silent) and _alike(fit, k, other)
     ]
     return tuple(found)
 
@@ -44,7 +44,9 @@ def _alike(fit: HMMFit, k: int, other: int) -> bool:
     """Whether outcomes have the same distributions in two states."""
     model, order = fit.model, np.arange(fit.model.n_states)
     order[[k, other]] = other, k
-    swapped, _ = model.relabelled(fit.theta, order)
+    swapped = {}
+    for emission in model.emissions:
+        swapped |= emission.relabelled(fit.theta, order)
     keys = {key for emission in model.emissions for key in _keys(fit.theta, emission.key)}
     own, its = ({key: theta[key] for key in keys} for theta in (fit.theta, swapped))
     return bool(theta_moves(own, its).max(initial=0.0) < _ALIKE) if keys else False

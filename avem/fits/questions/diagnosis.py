@@ -100,12 +100,11 @@ def diagnose(fit: Fit, found: Anchoring, sd: np.ndarray, why: str) -> Diagnosis:
     return Diagnosis(table, effects, advice(names, lost, bias, fit.info.refined, why))
 
 
-def why_lost(chances: np.ndarray) -> str:
-    """What makes information on effects be lost, from state probabilities (rows, states).
+def why_lost(unsure: float) -> str:
+    """What makes information on effects be lost, from how unsure the states of rows are.
 
     Empty where the states are plain to see: then it is lost for another reason.
     """
-    unsure = float(np.mean(1.0 - chances.max(axis=1)))
     return HARD_TO_TELL if unsure > _UNSURE else ""
 
 

@@ -10,7 +10,9 @@ import pandas as pd
 from scipy.special import logit
 
 from avem.data import Panel
-from avem.fits.predict.at import moves_at
+from avem.errors import ModelError
+from avem.fits.predict.at import chain_at, moves_at, stays_at
+from avem.fits.questions.clock import generators_at, mean_stays
 from avem.fits.questions.moves import checked_at, from_moves, subject_columns
 from avem.fits.uncertainty import check_band
 from avem.numerics.markov import long_run
@@ -29,9 +31,11 @@ def dwell_table(
     """The table of `fit.dwell`."""
     check_band(level, errors)
     n_states = fit.model.n_states
+    if fit.model.continuous:
+        return _in_time(fit, by, level, errors, at)
     if by == "length":
-        staying = _staying(_subject_moves(fit, checked_at(fit, at)))
-        return lengths_table(find_runs(fit._panel(None), fit._decoded()), staying)
+        runs = find_runs(fit._panel(None), fit._decoded())
+        return lengths_table(runs, _subject_lengths(fit, checked_at(fit, at), runs))
 
     def log_odds(moves: np.ndarray) -> np.ndarray:
         with np.errstate(divide="ignore"):
@@ -70,15 +74,34 @@ def stationary_table(
 # --- inside -------------------------------------------------------------------------------------
 
 
+def _in_time(fit: HMMFit, by, level, errors: str, at) -> pd.DataFrame:
+    """How long stays last, in the unit of time."""
+    if by == "length":
+        raise ModelError(
+            "In continuous time a state may be left and entered again between two rows: decoded "
+            "stays have no lengths. dwell() has the mean ones."
+        )
+    keys = {"state": np.arange(fit.model.n_states)}
+    own = (mean_stays, keys, "log", level, errors, generators_at)
+    return from_moves(fit, by, at, *own).rename(columns={"estimate": "expected"})
+
+
 def _by_state(fit: HMMFit, by, at, numbers, scale: str, level, errors: str) -> pd.DataFrame:
     """A number of every state from the moves, of the group or of each subject."""
     keys = {"state": np.arange(fit.model.n_states)}
-    return from_moves(fit, by, at, numbers, keys, scale, level, errors)
+    return from_moves(fit, by, at, numbers, keys, scale, level, errors, chain_at)
 
 
-def _subject_moves(fit: HMMFit, held: Mapping[str, Any]) -> np.ndarray:
-    """(subjects, from, to) at each subject's average covariates and effects."""
-    return moves_at(fit.model, fit.params, subject_columns(fit, held), fit.effects_mean)
+def _subject_lengths(fit: HMMFit, held: Mapping[str, Any], runs: Runs) -> np.ndarray:
+    """(subjects, states, lengths) the chance of each length that the model implies.
+
+    At each subject's average covariates and effects.
+    """
+    n, own = int(runs.length.max(initial=1)), (subject_columns(fit, held), fit.effects_mean)
+    if fit.model.duration is not None:
+        return stays_at(fit.model, fit.params, *own).lengths(n)
+    stay = _staying(moves_at(fit.model, fit.params, *own))[..., None]
+    return (1 - stay) * stay ** np.arange(n)
 
 
 def _staying(moves: np.ndarray) -> np.ndarray:
@@ -125,15 +148,15 @@ def mean_stay(runs: Runs, n_states: int) -> np.ndarray:
         return steps / left
 
 
-def lengths_table(runs: Runs, staying: np.ndarray) -> pd.DataFrame:
+def lengths_table(runs: Runs, lengths: np.ndarray) -> pd.DataFrame:
     """Per state and length: the share of stays that last so long, decoded and implied.
 
-    ``staying`` (subjects, states) are the chances to stay one step more. Decoded shares are those
+    ``lengths`` (subjects, states, length) are what the model implies. Decoded shares are those
     of Kaplan and Meier, because the end of a sequence cuts stays short; a stay that was going on
     when the sequence began has no known length, and is left out.
     """
     parts = []
-    for k in range(staying.shape[1]):
+    for k in range(lengths.shape[1]):
         own = runs.begun & (runs.state == k)
         length, ended = runs.length[own], runs.ended[own]
         if not len(length):
@@ -145,9 +168,9 @@ def lengths_table(runs: Runs, staying: np.ndarray) -> pd.DataFrame:
         at_risk = np.cumsum((stopped + cut)[::-1])[::-1] - cut
         chance = stopped / np.maximum(at_risk, 1)
         alive = np.concatenate([[1.0], np.cumprod(1 - chance)[:-1]])
-        stay = staying[runs.subject[own], k]
         steps = np.arange(1, n)
-        implied = [float(((1 - stay) * stay ** (d - 1)).mean()) for d in steps]
+        stays = np.bincount(runs.subject[own], minlength=len(lengths))
+        implied = stays @ lengths[:, k, : n - 1] / stays.sum()
         found = {"state": k, "length": steps, "at_risk": at_risk, "ended": stopped}
         parts.append(pd.DataFrame(found | {"decoded": alive * chance, "implied": implied}))
     columns = ["state", "length", "at_risk", "ended", "decoded", "implied"]

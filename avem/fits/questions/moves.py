@@ -11,7 +11,7 @@ import pandas as pd
 from avem.components.param_info import Params
 from avem.errors import ModelError
 from avem.fits.predict.at import moves_at
-from avem.fits.questions.covariate import columns_at, covariates_of, design_at
+from avem.fits.questions.covariate import CHAIN, columns_at, covariates_of, design_at
 from avem.fits.questions.keys import check_keys
 from avem.fits.questions.subject_intervals import with_subject_intervals
 from avem.fits.uncertainty import check_band, with_intervals
@@ -19,7 +19,8 @@ from avem.fits.uncertainty import check_band, with_intervals
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
 
-_COLUMNS = ("probability", "share", "expected", "se", "lower", "upper", "note")
+_NUMBERS = ("probability", "rate", "survival", "share", "expected")
+_COLUMNS = (*_NUMBERS, "se", "lower", "upper", "note")
 _ALIKE = "the same for every subject: no effects on the transitions"
 _BY_COVARIATES = "no effects on the transitions: subjects differ by their covariates alone"
 
@@ -51,10 +52,12 @@ def from_moves(
     scale: str,
     level: float | None,
     errors: str,
+    matrices: Callable[..., np.ndarray] = moves_at,
 ) -> pd.DataFrame:
     """A table of what `numbers` makes of matrices (rows, from, to), with intervals.
 
-    ``keys`` say what each of the numbers is, ``scale`` where intervals are made.
+    ``keys`` say what each of the numbers is, ``scale`` where intervals are made; ``matrices`` are
+    probabilities of moves, or what else takes the same arguments.
     """
     check_band(level, errors)
     model, held, table = fit.model, checked_at(fit, at), pd.DataFrame(keys)
@@ -62,7 +65,7 @@ def from_moves(
         a = (columns_at(fit, held) if held else model.averages)[None]
 
         def rows(params: Params) -> np.ndarray:
-            return numbers(moves_at(model, params, a)).ravel()
+            return numbers(matrices(model, params, a)).ravel()
 
         with np.errstate(invalid="ignore"):
             return with_intervals(fit, table, rows, scale, level, errors)
@@ -73,7 +76,7 @@ def from_moves(
     table.insert(0, subject, np.repeat(np.asarray(fit.subjects), each))
 
     def of_subjects(params: Params, effects: np.ndarray) -> np.ndarray:
-        return numbers(moves_at(model, params, a, effects))
+        return numbers(matrices(model, params, a, effects))
 
     with np.errstate(invalid="ignore"):
         table = with_subject_intervals(
@@ -86,7 +89,7 @@ def checked_at(fit: HMMFit, at: Mapping[str, Any] | None) -> dict[str, Any]:
     """Where covariates of the transitions are held."""
     if at is not None and not isinstance(at, Mapping):
         raise ModelError(f"at is {at!r}; a dict from covariates to values is wanted: {{'x': 0}}.")
-    known = covariates_of(fit)["transitions"]
+    known = _covariates(fit)
     for name, value in (at or {}).items():
         if name not in known:
             what = f"they read {', '.join(map(repr, known))}" if known else "they read none"
@@ -94,6 +97,12 @@ def checked_at(fit: HMMFit, at: Mapping[str, Any] | None) -> dict[str, Any]:
         if not np.isscalar(value) or value != value:
             raise ModelError(f"at has {name!r}: {value!r}; one value is wanted.")
     return dict(at or {})
+
+
+def _covariates(fit: HMMFit) -> tuple[str, ...]:
+    """Those of the transitions and of the durations."""
+    read = covariates_of(fit)
+    return tuple(dict.fromkeys(name for key in CHAIN for name in read.get(key, ())))
 
 
 def _check_by(fit: HMMFit, by: str) -> str:
@@ -112,7 +121,7 @@ def subject_columns(fit: HMMFit, held: Mapping[str, Any] | None = None) -> np.nd
     Covariates of the transitions that are `held` have these values in all rows.
     """
     model = fit.model
-    if not covariates_of(fit)["transitions"]:
+    if not _covariates(fit):
         return np.tile(model.averages, (len(fit.subjects), 1))
     panel = fit._panel(None)
     seen = ~np.isnan(fit._own_data.y).all(axis=1)
@@ -127,9 +136,10 @@ def subject_columns(fit: HMMFit, held: Mapping[str, Any] | None = None) -> np.nd
 def _said(fit: HMMFit, table: pd.DataFrame, a: np.ndarray) -> pd.DataFrame:
     """The table with a note where subjects have no transitions of their own."""
     note = table["note"] if "note" in table else pd.Series("", index=table.index, dtype=object)
-    lines = fit.model.transition.lines
+    stays = fit.model.duration
+    lines = (*fit.model.transition.lines, *(() if stays is None else stays.lines))
     if not any(line.z_cols for line in lines):
-        read = sorted({column for line in lines for column in line.x_cols})
+        read = sorted({column for line in lines for column in line.columns})
         alike = np.ptp(a[:, read], axis=0).max(initial=0.0) == 0
         note = note.mask(note == "", _ALIKE if alike else _BY_COVARIATES)
     return table.assign(note=note)

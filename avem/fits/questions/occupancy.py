@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,17 +14,20 @@ from avem.data import Panel
 from avem.data.frames import column
 from avem.errors import DataError, ModelError
 from avem.fits.questions.keys import check_keys
-from avem.fits.questions.subject_intervals import effect_slope
-from avem.fits.questions.uncertain_states import STATE_DRAWS, weighted_draws
+from avem.fits.questions.time_in_states import (
+    MOST_PARTS,
+    RowParts,
+    drawn_time_in_states,
+    time_in_states,
+)
 from avem.fits.words import PARAMETERS, check_word
-from avem.inference.after.hmm_states import rows_in_states
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
 
-_TILT = 1e-3
 _COLUMNS = ("state", "share", "se", "lower", "upper", "subjects", "rows", "note")
 _ALONE = "one subject: no sample to judge by"
+_MANY = f"more than {MOST_PARTS} groups within one sequence: no interval"
 
 
 def occupancy_table(
@@ -35,14 +38,22 @@ def occupancy_table(
     check_word("parameters", parameters, PARAMETERS)
     panel = fit._panel(None)
     if means_subjects(panel, by):
-        return _of_subjects(fit, panel, level, parameters)
+        check_keys([panel.subject], _COLUMNS)
+        labels = {panel.subject: panel.subjects}
+        return _of_parts(fit, labels, RowParts.of(panel, panel.row_subject), level, parameters)
+    keys = _values(panel, by)
+    groups = _grouped(keys, panel.n_rows)
+    if panel.subject in keys and _names_columns(panel, by):
+        parts = RowParts.of(panel, groups.code)
+        table = _of_parts(fit, groups.labels, parts, level, parameters)
+        table.insert(list(table.columns).index("rows"), "subjects", 1)
+        return table.assign(note=np.where(table["se"].isna(), _MANY, "").astype(object))
     if parameters == "estimated":
         raise ModelError(
-            "parameters='estimated' is for single subjects, by='subject': intervals of groups are "
-            "those of a sample of subjects."
+            "parameters='estimated' is for single subjects, by='subject', or by a list of columns "
+            "with the subject's: intervals of groups are those of a sample of subjects."
         )
-    keys = _values(panel, by)
-    return _of_groups(fit._state_probabilities(fit._own_data), panel.row_subject, keys, level)
+    return _of_groups(fit._state_probabilities(fit._own_data), panel.row_subject, groups, level)
 
 
 def with_one_key(table: pd.DataFrame) -> pd.DataFrame:
@@ -99,23 +110,39 @@ def _factorized(values: pd.Series) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(codes), np.asarray(labels)
 
 
-def _of_groups(
-    chances: np.ndarray, subject: np.ndarray, keys: dict[str, pd.Series], level: float
-) -> pd.DataFrame:
-    """Shares of the rows of each group, with errors as of a sample of subjects."""
+class _Groups(NamedTuple):
+    """Rows by what they are grouped by."""
+
+    code: np.ndarray
+    """(rows,) the group of each row; -1 where a value is missing."""
+    labels: dict[str, np.ndarray]
+    """By column, (groups,) its value in each."""
+    n: int
+
+
+def _grouped(keys: dict[str, pd.Series], n_rows: int) -> _Groups:
+    """Only combinations that occur are groups, in the order of the first column, then the next."""
     check_keys(keys, _COLUMNS)
     parts = {name: _factorized(values) for name, values in keys.items()}
-    known = np.all([np.ones(len(chances), bool), *(c >= 0 for c, _ in parts.values())], axis=0)
+    known = np.all([np.ones(n_rows, bool), *(c >= 0 for c, _ in parts.values())], axis=0)
     if not known.any():
         what = " and ".join(map(repr, parts))
         raise DataError(f"The column {what} has no values to group by.")
-    together = np.stack([np.zeros(len(chances), int), *(c for c, _ in parts.values())], axis=1)
-    # Only combinations that occur are groups, in the order of the first column, then the next.
+    together = np.stack([np.zeros(n_rows, int), *(c for c, _ in parts.values())], axis=1)
     groups, codes = np.unique(together[known], axis=0, return_inverse=True)
-    codes = codes.ravel()
     labels = {name: of[groups[:, i]] for i, (name, (_, of)) in enumerate(parts.items(), 1)}
-    chances, subject = chances[known], subject[known]
-    n_groups, n_states = len(groups), chances.shape[1]
+    every = np.full(n_rows, -1)
+    every[known] = codes.ravel()
+    return _Groups(every, labels, len(groups))
+
+
+def _of_groups(
+    chances: np.ndarray, subject: np.ndarray, groups: _Groups, level: float
+) -> pd.DataFrame:
+    """Shares of the rows of each group, with errors as of a sample of subjects."""
+    known = groups.code >= 0
+    codes, chances, subject = groups.code[known], chances[known], subject[known]
+    n_groups, n_states = groups.n, chances.shape[1]
     # Sums per group and subject, of which only those that occur are kept.
     cell, kept = pd.factorize(codes * (subject.max() + 1) + subject)
     group = np.asarray(kept) // (subject.max() + 1)
@@ -133,7 +160,7 @@ def _of_groups(
         se[n < 2] = np.nan
         # The subjects are few, and so is what is known of their spread.
         wider = stdtrit(np.maximum(n - 1, 1), 0.5 + level / 2) / ndtri(0.5 + level / 2)
-    repeated = {name: np.repeat(label, n_states) for name, label in labels.items()}
+    repeated = {name: np.repeat(label, n_states) for name, label in groups.labels.items()}
     table = pd.DataFrame({**repeated, "state": np.tile(np.arange(n_states), n_groups)})
     lower, upper = _within(share, wider[:, None] * se, level)
     table = table.assign(share=share.ravel(), se=se.ravel(), lower=lower, upper=upper)
@@ -144,62 +171,26 @@ def _of_groups(
     )
 
 
-def _of_subjects(fit: HMMFit, panel: Panel, level: float, parameters: str) -> pd.DataFrame:
-    """Shares of each subject's rows, with what is not known of its states and its effects."""
-    n, n_states = panel.n_subjects, fit.model.n_states
-    check_keys([panel.subject], _COLUMNS)
-    rows = np.bincount(panel.row_subject, minlength=n)
-    mean, var = time_in_states(fit) if parameters == "fixed" else drawn_time_in_states(fit)
-    share, sd = mean / rows[:, None], np.sqrt(var) / rows[:, None]
+def _of_parts(
+    fit: HMMFit, labels: dict[str, np.ndarray], parts: RowParts, level: float, parameters: str
+) -> pd.DataFrame:
+    """Shares of parts of subjects' rows, with what is not known of their states and effects."""
+    n, n_states, rows = len(parts.rows), fit.model.n_states, parts.rows[:, None]
+    moments = time_in_states if parameters == "fixed" else drawn_time_in_states
+    mean, var = moments(fit, parts)
+    share, sd = mean / rows, np.sqrt(var) / rows
     lower, upper = _within(share, sd, level)
     return pd.DataFrame(
         {
-            str(fit.columns["subject"]): np.repeat(panel.subjects, n_states),
+            **{name: np.repeat(label, n_states) for name, label in labels.items()},
             "state": np.tile(np.arange(n_states), n),
             "share": share.ravel(),
             "se": sd.ravel(),
             "lower": lower,
             "upper": upper,
-            "rows": np.repeat(rows, n_states),
+            "rows": np.repeat(parts.rows, n_states),
         }
     )
-
-
-def time_in_states(fit: HMMFit) -> tuple[np.ndarray, np.ndarray]:
-    """(subjects, states) mean and variance of the numbers of rows in each state, given the data.
-
-    The parameters are taken as known. The variance is that of the path at the subject's effect,
-    and what the effect's own uncertainty adds to it.
-    """
-    at, cov = fit.effects_mean, fit.effects_cov
-    slope = effect_slope(lambda f: _counts(fit, f), at, cov)
-    return _counts(fit, at), _path_variance(fit) + np.einsum("nkd,nde,nke->nk", slope, cov, slope)
-
-
-def drawn_time_in_states(fit: HMMFit) -> tuple[np.ndarray, np.ndarray]:
-    """The same over draws of parameters and effects together."""
-    none, weights, first, second = np.zeros(fit.model.n_states), 0.0, 0.0, 0.0
-    for weight, theta, effects in weighted_draws(fit, STATE_DRAWS, fit.info.seed):
-        found = rows_in_states(fit.model, fit._own_data, theta, effects, none).T
-        weights, first = weights + weight, first + weight * found
-        second = second + weight * found**2
-    mean = np.asarray(first) / weights
-    return mean, _path_variance(fit) + np.maximum(np.asarray(second) / weights - mean**2, 0.0)
-
-
-def _counts(fit: HMMFit, effects: np.ndarray, tilt: np.ndarray | float = 0.0) -> np.ndarray:
-    """(subjects, states) expected rows in each state, at effects (subjects, d)."""
-    inside, tilts = fit.model.effects_in(effects), np.zeros(fit.model.n_states) + tilt
-    return rows_in_states(fit.model, fit._own_data, fit.theta, inside, tilts).T
-
-
-def _path_variance(fit: HMMFit) -> np.ndarray:
-    """(subjects, states) variance of the numbers of rows over all paths, at the effects' means."""
-    at, found = fit.effects_mean, []
-    for k, unit in enumerate(np.eye(fit.model.n_states)):
-        up, down = (_counts(fit, at, sign * _TILT * unit)[:, k] for sign in (1, -1))
-        found.append(np.maximum((up - down) / (2 * _TILT), 0.0))
-    return np.stack(found, axis=1)
 
 
 def _within(share: np.ndarray, sd: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:

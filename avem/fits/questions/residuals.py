@@ -88,7 +88,8 @@ def hmm_residuals(
         if mixture.family.angular:
             passed = passed_round(mixture, y, share)
         else:
-            low, high = mixture.below(y), mixture.cdf(y)
+            beside = tuple(Y[rows, column] for column in place.extras)
+            low, high = place.piece.family.ends(mixture.below(y), mixture.cdf(y), beside)
             passed = low + (0.5 if share is None else share) * (high - low)
             passed = np.clip(passed, _SMALLEST, 1.0 - np.finfo(float).epsneg)
         out[rows, j] = np.where(there, ndtri(passed), np.nan)

@@ -17,6 +17,7 @@ import pandas as pd
 from avem.components.lines import Line
 from avem.components.param_info import Params
 from avem.fits.predict.at import Place, distribution, moves_at, places
+from avem.fits.questions.clock import generators_at
 from avem.models.hmm import HMMModel
 
 if TYPE_CHECKING:
@@ -146,7 +147,8 @@ def _move_cells(fit: HMMFit) -> list[_Cell]:
         return []
     (name,) = fit.model.transition.param_info()
     only = lines[0].terms == (_INTERCEPT,)
-    return [_Cell((name, i, str(j)), "logit", only) for i in range(k) for j in range(k)]
+    scale = "log" if fit.model.continuous else "logit"
+    return [_Cell((name, i, str(j)), scale, only) for i in range(k) for j in range(k)]
 
 
 def _of_moves(fit: HMMFit, params: Params, effects: np.ndarray) -> np.ndarray:
@@ -154,4 +156,5 @@ def _of_moves(fit: HMMFit, params: Params, effects: np.ndarray) -> np.ndarray:
     n = len(effects)
     if not fit.model.transition.lines:
         return np.zeros((n, 0))
-    return moves_at(fit.model, params, _origin(fit, n), effects).reshape(n, -1)
+    moves = generators_at if fit.model.continuous else moves_at
+    return moves(fit.model, params, _origin(fit, n), effects).reshape(n, -1)

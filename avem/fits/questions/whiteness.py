@@ -11,6 +11,7 @@ from scipy.stats import chi2, jarque_bera
 
 from avem.data import Panel
 from avem.errors import ModelError
+from avem.fits.words import check_word
 
 if TYPE_CHECKING:
     from avem.fits.fit import Fit
@@ -23,8 +24,11 @@ def check_lags(panel: Panel, lags: int) -> None:
         raise ModelError(f"lags is {lags!r}; from 1 to {longest} are possible here.")
 
 
+BY = ("outcome", "lag")
+
+
 def whiteness(
-    fit: Fit, encoded: Any, lags: int = 5, effects: str = "drawn", seed: int = 0
+    fit: Fit, encoded: Any, lags: int, effects: str, seed: int, by: str = "outcome"
 ) -> pd.DataFrame:
     """The table of `fit.whiteness` for encoded data.
 
@@ -33,7 +37,10 @@ def whiteness(
     24% of panels, and in 3% at drawn ones.
     """
     check_lags(encoded.panel, lags)
+    check_word("by", by, BY)
     found = fit._residual_values(encoded, effects, seed)
+    if by == "lag":
+        return lag_table(encoded.panel, list(fit.model.outcomes), found[0], lags)
     return whiteness_table(encoded.panel, list(fit.model.outcomes), found[0], lags, *found[1:])
 
 
@@ -70,6 +77,18 @@ def whiteness_table(
             others = [k for k in range(len(outcomes)) if k != j]
             row["p_apart"] = _chi_squared([_correlation(apart[:, j], apart[:, k]) for k in others])
         rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def lag_table(panel: Panel, outcomes: Sequence[str], each: np.ndarray, lags: int) -> pd.DataFrame:
+    """A row per outcome and lag, from residuals (rows, outcomes)."""
+    rows = []
+    for j, name in enumerate(outcomes):
+        pairs = autocorrelations(panel, each[:, j], lags)
+        for k, (r, n) in enumerate(pairs, 1):
+            row = {"outcome": name, "lag": k, "n": n, "autocorrelation": r}
+            row["se"] = 1.0 / np.sqrt(n) if n else np.nan
+            rows.append(row | {"p": _chi_squared([(r, n)]), "p_white": _chi_squared(pairs[:k])})
     return pd.DataFrame(rows)
 
 

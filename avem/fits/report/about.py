@@ -45,7 +45,7 @@ def glance(fit: Fit) -> str:
         (f"{info.n_rows:,}", "rows"),
         (f"{fit.model.size}", f"{fit.model.state_words}s"),
         (f"{fit.n_params:,}", "parameters"),
-        (fixed(fit.bound, 1), fit.bound_name),
+        (fixed(fit.bound, 1), f'<a href="#word-bound">{fit.bound_name}</a>'),
         (ended, "converged"),
         *fit._parts().facts(),
     ]
@@ -84,7 +84,7 @@ def data(fit: Fit) -> str:
             "<code>fit.with_data(frame)</code> brings them back.</p>"
         )
     n_gaps, step = fit.panel.gaps()
-    if n_gaps:
+    if n_gaps and not fit.model.continuous:
         text += (
             f"<p>{count(n_gaps, 'step')} of {code(fit.panel.time)} {'is' if n_gaps == 1 else 'are'}"
             f" longer than the usual {step_words(step)}; the model treats rows as equal steps.</p>"
@@ -146,7 +146,19 @@ def ending(fit: Fit) -> str:
     figure = new_figure(_PANEL)
     fit.plot.bound(ax=figure.subplots())
     alt = f"Line chart of the {fit.bound_name}, which ends at {fixed(fit.bound, 3)}."
-    return text + figure_html(figure, alt, f"The {fit.bound_name} at each iteration.")
+    caption = f"The {fit.bound_name} at each iteration."
+    if info.at_maximum_likelihood and _falls(fit.bound_history):
+        caption += (
+            " It is an average over values that the effects may have. Where other values are "
+            "taken, or more, it can fall by a little although the parameters are no worse."
+        )
+    return text + figure_html(figure, alt, caption)
+
+
+def _falls(history: np.ndarray) -> bool:
+    """By so much that it can be seen."""
+    seen = history[np.isfinite(history)]
+    return bool((np.diff(seen) < -0.02 * np.ptp(seen)).any()) if len(seen) > 1 else False
 
 
 def approximation(fit: Fit) -> str:
@@ -154,11 +166,16 @@ def approximation(fit: Fit) -> str:
     info = fit.info
     said = [
         "A fit begins fast, with every subject's states computed at one value of its effects, the "
-        "anchor. Then it compares this with integrating over the effects. If that would move any "
-        f"combination of the parameters by {BIAS:g} standard errors or more, the fit is refined "
-        "to maximum likelihood."
+        '<a href="#word-anchor">anchor</a>. Then it compares this with integrating over the '
+        "effects. If that would move any combination of the parameters by "
+        f"{BIAS:g} standard errors or more, the fit is refined to maximum likelihood."
     ]
-    if info.bias is not None:
+    if info.bias is not None and info.bias_at == "on the way":
+        said.append(
+            "When that was asked, some iterations before the end, it would have moved one by "
+            f"{_far(info.bias)}."
+        )
+    elif info.bias is not None:
         said.append(f"Here it would move one by {_far(info.bias)}.")
     if info.refined:
         said.append("<strong>This fit is refined: its estimates do not depend on anchors.</strong>")
@@ -198,9 +215,9 @@ def anchoring(found: Diagnosis, names: Sequence[str]) -> str:
         "gaussian_gap": "lost by taking effects as Gaussian",
     }
     rows = [[words, fixed(float(total[name]), 3)] for name, words in parts.items()]
-    return side_by_side(
-        [
-            table("Log likelihood and bound, over all subjects", ["", "sum"], rows),
-            lost(names, found.effects["lost"].tolist()),
-        ]
-    )
+    tables = [
+        table("Log likelihood and bound, over all subjects", ["", "sum"], rows),
+        lost(names, found.effects["lost"].tolist()),
+    ]
+    about = '<p class="caption">What is lost is a <a href="#word-gap">gap</a>.</p>'
+    return side_by_side(tables) + about

@@ -82,7 +82,7 @@ def interval_words(level: float | None) -> str:
     """What stands in parentheses, or why nothing does."""
     if level is not None:
         return f"In smaller print: {level:.0%} intervals."
-    return "Intervals need standard errors, which are left out here."
+    return "Intervals need standard errors, which are left out here: see All estimates."
 
 
 def ends(row: Any, level: float | None, say: Callable[[float], str] = number) -> str:

@@ -13,6 +13,7 @@ from avem.fits.hmm_fit import HMMFit
 from avem.fits.plots.covariate import draw_curve, find_curves
 from avem.fits.plots.figures import new_figure
 from avem.fits.predict.at import places, row_means
+from avem.fits.questions.clock import time_words
 from avem.fits.report.estimates import section_table
 from avem.fits.report.frame import PageSection
 from avem.fits.report.hmm_findings import effect_words, hmm_findings
@@ -139,9 +140,12 @@ def _moves(fit: HMMFit) -> str:
         one._replace(frame=one.frame.rename(index={"": "at the start"}))
         for one in (*move_frames(fit), *start_frames(fit))
     ]
+    when = "From one row to the next"
+    if fit.model.continuous:
+        when = f"Within one {time_words(fit, 1)}"
     words = (
-        "<p>From one row to the next a subject stays in its state or moves to another. The "
-        "more colour a cell has, the more probable the move.</p>"
+        f"<p>{when} a subject stays in its state or moves to another. The more colour a cell has, "
+        "the more probable the move.</p>"
     )
     return words + side_by_side([section_table(one, fit.state_labels) for one in sections])
 

@@ -10,10 +10,12 @@ import pandas as pd
 
 from avem.components.emission import Emission
 from avem.components.lines import Effect, Line
+from avem.components.located_durations import COEFS
 from avem.components.param_info import Params
 from avem.families.univariate import Mean
 from avem.fits.hmm_fit import HMMFit
 from avem.fits.predict.at import describe_means, means_at, occupancy
+from avem.fits.questions.clock import time_words
 from avem.fits.questions.dwell import dwell_table
 from avem.fits.questions.occupancy import occupancy_table
 from avem.fits.report.findings import (
@@ -102,7 +104,7 @@ def state_cards(fit: HMMFit, level: float | None) -> str:
     means: Any = state_means(fit, level)
     made = []
     for k, label in enumerate(labels):
-        facts = [_dwell_fact(dwell.iloc[k], level)] if len(labels) > 1 else []
+        facts = [_dwell_fact(dwell.iloc[k], level, time_words(fit))] if len(labels) > 1 else []
         for row in means[means["state"] == k].to_dict("records"):
             say = chance if row["kind"] == "chance" else number
             unit = " rad" if row["kind"] == "angle" else ""
@@ -111,19 +113,21 @@ def state_cards(fit: HMMFit, level: float | None) -> str:
     return _bar(labels, share["share"].tolist(), of) + cards(made, _note(fit, level))
 
 
-def _dwell_fact(row: Any, level: float | None) -> Fact:
-    rows = float(row["expected"])
-    if not np.isfinite(rows):
+def _dwell_fact(row: Any, level: float | None, unit: str) -> Fact:
+    long = float(row["expected"])
+    if not np.isfinite(long):
         return Fact("never left", "for ever")
-    return Fact("lasts on average", f"{number(rows)} rows", ends(row, level))
+    return Fact("lasts on average", f"{number(long)} {unit}", ends(row, level))
 
 
 def _note(fit: HMMFit, level: float | None) -> str:
-    lines = [*fit.model.transition.lines]
+    lines = [*fit.model.state_lines]
     lines += [line for piece in fit.model.emissions for line in piece.lines]
     at = ["of an average subject"] if any(line.z_cols for line in lines) else []
     if any(term != "Intercept" for line in lines for term in line.terms):
         at.append("at average covariates")
+    if any(line.offset >= 0 for line in lines):
+        at.append("at the average offset")
     said = ["A share is the mean probability of the state over all rows."] if fit.panel else []
     said += [f"Durations and means are those {' '.join(at)}."] if at else []
     return " ".join([*said, interval_words(level)])
@@ -154,8 +158,11 @@ def influences(fit: HMMFit, level: float | None) -> list[Influence]:
     }
     chain = {
         "transition_coef": fit.model.transition.lines,
+        "rate_coef": fit.model.transition.lines,
         "initial_coef": fit.model.initial.lines,
     }
+    if fit.model.duration is not None:
+        chain[COEFS] = fit.model.duration.lines[:1]
     for row in estimates_table(fit, level).to_dict("records"):
         name, key = str(row["parameter"]), (str(row["parameter"]), str(row["outcome"]))
         lines = chain.get(name) or ([targets[key][1]] if key in targets else [])
@@ -164,8 +171,13 @@ def influences(fit: HMMFit, level: float | None) -> list[Influence]:
         k, measure = int(row["state"]), "odds"
         if name == "transition_coef":
             on = f"moving from {labels[k]} to {labels[int(row['to_state'])]} instead of staying"
+        elif name == "rate_coef":
+            on = f"moving from {labels[k]} to {labels[int(row['to_state'])]}"
+            measure = "rate"
         elif name == "initial_coef":
             on = f"starting in {labels[k]} instead of {labels[0]}"
+        elif name == COEFS:
+            on, measure = f"stays in {labels[k]}", "length"
         else:
             what, measure = _target(*targets[key])
             on = f"{what} in {labels[k]}"
@@ -196,7 +208,8 @@ def effect_words(effect: Effect, fit: HMMFit) -> str:
     """What an effect is, for people: the level of an outcome, or what a covariate does to it."""
     labels, level = fit.state_labels, "level of "
     if effect.to_state is not None:
-        what = f"moving from {labels[effect.state or 0]} to {labels[effect.to_state]} (log odds)"
+        scale = "log rate" if fit.model.continuous else "log odds"
+        what = f"moving from {labels[effect.state or 0]} to {labels[effect.to_state]} ({scale})"
         level = ""
     else:
         what = f"{effect.parameter} of {effect.outcome}" if effect.parameter else effect.outcome

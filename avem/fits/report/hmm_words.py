@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from avem.components.durations import Durations
 from avem.components.emission import Emission
 from avem.components.lines import Line
 from avem.components.outcome import Outcome
@@ -47,7 +48,7 @@ def _emission(pieces: list[Emission]) -> str:
     kind, what, levels = family.sentence, family.location, family.levels
     if levels is not None and len(pieces) == 1:
         kind += f" ({words(levels, 'or')})"
-        if family.n_location == 1:
+        if family.n_location == 1 and not family.ordered:
             what = f"probability of {code(levels[-1])}"
     location = [line for line in lines if not line.parameter] if what else []
     parts = [_own(what, line, f"no fixed part in its {what}") for line in location[:1]]
@@ -69,18 +70,41 @@ def _chain(model: HMMModel) -> list[str]:
     said = []
     moves, start = model.transition.lines, model.initial.lines
     on = _dependence(moves[:1])
-    if on:
+    if model.continuous:
+        said.append(
+            "Time is continuous: from one row to the next the chain moves at rates, over the "
+            "interval that lies between them."
+        )
+        if on:
+            text = code(model.spec.transition.formula.text)
+            said.append(f"Their logarithms depend on {on}, for each move in its own way: {text}.")
+    elif on:
         said.append(
             f"The log odds of moving to another state, against staying, depend on {on}, for each "
             f"pair of states in its own way: {code(model.spec.transition.formula.text)}."
         )
     elif model.transition.describe():
         said.append(f"{model.transition.describe().capitalize()}.")
+    if model.duration is not None:
+        said.append(_stays(model.duration))
     if model.stationary:
         said.append("The first state follows the stationary distribution of the transitions.")
     elif start:
         said.append(f"The first state depends on {_dependence(start[:1])}.")
     return [" ".join(said)] if said else []
+
+
+def _stays(stays: Durations) -> str:
+    kinds = list(dict.fromkeys(stays.duration.kinds))
+    on = _dependence(stays.lines[:1])
+    depends = f", with a location that depends on {on}" if on else ""
+    ends = {True: "first and last stays", "start": "first stays", "end": "last stays"}
+    cut = ends.get(stays.duration.cut)
+    return (
+        f"How many rows a stay in a state lasts is {' or '.join(kinds)}{depends}: "
+        f"{code(repr(stays.duration))}. When it ends, another state follows"
+        + (f"; {cut} may be cut off by the ends of a sequence." if cut else ".")
+    )
 
 
 def _dependence(lines: Iterable[Line]) -> str:
@@ -110,7 +134,7 @@ def reading(fit: HMMFit) -> str:
     move = "with the same probabilities"
     if any(effect.to_state is not None for effect in effects):
         move = "with probabilities of their own"
-    elif "transition_coef" in fit.params:
+    elif {"transition_coef", "rate_coef"} & set(fit.params):
         move = "with the same probabilities at the same covariates"
     state = (
         "<p><strong>A state</strong> is a condition that a subject is in at one time. It is not "
@@ -136,11 +160,16 @@ def model_code(spec: Specification) -> str:
         arguments = [f"[{listed}\n    ]", f"n_states={spec.n_states}"]
     if moves := spec.transition.code():
         arguments.append(f"transition={moves}")
+    if spec.duration is not None:
+        arguments.append(f"duration=avem.{spec.duration!r}")
     if spec.initial is None:
         arguments.append("initial='stationary'")
     elif not spec.initial.is_constant:
         arguments.append(f"initial={spec.initial.text!r}")
     arguments.append(f"effect_covariance={spec.effect_covariance!r}")
+    if spec.known is not None:
+        arguments.append(f"known={spec.known!r}")
+        arguments += [f"state_names={list(spec.state_names)!r}"] if spec.state_names else []
     return call_code("avem.MixedHMM", arguments)
 
 

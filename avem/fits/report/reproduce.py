@@ -81,6 +81,8 @@ def _has_record(info: FitInfo) -> bool:
 def _arguments(fit: Fit) -> list[str]:
     info = fit.info
     out = [f"{role}={name!r}" for role, name in fit.columns.items() if name is not None]
+    if info.weights is not None:
+        out += [f"weights={info.weights!r}", f"weights_kind={info.weights_kind!r}"]
     out += [f"method={_method_code(info)}", *_refine_code(info)]
     out += [f"{name}={value!r}" for name, value in fit._own_options().items() if value is not None]
     if _has_record(info):

@@ -10,12 +10,18 @@ from avem.fits.report.html import code
 if TYPE_CHECKING:
     from avem.fits.fit import Fit
 
-_LIKELIHOOD = """<p><strong>The log likelihood</strong> measures how well the parameters
-explain the data, whatever the states and effects may have been; it is comparable only between fits
-to the same values.</p>"""
-_BOUND = """<p><strong>The bound</strong> measures how well the parameters explain the data;
-each iteration is meant to raise it. It stands in for the log likelihood, and is comparable only
+_LIKELIHOOD = """<p id="word-bound"><strong>The log likelihood</strong> measures how well the
+parameters explain the data, whatever the states and effects may have been; it is comparable only
 between fits to the same values.</p>"""
+_BOUND = """<p id="word-bound"><strong>The bound</strong> measures how well the parameters
+explain the data; each iteration is meant to raise it. It stands in for the log likelihood, is never
+above it, and is comparable only between fits to the same values.</p>"""
+_ANCHOR = """<p id="word-anchor"><strong>An anchor</strong> is the one value of a subject's effects
+at which a fast iteration computes its states. Integrating over the effects, as a refined fit does,
+takes all values that they may have.</p>"""
+_GAP = """<p id="word-gap"><strong>A gap</strong> is how far the bound, which a fast
+iteration raises, lies below the log likelihood: what is lost by having one anchor per subject, and
+by taking what is known of its effects as Gaussian.</p>"""
 
 
 def no_effects(subject: str) -> str:
@@ -38,7 +44,10 @@ def explained(fit: Fit, state: str, distance: str) -> str:
         "100 studies like this one, if the model holds.</p>"
     )
     level = _BOUND if fit.bound_name == "bound" else _LIKELIHOOD
-    return "\n".join([state, *([effect] if fit.model.n_effects else []), interval, level])
+    parts = [state, effect, interval, level, _ANCHOR, _GAP]
+    if not fit.model.n_effects:
+        parts = [state, interval, level]
+    return "\n".join(parts)
 
 
 def call_code(name: str, arguments: Iterable[str]) -> str:

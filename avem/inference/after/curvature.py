@@ -20,7 +20,7 @@ from avem.components.lanes import Theta
 from avem.components.param_info import Params
 from avem.data.layout import Chunk
 from avem.execution.dataset import add_up
-from avem.inference.catch_up import seen
+from avem.inference.catch_up import whole
 from avem.inference.e_steps import ESteps, Expectation, State
 from avem.inference.methods.adaptive.parts import pieces_of
 from avem.inference.on_shard import Setting, Subjects
@@ -44,11 +44,23 @@ class Curvature:
     """(free, free) minus the second derivative."""
     following: np.ndarray
     """(free, d, subjects) how the means of the effects' posteriors follow the parameters."""
+    weights: np.ndarray | None = None
+    """(subjects,) how much each counts in the information; None: all alike."""
+    survey: bool = False
+    """The weights are those of a survey: the inverse of the information is no covariance."""
 
     @cached_property
     def slopes(self) -> np.ndarray:
         """(subjects, free) each subject's slope."""
         return subject_slopes(self.e, self.state, self.free)
+
+    @property
+    def meat(self) -> np.ndarray:
+        """(free, free) the variance of the total slope, from how those of subjects differ."""
+        counting = 1.0 if self.weights is None else self.weights[:, None]
+        # A subject of a survey has one slope, which counts more; frequencies are so many slopes.
+        power = counting**2 if self.survey else counting
+        return (self.slopes * power).T @ self.slopes
 
 
 def curvature(e: ESteps, state: State, free: Free) -> Curvature:
@@ -79,7 +91,7 @@ def total_slope(e: ESteps, theta: Params, found: Expectation) -> Params:
     if e.kernel.n_effects:
         precision = np.linalg.inv(theta["effect_covariance"])
         square = precision @ total.effect_second @ precision
-        slope["effect_covariance"] = 0.5 * (square - e.data.n_subjects * precision)
+        slope["effect_covariance"] = 0.5 * (square - e.data.weight * precision)
     return slope
 
 
@@ -101,7 +113,7 @@ def _of_subjects(
 ) -> np.ndarray:
     """On a shard: (direction, subject)."""
     found = np.zeros((len(jax.tree.leaves(tangents)[0]), len(np.asarray(chunk.real))))
-    for who, own, nodes in pieces_of(seen(chunk, subjects, setting), chunk):
+    for who, own, nodes in pieces_of(whole(chunk, subjects, setting), chunk):
         at = (setting.theta, tangents, nodes.at, nodes.share, own, setting.form)
         found[:, who] = np.asarray(_slopes(setting.kernel, *at))[:, : len(who)]
     return found

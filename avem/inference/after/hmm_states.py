@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,7 +12,6 @@ from avem.components.param_info import Params
 from avem.errors import AvemError
 from avem.execution.dataset import Dataset
 from avem.inference.e_steps import IMPOSSIBLE
-from avem.kernels import forward_backward as hmm
 from avem.models.encoded import Encoded
 from avem.models.hmm import HMMModel
 from avem.numerics.jit import jit
@@ -38,6 +37,35 @@ def state_probabilities(model: HMMModel, data: Encoded, theta: Params, effects: 
         if all(np.isfinite(loglik).all() for _, loglik in found):
             return data.layout.gather([state for state, _ in found])
     raise AvemError(IMPOSSIBLE)
+
+
+class Occupation(NamedTuple):
+    """What state probabilities say of all rows together."""
+
+    rows: np.ndarray
+    """(states,) expected numbers of rows."""
+    unsure: float
+    """Mean probability that a row is not in its most probable state."""
+
+
+@in_float64
+def occupation(data: Encoded, theta: Params, effects: np.ndarray) -> Occupation:
+    """The sums of `state_probabilities`, which need not be in memory."""
+    shards = Dataset.of(data)
+    for form in ("scaled", "log"):
+        own = (shards.split(effects),)
+        possible, rows, unsure, n_rows = shards.sum(_occupied, own, data.kernel, theta, form)
+        if possible == len(shards.shards):
+            return Occupation(rows, float(unsure / max(n_rows, 1)))
+    raise AvemError(IMPOSSIBLE)
+
+
+def _occupied(chunk, f, kernel, theta, form):
+    state, loglik = (np.asarray(part) for part in _posterior(kernel, theta, f, chunk, form))
+    valid = np.asarray(chunk.valid)
+    state = np.where(valid[:, None], state, 0.0)
+    unsure = np.sum(valid) - state.max(axis=1).sum()
+    return int(np.isfinite(loglik).all()), state.sum((0, 2)), unsure, np.sum(valid)
 
 
 @in_float64
@@ -69,7 +97,7 @@ def states_given(
     """(rows, states) p(U_t = k | f_i and rows ``"before"`` t in its sequence, or all ``"others"``).
 
     `effects` are (d, subjects), or (nodes, d, subjects) for (rows, nodes, states). `rows` are
-    those wanted.
+    those wanted. What is known of a row's own state counts, its outcomes do not.
     """
     shards, nodes = Dataset.of(data), effects if effects.ndim == 3 else effects[None]
     found = []
@@ -77,7 +105,11 @@ def states_given(
         passes = shards.map(_states_given, (shards.split(at),), data.kernel, theta, kind)
         if not all(np.isfinite(loglik).all() for _, loglik in passes):
             raise AvemError(IMPOSSIBLE)
-        found.append(data.layout.gather([state for state, _ in passes])[rows])
+        states = data.layout.gather([state for state, _ in passes])[rows]
+        if data.possible is not None:
+            states = states * data.possible[rows]
+            states /= np.maximum(states.sum(1, keepdims=True), 1e-300)
+        found.append(states)
     return np.stack(found, axis=1) if effects.ndim == 3 else found[0]
 
 
@@ -115,28 +147,27 @@ def custom_histories(
 
 
 @jit("kernel", "form")
-def _expected_rows(kernel, theta, f, chunk, tilt, form):
-    initial, transition, table = kernel.tables(theta, f, chunk)
-    tilted, steps = table + tilt[:, None], kernel.transition.steps(chunk)
-    posterior = hmm.smooth(initial, transition, tilted, chunk.valid, form, steps)
-    return by_subject(posterior.state.sum(0), chunk)
+def _tilted(kernel, theta, f, chunk, tilt, form):
+    return kernel.tilted(theta, f, chunk, tilt, form).state
 
 
-def _rows_in_states(chunk, f, kernel, theta, tilt):
-    return _expected_rows(kernel, theta, f, chunk, tilt, "log")
+def _tilted_states(chunk, f, tilt, kernel, theta):
+    return _tilted(kernel, theta, f, chunk, tilt, "log")
 
 
 @in_float64
-def rows_in_states(
+def tilted_states(
     model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray, tilt: np.ndarray
 ) -> np.ndarray:
-    """(states, subjects) expected numbers of rows in each state, every subject at its effect.
+    """(rows, states) state probabilities with ``tilt`` (rows, states) added to the log densities.
 
-    ``tilt`` (states,) is added to the log density of every row. The numbers' derivatives in it, at
-    0, are their covariances: the log likelihood is then their cumulant generating function.
+    Where it is the same number for some rows and one state, the derivative at 0 of how many of
+    these rows are in that state is the variance of their number: the log likelihood is then its
+    cumulant generating function.
     """
     shards = Dataset.of(data)
-    return shards.gather(_rows_in_states, (shards.split(effects),), data.kernel, theta, tilt)
+    own = (shards.split(effects), shards.place(list(data.layout.scatter(tilt))))
+    return shards.rows(_tilted_states, own, data.kernel, theta)
 
 
 @jit("kernel", "form")

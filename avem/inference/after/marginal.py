@@ -13,7 +13,7 @@ from avem.data.layout import Chunk
 from avem.errors import ModelError
 from avem.inference.after.curvature import Curvature, curvature
 from avem.inference.after.diagnose import effect_information, gaps
-from avem.inference.catch_up import seen
+from avem.inference.catch_up import whole
 from avem.inference.e_steps import ESteps, State, state_at
 from avem.inference.methods.adaptive.centres import find_centres
 from avem.inference.methods.adaptive.grade import grade
@@ -106,7 +106,7 @@ def posterior_nodes(at: Marginal) -> PosteriorNodes:
 
 
 def _nodes(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> PosteriorNodes:
-    return PosteriorNodes(*all_nodes(seen(chunk, subjects, setting), chunk))
+    return PosteriorNodes(*all_nodes(whole(chunk, subjects, setting), chunk))
 
 
 @in_float64

@@ -11,7 +11,7 @@ from avem.components.free import Free
 from avem.components.param_info import Params
 from avem.data.layout import Chunk
 from avem.inference.after.marginal import Marginal
-from avem.inference.catch_up import seen
+from avem.inference.catch_up import whole
 from avem.inference.e_steps import State
 from avem.inference.methods.adaptive.parts import all_nodes
 from avem.inference.on_shard import Setting, Subjects
@@ -65,7 +65,7 @@ def _drawn_nodes(
     chunk: Chunk, subjects: Subjects | None, seed: int, setting: Setting
 ) -> np.ndarray:
     """(d, subject) one node of everyone, chosen by the nodes' shares."""
-    places, share = all_nodes(seen(chunk, subjects, setting), chunk)
+    places, share = all_nodes(whole(chunk, subjects, setting), chunk)
     level = np.random.default_rng(seed).random(share.shape[1])
     chosen = (share.cumsum(0) < level * share.sum(0)).sum(0)
     return places[np.minimum(chosen, len(share) - 1), :, np.arange(share.shape[1])].T

@@ -14,7 +14,7 @@ from avem.components.lanes import Theta
 from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
 from avem.effects.posterior import GaussianQ, update_by_newton, update_from_quadratic
-from avem.inference.passes import Glance, Pass, Totals, first_terms
+from avem.inference.passes import Glance, Pass, Totals, counted, counts, first_terms
 from avem.models.kernel import Kernel, Local
 from avem.numerics.jit import jit
 
@@ -47,12 +47,13 @@ def anchored_pass(
     """E-step of the subjects of one chunk; with `cov`, the local pass is that of mean field."""
     local = kernel.local(theta, anchor, chunk, form, cov)
     q, gain = update_q(kernel, theta, anchor, cov, local, chunk, q_update, newton_steps)
+    in_sums, counting = counted(kernel, local, chunk), counts(chunk)
     totals = Totals(
-        model=kernel.sums(local, q.mean, q.covariance, chunk),
-        effect_mean=jnp.where(chunk.real, q.mean, 0.0).sum(-1),
-        effect_second=q.total_second_moment(chunk.real),
+        model=kernel.sums(in_sums, q.mean, q.covariance, chunk),
+        effect_mean=(jnp.where(chunk.real, q.mean, 0.0) * counting).sum(-1),
+        effect_second=q.total_second_moment(counting),
     )
-    kept = KeptAnchored(q.mean, q.covariance, kernel.needed_by_newton(local))
+    kept = KeptAnchored(q.mean, q.covariance, kernel.needed_by_newton(in_sums))
     return Pass(
         mean=q.mean,
         covariance=q.covariance,

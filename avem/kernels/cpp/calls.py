@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from avem.kernels.gaussian_chain import Records, Squares
     from avem.kernels.kalman_filter import Problem
     from avem.kernels.kalman_moments import Shape
+    from avem.kernels.semi_markov import Stays
 
 
 def _compiled(*constants: str) -> Callable[..., Any]:
@@ -88,6 +89,25 @@ def _chain(
         cell.astype(jnp.int32),
     )
     return arrays, (steps.n_cells or n_times, n_states, n_states, n_lanes)
+
+
+@_compiled()
+def semi_markov(
+    call: Any, initial: Array, transition: Array, stays: Stays, table: Array, valid: Array
+) -> tuple[Array, ...]:
+    """Log likelihood, states, moves, and what stays did; all rows are of one cell."""
+    dtype = table.dtype
+    initial, transition = (jnp.asarray(x, dtype) for x in (initial, transition))
+    initial = initial if initial.ndim == 2 else initial[:, None]
+    transition = transition if transition.ndim == 3 else transition[..., None]
+    n_states, n_lanes = table.shape[1:]
+    counts = (len(stays.phase), n_states, n_lanes)
+    shapes = [(n_lanes,), table.shape, (n_states, n_states, n_lanes), counts, counts, counts]
+    cut = jnp.full(1, stays.cut, jnp.int32)
+    chances = (jnp.asarray(x, dtype) for x in (stays.phase, stays.leave[0], stays.stay[0]))
+    found = call(shapes, dtype, initial, transition, *chances, table, valid, cut)
+    loglik, state, pair, phase, ended, stayed = found
+    return loglik, state, pair[None], phase, ended[None], stayed[None]
 
 
 @_compiled("states")

@@ -1,0 +1,163 @@
+"""The folder of a scan: made whole or not at all, by one process at a time, and cleaned up."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+import uuid
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from avem.data.locks import try_lock
+from avem.data.scanning.sort import Keys, Sorter
+from avem.data.scanning.sources import Files, check_files, find_files, lazy_kind, put_into_file
+from avem.errors import DataError, FileError
+
+_FORMAT = 1
+_PREFIX = "avem-scan-"
+_FACTS = "scan.json"
+_WAIT = 0.1
+
+
+def sorted_folder(source: Any, keys: Keys, memory: int, cache: Any) -> Path:
+    """The folder with the source's sorted rows: one that is there already, or a new one."""
+    if len(set(keys.names)) < len(keys.names):
+        raise DataError(
+            f"subject={keys.subject!r}, time={keys.time!r} and sequence={keys.sequence!r} must be "
+            "different columns."
+        )
+    if cache is None:
+        root = Path(tempfile.gettempdir())
+        clean(root)
+        return _make(source, keys, memory, temporary_folder("rows"))
+    root = Path(cache)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"Cannot make the folder {str(root)!r}: {error.strerror}.") from error
+    if lazy_kind(source) is not None:  # which may hold other rows every time
+        return _make(source, keys, memory, temporary_folder("rows", root))
+    target = root / f"{_PREFIX}{_key(find_files(source), keys)}"
+    with _alone(target.with_suffix(".lock")):
+        clean(root)
+        if (target / _FACTS).exists():
+            return target
+        made = _make(source, keys, memory, _unfinished(root))
+        if os.name == "nt":  # where a folder with an open file cannot be renamed
+            _let_go(made)
+        os.replace(made, target)
+        _let_go(made)
+        (target / "lock").unlink(missing_ok=True)
+        return target
+
+
+def facts_of(folder: Path) -> dict[str, Any]:
+    """What was learned while the rows were sorted."""
+    return json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+
+
+def _key(files: Files, keys: Keys) -> str:
+    told = json.dumps([_FORMAT, files.marks(), keys.subject, keys.time, keys.sequence])
+    return hashlib.sha256(told.encode()).hexdigest()[:24]
+
+
+def _make(source: Any, keys: Keys, memory: int, folder: Path) -> Path:
+    try:
+        if lazy_kind(source) is None:
+            files = find_files(source)
+        else:
+            files = put_into_file(source, folder / "source.parquet")
+        check_files(files, keys.names)
+        facts = Sorter(files, keys, folder, memory).run()
+        shutil.rmtree(folder / "spill", ignore_errors=True)
+        (folder / "source.parquet").unlink(missing_ok=True)
+        facts |= {"subject": keys.subject, "time": keys.time, "sequence": keys.sequence}
+        (folder / _FACTS).write_text(json.dumps(facts, default=str), encoding="utf-8")
+    except OSError as error:
+        remove(folder)
+        raise FileError(
+            f"Cannot write the sorted rows into {str(folder)!r}: {error.strerror or error}. Make "
+            "room, or give another folder as cache=."
+        ) from error
+    except BaseException:
+        remove(folder)
+        raise
+    return folder
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """While no other process makes the same folder."""
+    with open(lock, "ab") as file:
+        while try_lock(file) is False:
+            time.sleep(_WAIT)
+        yield
+
+
+def _unfinished(root: Path) -> Path:
+    folder = root / f"{_PREFIX}{uuid.uuid4().hex}.tmp"
+    folder.mkdir()
+    _hold(folder)
+    return folder
+
+
+# --- folders that end with their process ----------------------------------------------------------
+
+_held: dict[Path, Any] = {}
+
+
+def temporary_folder(purpose: str, root: Path | None = None) -> Path:
+    """A new folder that is removed with this process, or, if that is killed, by a later one."""
+    root = Path(tempfile.gettempdir()) if root is None else root
+    folder = root / f"{_PREFIX}{purpose}-{uuid.uuid4().hex}.tmp"
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise FileError(f"Cannot make the folder {str(folder)!r}: {error.strerror}.") from error
+    _hold(folder)
+    return folder
+
+
+def _hold(folder: Path) -> None:
+    file = open(folder / "lock", "ab")  # noqa: SIM115, held until the folder goes
+    try_lock(file)
+    _held[folder] = file
+
+
+def _let_go(folder: Path) -> None:
+    file = _held.pop(folder, None)
+    if file is not None:
+        file.close()
+
+
+def remove(folder: Path) -> None:
+    """Remove a temporary folder."""
+    _let_go(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def removed_with(owner: object, folder: Path) -> None:
+    """Remove a temporary folder once its owner is gone, at the latest when the process ends."""
+    if folder in _held and folder.name.endswith(".tmp"):
+        weakref.finalize(owner, remove, folder)
+
+
+def clean(root: Path) -> None:
+    """Remove what processes that were killed have left in a folder."""
+    with suppress(OSError):
+        for entry in list(os.scandir(root)):
+            if not (entry.name.startswith(_PREFIX) and entry.name.endswith(".tmp")):
+                continue
+            folder = Path(entry.path)
+            if folder in _held:
+                continue
+            with suppress(OSError), open(folder / "lock", "r+b") as file:
+                if try_lock(file):
+                    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,159 @@
+"""Moves over time: rates, probabilities over any interval, and survival."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from avem.components.param_info import Params
+from avem.data.clock import is_date
+from avem.errors import ModelError
+from avem.fits.predict.at import moves_at
+from avem.fits.questions.moves import from_moves
+from avem.models.hmm import HMMModel
+
+if TYPE_CHECKING:
+    from avem.fits.hmm_fit import HMMFit
+
+_MOST = 1000
+"""Times that are asked for at once."""
+
+
+def rates_table(
+    fit: HMMFit, by: str | None, at: Mapping[str, Any] | None, level: float | None, errors: str
+) -> pd.DataFrame:
+    """The table of `fit.rates`."""
+    _need_clock(fit, "rates()")
+    first, second = np.nonzero(average_rates(fit) > 0)
+
+    def entries(generators: np.ndarray) -> np.ndarray:
+        return generators[:, first, second]
+
+    keys = {"state": first, "to_state": second}
+    table = from_moves(fit, by, at, entries, keys, "log", level, errors, generators_at)
+    return table.rename(columns={"estimate": "rate"})
+
+
+def probabilities_table(
+    fit: HMMFit,
+    horizon: Any,
+    by: str | None,
+    at: Mapping[str, Any] | None,
+    level: float | None,
+    errors: str,
+) -> pd.DataFrame:
+    """The table of `fit.transition_probabilities`."""
+    k, times = fit.model.n_states, _times(fit, horizon, "horizon")
+    keys = {
+        "horizon": np.repeat(times, k * k),
+        "state": np.tile(np.repeat(np.arange(k), k), len(times)),
+        "to_state": np.tile(np.arange(k), k * len(times)),
+    }
+
+    def entries(moves: np.ndarray) -> np.ndarray:
+        found = [moves_over(fit.model, moves, time) for time in times]
+        return np.stack(found, axis=1).reshape(len(moves), -1)
+
+    over = generators_at if fit.model.continuous else moves_at
+    table = from_moves(fit, by, at, entries, keys, "logit", level, errors, over)
+    return table.rename(columns={"estimate": "probability"})
+
+
+def survival_table(
+    fit: HMMFit,
+    times: Any,
+    by: str | None,
+    at: Mapping[str, Any] | None,
+    level: float | None,
+    errors: str,
+) -> pd.DataFrame:
+    """The table of `fit.survival`."""
+    model, asked = fit.model, _times(fit, times, "times")
+    ends = list(model.transition.absorbing)
+    if not ends or len(ends) == model.n_states:
+        raise ModelError(
+            "survival() is the probability of not yet being in a state that is never left, and "
+            "every state of this model can be left. Say which moves there are: "
+            "transition=avem.rates(moves=[...])."
+        )
+    alive = np.setdiff1d(np.arange(model.n_states), ends)
+    keys = {"time": np.repeat(asked, len(alive)), "state": np.tile(alive, len(asked))}
+
+    def chances(moves: np.ndarray) -> np.ndarray:
+        found = [moves_over(model, moves, time)[:, alive][:, :, alive].sum(2) for time in asked]
+        return np.stack(found, axis=1).reshape(len(moves), -1)
+
+    over = generators_at if model.continuous else moves_at
+    table = from_moves(fit, by, at, chances, keys, "logit", level, errors, over)
+    return table.rename(columns={"estimate": "survival"})
+
+
+# --- inside -------------------------------------------------------------------------------------
+
+
+def generators_at(
+    model: HMMModel, params: Params, a: np.ndarray, effects: np.ndarray | None = None
+) -> np.ndarray:
+    """(rows, from, to) rates at design columns (rows, columns) and effects, by default 0."""
+    if effects is None:
+        effects = np.zeros((len(a), model.n_effects))
+    theta = model.transition.params_in(params, model.scaling.without())
+    found = model.transition.generators(theta, a, effects)
+    assert found is not None  # who needs this has asked before
+    return found
+
+
+def average_rates(fit: HMMFit) -> np.ndarray:
+    """(from, to) rates of moves at effect 0 and average covariates; 0 for staying."""
+    found = generators_at(fit.model, fit.params, fit.model.averages[None])[0]
+    return np.where(np.eye(len(found), dtype=bool), 0.0, found)
+
+
+def moves_over(model: HMMModel, moves: np.ndarray, time: float) -> np.ndarray:
+    """(rows, from, to) probabilities over a time, from rates, or from those of one step."""
+    return model.transition.over(moves, np.full(len(moves), time))
+
+
+def mean_stays(generators: np.ndarray) -> np.ndarray:
+    """(rows, states) how long a stay lasts on average; for ever where a state is never left."""
+    leaving = -np.diagonal(generators, axis1=-2, axis2=-1)
+    return np.where(leaving > 0, 1.0 / np.where(leaving > 0, leaving, 1.0), np.inf)
+
+
+def time_words(fit: HMMFit, n: float | None = None) -> str:
+    """The unit of time: "days", "day" for one; where nobody named it, "units of time"."""
+    clock = fit.model.spec.transition.clock
+    unit = "rows" if clock is None else clock.unit or ""
+    if not unit:
+        unit = "days" if fit.panel is not None and is_date(fit.panel) else "units of time"
+    if n == 1:
+        return "unit of time" if unit == "units of time" else unit.removesuffix("s")
+    return unit
+
+
+def _need_clock(fit: HMMFit, what: str) -> None:
+    if not fit.model.continuous:
+        raise ModelError(
+            f"{what} is of models in continuous time; in this one rows are one step apart, and "
+            "fit.transitions() has the probabilities of a step. For rates fit "
+            "MixedHMM(..., time_scale='continuous')."
+        )
+
+
+def _times(fit: HMMFit, given: Any, what: str) -> np.ndarray:
+    """What a user gave as one time, or several, after which to look."""
+    whole = not fit.model.continuous
+    try:
+        times = np.atleast_1d(np.asarray(given, dtype=float))
+    except (TypeError, ValueError):
+        times = np.full(1, np.nan)
+    good = times.ndim == 1 and 1 <= len(times) <= _MOST and bool((times >= 0).all())
+    if not good or not np.isfinite(times).all() or (whole and (times != np.rint(times)).any()):
+        kind = "whole numbers of steps" if whole else f"numbers of {time_words(fit)}"
+        raise ModelError(
+            f"{what} is {given!r}; {kind}, none negative, are wanted (at most {_MOST:,})."
+        )
+    return times.astype(int) if whole else times

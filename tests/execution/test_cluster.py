@@ -1,0 +1,221 @@
+"""Fits on a cluster: real schedulers and workers on this machine, some of which are killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import avem
+from avem.execution import cluster as workers
+from tests.execution.clusters import ROOT, cluster
+from tests.scans import MODEL, TRUTH, assert_same_fit, uneven, write_files
+
+pytest.importorskip("duckdb")
+pytest.importorskip("distributed")
+
+START = {**TRUTH, "coef": [[[-1.0]], [[1.0]]], "effect_covariance": [[0.5]]}
+TIGHT = {"init": START, "refine": None, "tol": 1e-9}
+BERNOULLI = avem.MixedHMM("right ~ 1 + (1 | subject)", 2, "bernoulli")
+MOVES = avem.MixedHMM("y ~ 1 + (1 | subject)", 2, transition="~ x + (1 | subject)")
+SSM = avem.MixedSSM(["y", "x"], 1, subject="subject", random="transition")
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return uneven()
+
+
+@pytest.fixture(scope="module")
+def scan(frame, tmp_path_factory):
+    files = write_files(frame, tmp_path_factory.mktemp("cluster") / "data")
+    return avem.Panel.scan(files, "subject", time="time")
+
+
+@pytest.fixture(autouse=True)
+def several_chunks(monkeypatch):
+    monkeypatch.setattr("avem.models.encoded._LANES", (16, 16))
+
+
+def test_a_cluster_fits_what_memory_fits(scan, frame):
+    """A scheduler and a worker in this process; those below are processes of their own."""
+    from distributed import Client
+
+    near = {"init": TRUTH, "refine": None, "tol": 1e-5}
+    wanted = MODEL.fit(frame, time="time", **near)
+    with Client(
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
+    ) as client:
+        found = MODEL.fit(scan, client=client, **near)
+        assert_same_fit(found, wanted)
+    # What is asked of the fit when the cluster is gone is computed here.
+    assert float(found.loglik()) == pytest.approx(float(wanted.loglik()), rel=1e-9)
+
+
+@pytest.mark.slow
+def test_a_worker_that_has_lost_its_subjects_finds_them_again(scan, frame):
+    from distributed import Client
+
+    wanted = MODEL.fit(frame, time="time", **TIGHT)
+    with Client(
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
+    ) as client:
+        told = []
+
+        def lose(iteration):
+            told.append(iteration.number)
+            if iteration.number in (3, 4):
+                for fit in workers._fits.values():
+                    fit.held.clear()
+
+        again = MODEL.fit(scan, client=client, callback=lose, **TIGHT)
+        assert len(told) > 4
+        for name, value in wanted.params.items():
+            np.testing.assert_allclose(again.params[name], value, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.slow
+def test_two_workers_fit_what_memory_fits(scan, frame, tmp_path):
+    wanted = MODEL.fit(frame, time="time", **TIGHT)
+    with cluster(tmp_path, 2) as (client, processes):
+        found = MODEL.fit(scan, client=client, **TIGHT)
+        assert len(found._own_data.chunks) > 2
+        assert_same_fit(found, wanted)
+
+        def kill(iteration):
+            if iteration.number == 3:
+                processes.workers[0].kill()
+
+        # Its subjects are found again by the other.
+        again = MODEL.fit(scan, client=client, callback=kill, **TIGHT)
+        assert processes.workers[0].wait(timeout=30) == -signal.SIGKILL
+        for name, value in wanted.params.items():
+            np.testing.assert_allclose(again.params[name], value, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_workers", [1, 2, 3])
+def test_the_number_of_workers_does_not_matter(scan, frame, tmp_path, n_workers):
+    options = {"n_starts": 2}
+    with cluster(tmp_path, n_workers) as (client, _):
+        for model in (MODEL, BERNOULLI, MOVES, SSM):
+            wanted = model.fit(frame, subject="subject", time="time", **options)
+            found = model.fit(scan, client=client, **options)
+            assert_same_fit(found, wanted)
+            errors = [fit.standard_errors()["se"].to_numpy(float) for fit in (found, wanted)]
+            np.testing.assert_allclose(*errors, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_worker_killed_at_any_moment_costs_time_alone(scan, frame, tmp_path):
+    wanted = MODEL.fit(frame, time="time", **TIGHT)
+    n_iter = wanted.n_iter
+    with cluster(tmp_path, 2) as (client, processes):
+        MODEL.fit(scan, client=client, **TIGHT)  # compiled
+        for moment in range(10):
+            at = 1 + moment * (n_iter - 1) // 10
+
+            def kill(iteration, at=at, moment=moment):
+                if iteration.number == at:
+                    # In the middle of the next iteration.
+                    wait = 0.002 * moment
+                    threading.Timer(wait, processes.workers[-1].kill).start()
+
+            found = MODEL.fit(scan, client=client, callback=kill, **TIGHT)
+            assert processes.workers[-1].wait(timeout=30) == -signal.SIGKILL
+            for name, value in wanted.params.items():
+                np.testing.assert_allclose(found.params[name], value, atol=1e-6, err_msg=name)
+            processes.add_worker()
+            client.wait_for_workers(2, timeout=90)
+
+
+def test_clients_that_are_none_are_refused(scan, frame):
+    with pytest.raises(avem.ModelError, match=r"a dask\.distributed\.Client is wanted"):
+        MODEL.fit(scan, client="tcp://127.0.0.1:1", **TIGHT)
+    with pytest.raises(avem.ModelError, match="scan them first"):
+        MODEL.fit(frame, time="time", client=object(), **TIGHT)
+
+
+# --- the driver ---------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_goes_on_where_it_was(frame, tmp_path):
+    path = tmp_path / "run.ckpt"
+    wanted = MODEL.fit(frame, time="time", refine=None, tol=1e-9, n_starts=2)
+    begun = []
+
+    def stop(iteration):
+        begun.append(iteration.number)
+        return len(begun) == 7
+
+    with pytest.warns(avem.AvemWarning, match="Stopped by the user"):
+        MODEL.fit(
+            frame,
+            time="time",
+            refine=None,
+            tol=1e-9,
+            n_starts=2,
+            checkpoint=path,
+            callback=stop,
+        )
+    assert path.exists()
+    found = MODEL.fit(frame, time="time", refine=None, tol=1e-9, n_starts=2, checkpoint=path)
+    for name, value in wanted.params.items():
+        np.testing.assert_allclose(found.params[name], value, atol=1e-6, err_msg=name)
+    assert found.info.start_gaps == ()  # no start was tried again
+    assert not path.exists()
+
+
+def test_a_checkpoint_of_something_else_is_refused(frame, tmp_path):
+    path = tmp_path / "run.ckpt"
+
+    def stop(iteration):
+        return path.exists()
+
+    with pytest.warns(avem.AvemWarning, match="Stopped by the user"):
+        MODEL.fit(frame, time="time", checkpoint=path, callback=stop, **TIGHT)
+    with pytest.raises(avem.FileError, match="of another model"):
+        MODEL.fit(frame[:-20], time="time", checkpoint=path, **TIGHT)
+    path.write_bytes(b"no")
+    with pytest.raises(avem.FileError, match="is damaged"):
+        MODEL.fit(frame, time="time", checkpoint=path, **TIGHT)
+
+
+DRIVER = """
+import sys, json, time, avem
+from tests.scans import MODEL
+from tests.execution.test_cluster import TIGHT
+scan = avem.Panel.scan(sys.argv[1], "subject", time="time", cache=sys.argv[2])
+def slow(iteration):
+    print("iteration", flush=True)
+    time.sleep(0.05)
+fit = MODEL.fit(scan, checkpoint=sys.argv[3], callback=slow, **TIGHT)
+print(json.dumps({k: v.tolist() for k, v in fit.params.items()}), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_driver_goes_on(frame, tmp_path):
+    import json
+
+    files = write_files(frame, tmp_path / "data")
+    wanted = MODEL.fit(frame, time="time", **TIGHT)
+    for moment in range(5):
+        path = tmp_path / f"run-{moment}.ckpt"
+        command = [sys.executable, "-c", DRIVER, str(files), str(tmp_path / "cache"), str(path)]
+        settings = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **settings) as one:
+            assert one.stdout is not None
+            for _ in range(2 + 3 * moment):
+                assert one.stdout.readline().startswith("iteration")
+            time.sleep(0.01 * moment)
+            one.kill()
+        again = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, **settings)
+        found = json.loads(again.stdout.splitlines()[-1])
+        for name, value in wanted.params.items():
+            np.testing.assert_allclose(found[name], value, atol=1e-6, err_msg=name)
+        assert not path.exists()

@@ -1,0 +1,174 @@
+"""Fits of scans: the same numbers as in memory, whatever stays on disk."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import avem
+from avem.data.layout import build_layout
+from avem.execution.chunk_files import write_chunk
+from avem.execution.dataset import Dataset, Shard
+from avem.execution.disk import Disk
+from avem.execution.shelf import Shelf
+from avem.models import scanned
+from tests.execution.test_dataset import doubled, first_outcome, running, total
+from tests.scans import MODEL, TRUTH, assert_same_fit, uneven, write_files
+
+pytest.importorskip("duckdb")
+
+START = {**TRUTH, "coef": [[[-1.0]], [[1.0]]], "effect_covariance": [[0.5]]}
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return uneven()
+
+
+@pytest.fixture(scope="module")
+def scan(frame, tmp_path_factory):
+    files = write_files(frame, tmp_path_factory.mktemp("scan") / "data")
+    return avem.Panel.scan(files, "subject", time="time")
+
+
+@pytest.fixture
+def several_chunks(monkeypatch):
+    monkeypatch.setattr("avem.models.encoded._LANES", (16, 16))
+
+
+# --- the executor -------------------------------------------------------------------------------
+
+
+def on_disk(folder, memory):
+    rows = pd.DataFrame({"who": np.repeat(np.arange(20), 3), "y": np.arange(60.0)})
+    panel = avem.Panel.from_frame(rows.sample(frac=1.0, random_state=0), "who")
+    layout = build_layout(panel, 8)
+    y = panel.row_subject[:, None] * 1.0
+    with open(folder / "chunks", "wb") as file:
+        sources = [write_chunk(file, one) for one in layout.chunks(y, y, np.ones((60, 1), bool))]
+    shards = tuple(Shard(*pair) for pair in zip(layout.slots, sources, strict=True))
+    import jax
+
+    return Dataset(shards, layout, Disk(memory, folder, jax.devices("cpu")[0])), panel
+
+
+@pytest.mark.parametrize("memory", [0, 10**9], ids=["all on disk", "all in memory"])
+def test_values_of_subjects_go_out_and_come_back_in_order(tmp_path, memory):
+    data, panel = on_disk(tmp_path, memory)
+    assert len(data.shards) > 1
+    values = np.random.default_rng(0).standard_normal(20)
+    there = data.split(values)
+    np.testing.assert_array_equal(data.gather(doubled, (there,), 2.0), 2.0 * values)
+    assert data.sum(total, (there,)) == pytest.approx(values.sum())
+    np.testing.assert_array_equal(data.rows(first_outcome, ())[:, 0], panel.row_subject)
+    # Chunks that stay in memory are read once.
+    size = sum(shard.source.n_bytes for shard in data.shards)
+    assert data.executor.bytes_read == size * (1 if memory else 3)
+    assert data.executor.about().startswith(f"{len(data.shards)} shards, ")
+
+
+@pytest.mark.parametrize("memory", [0, 10**9], ids=["all on disk", "all in memory"])
+def test_what_stays_never_changes_and_is_cleared_away(tmp_path, memory):
+    data, _ = on_disk(tmp_path, memory)
+    start = data.split(np.zeros(20))
+    once, sums = data.run(running, (start,), 1.0)
+    twice, _ = data.run(running, (once,), 1.0)
+    assert sum(sums) == 20
+    assert [float(data.sum(total, (each,))) for each in (start, once, twice)] == [0, 20, 40]
+    del start, once, twice
+    assert [path.name for path in tmp_path.iterdir()] == ["chunks"]
+
+
+def test_a_shelf_stays_within_its_room(tmp_path):
+    shelf = Shelf(1000, tmp_path)
+    held = [shelf.put(np.full(50, float(n))) for n in range(5)]  # of 400 bytes each
+    assert len(list(tmp_path.iterdir())) == 3
+    assert [float(one.get()[0]) for one in held] == [0, 1, 2, 3, 4]
+    del held
+    assert not list(tmp_path.iterdir())
+    again = [shelf.put(np.zeros(50)) for _ in range(2)]
+    assert len(again) == 2
+    assert not list(tmp_path.iterdir())
+
+
+# --- fits ---------------------------------------------------------------------------------------
+
+
+def without_room(monkeypatch):
+    """All chunks and all that is known of subjects go through the disk."""
+    monkeypatch.setattr("avem.execution.disk._FOR_CHUNKS", 0.0)
+    monkeypatch.setattr("avem.execution.disk._FOR_SUBJECTS", 0.0)
+
+
+@pytest.mark.parametrize("room", [pytest.param(True, marks=pytest.mark.slow), False])
+def test_a_fit_from_disk_is_that_from_memory(monkeypatch, several_chunks, frame, scan, room):
+    """With its starts, the search for modes, refinement, likelihood and standard errors."""
+    if not room:
+        without_room(monkeypatch)
+    options = {"n_starts": 2, "refine": "auto"}
+    wanted = MODEL.fit(frame, time="time", **options)
+    found = MODEL.fit(scan, **options)
+    assert len(found._own_data.chunks) == len(wanted._own_data.chunks) > 1
+    assert_same_fit(found, wanted)
+    assert found.info.n_observed == wanted.info.n_observed
+    assert found.info.n_missing == wanted.info.n_missing
+    assert found.info.notes == wanted.info.notes
+    assert float(found.loglik()) == pytest.approx(float(wanted.loglik()), rel=1e-10)
+    np.testing.assert_allclose(found.loglik().by_subject, wanted.loglik().by_subject, atol=1e-7)
+    errors = [fit.standard_errors()["se"].to_numpy(float) for fit in (found, wanted)]
+    np.testing.assert_allclose(*errors, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model",
+    [
+        avem.MixedHMM("right ~ x + (1 | subject)", 2, "bernoulli"),
+        avem.MixedHMM("right ~ 1 + (1 | subject)", 2, "bernoulli"),
+        avem.MixedHMM("y ~ group + scale(x) + (1 | subject)", 2, transition="~ x"),
+        avem.MixedHMM("y ~ 1 + (1 | subject)", 2, transition="~ group"),
+        avem.MixedHMM("y + x ~ 1 + (1 | subject)", 2, "gaussian", initial="~ group"),
+        avem.MixedSSM(["y", "x"], 1, subject="subject", random="transition"),
+        avem.MixedSSM("y + x ~ group", 1, subject="subject", random="none"),
+    ],
+    ids=["bernoulli", "patterns", "moves", "cells", "initial", "ssm", "ssm alike"],
+)
+@pytest.mark.parametrize("room", [True, False], ids=["in memory", "on disk"])
+def test_all_kinds_of_models(monkeypatch, several_chunks, frame, scan, model, room):
+    if not room:
+        without_room(monkeypatch)
+    options = {"refine": None, "n_starts": 2}
+    wanted = model.fit(frame, subject="subject", time="time", **options)
+    found = model.fit(scan, **options)
+    assert_same_fit(found, wanted)
+    assert float(found.loglik()) == pytest.approx(float(wanted.loglik()), rel=1e-9)
+
+
+@pytest.mark.slow
+def test_starts_from_some_subjects_lead_to_the_same_solution(monkeypatch, frame, scan):
+    monkeypatch.setattr(scanned, "START_ROWS", 300)
+    wanted = MODEL.fit(frame, time="time", refine=None)
+    found = MODEL.fit(scan, refine=None)
+    assert len(found._own_data.sampled) == 20
+    for name, value in wanted.params.items():
+        np.testing.assert_allclose(found.params[name], value, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("formula", "words"),
+    [
+        ("z ~ 1 + (1 | subject)", "There is no column 'z'"),
+        ("group ~ 1 + (1 | subject)", "numbers or booleans are wanted"),
+        ("y ~ flat + (1 | subject)", "combination of the terms before it"),
+    ],
+)
+def test_what_data_cannot_carry_is_said_as_in_memory(frame, tmp_path, formula, words):
+    frame = frame.assign(flat=2.0)
+    frame.to_parquet(tmp_path / "a.parquet")
+    scan = avem.Panel.scan(tmp_path / "a.parquet", "subject", time="time")
+    model = avem.MixedHMM(formula, 2)
+    told = []
+    for data, options in ((frame, {"time": "time"}), (scan, {})):
+        with pytest.raises(avem.AvemError, match=words) as error:
+            model.fit(data, **options)
+        told.append(str(error.value))
+    assert sorted(told[0]) == sorted(told[1])  # values may come in another order

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import numpy as np, pandas as pd, avem
 rng = np.random.default_rng(0)
@@ -17,6 +19,7 @@ print(fit.effects_mean.shape)
 """
 
 
+@pytest.mark.slow
 def test_a_fit_in_several_chunks_ends():
     done = subprocess.run(
         [sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120, check=True

@@ -275,6 +275,7 @@ def test_intervals_hold_the_truth_in_a_few_panels():
     assert inside.mean() < 0.6
 
 
+@pytest.mark.slow
 def test_a_state_space_panel_with_growing_states():
     """Refinement lowers the errors that anchoring leaves, and nothing explodes with the states."""
     rows = catalogue.find("messm").replicate["converged"]({"n": 25, "T": 25, "stable": False}, 1)

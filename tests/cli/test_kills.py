@@ -175,6 +175,7 @@ def test_a_study_killed_at_random_moments(tmp_path):
     assert tables["whole"] == tables["killed"]
 
 
+@pytest.mark.slow
 def test_compiled_code_that_was_cut_short_is_made_again(place):
     """JAX writes it in one go, reads half of it with a warning, and never replaces it."""
     cache = place / "cache"

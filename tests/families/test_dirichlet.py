@@ -106,6 +106,7 @@ def fitted():
     return frame, drawn, MODEL.fit(frame, time="time", **QUICK)
 
 
+@pytest.mark.slow
 def test_one_state_is_the_maximum_that_scipy_finds():
     frame = MODEL.simulate(TRUTH, 6, 20, seed=3).frame
     fit = avem.MixedHMM("sleep + work + rest ~ 1", 1, "dirichlet").fit(frame, "who", "time")

@@ -199,7 +199,9 @@ def test_effects_without_a_fixed_term_keep_their_mean():
     np.testing.assert_allclose(fit.params["coef"], plain.params["coef"], atol=0.02)
 
 
-@pytest.mark.parametrize("formula", ["y ~ 1", "y ~ 1 + (1 | subject)"])
+@pytest.mark.parametrize(
+    "formula", ["y ~ 1", pytest.param("y ~ 1 + (1 | subject)", marks=pytest.mark.slow)]
+)
 def test_left_to_right_chains(formula):
     """Unreachable states overflow the scaled backward pass; the log form takes over."""
     params = {

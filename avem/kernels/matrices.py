@@ -17,6 +17,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float
 
+from avem.numerics.small import dot, factor_entries, inverse_entries
+
 _LARGEST = 6
 _MOST_ENTRIES = 48
 
@@ -71,7 +73,7 @@ class Unrolled:
     def __matmul__(self, other: Any) -> Unrolled:
         columns = list(zip(*other.entries, strict=True))
         return Unrolled(
-            tuple(tuple(_dot(row, column) for column in columns) for row in self.entries)
+            tuple(tuple(dot(row, column) for column in columns) for row in self.entries)
         )
 
     @property
@@ -93,60 +95,27 @@ class Unrolled:
     def dot(self, other: Any) -> Array:
         """The sum of the products of all entries: tr A'B."""
         mine = [a for row in self.entries for a in row]
-        return _dot(mine, [b for row in other.entries for b in row])
+        return dot(mine, [b for row in other.entries for b in row])
 
     def row_dots(self, other: Any) -> Unrolled:
         """The sums of the products of the entries of each row, as a column."""
         pairs = zip(self.entries, other.entries, strict=True)
-        return Unrolled(tuple((_dot(mine, theirs),) for mine, theirs in pairs))
+        return Unrolled(tuple((dot(mine, theirs),) for mine, theirs in pairs))
 
     def cholesky(self) -> Unrolled:
         """The lower factor."""
-        zero, low = jnp.zeros_like(self.entries[0][0]), _factor(self.entries)
+        zero, low = jnp.zeros_like(self.entries[0][0]), factor_entries(jnp, self.entries)
         size = range(len(low))
         return Unrolled(tuple(tuple(low[i][j] if j <= i else zero for j in size) for i in size))
 
     def inverse_and_logdet(self) -> tuple[Unrolled, Array]:
         """Of positive definite matrices."""
-        low, size = _factor(self.entries), range(len(self.entries))
-        half: list[list[Any]] = [[None for _ in size] for _ in size]
-        for j in size:  # the factor's inverse by forward substitution
-            half[j][j] = 1.0 / low[j][j]
-            for i in range(j + 1, len(low)):
-                known = _dot([low[i][m] for m in range(j, i)], [half[m][j] for m in range(j, i)])
-                half[i][j] = -known / low[i][i]
-        inverse = [
-            [
-                _dot(*([half[m][c] for m in range(max(i, j), len(low))] for c in (i, j)))
-                for j in range(i + 1)
-            ]
-            for i in size
-        ]
-        rows = tuple(tuple(inverse[max(i, j)][min(i, j)] for j in size) for i in size)
+        low = factor_entries(jnp, self.entries)
+        rows = tuple(tuple(row) for row in inverse_entries(low))
         pivots = low[0][0]
-        for i in size[1:]:
+        for i in range(1, len(low)):
             pivots = pivots * low[i][i]
         return Unrolled(rows), 2.0 * jnp.log(pivots)
-
-
-def _dot(a: Any, b: Any) -> Any:
-    total = None
-    for x, y in zip(a, b, strict=True):
-        total = x * y if total is None else total + x * y
-    return 0.0 if total is None else total
-
-
-def _factor(entries: Any) -> list[list[Any]]:
-    """The Cholesky factor's entries, row by row; what stands above the diagonal has no meaning."""
-    size = len(entries)
-    low: list[list[Any]] = [[entries[0][0]] * size for _ in range(size)]
-    for i in range(size):
-        for j in range(i + 1):
-            rest = entries[i][j]
-            for m in range(j):
-                rest = rest - low[i][m] * low[j][m]
-            low[i][j] = jnp.sqrt(rest) if i == j else rest / low[j][j]
-    return low
 
 
 @jax.tree_util.register_pytree_node_class

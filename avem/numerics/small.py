@@ -12,7 +12,7 @@ from typing import Any
 
 def factor(xp: Any, matrix: Any) -> Any:
     """Lower Cholesky factors; not a number where there is none."""
-    low = _factor(xp, matrix)
+    low = factor_entries(xp, matrix)
     if not low:
         return matrix
     zero = xp.zeros_like(low[0][0])
@@ -23,20 +23,8 @@ def factor(xp: Any, matrix: Any) -> Any:
 
 def inverse(xp: Any, matrix: Any) -> Any:
     """The inverse of positive definite matrices; not a number where they are not."""
-    low = _factor(xp, matrix)
-    if not low:
-        return matrix
-    size = range(len(low))
-    half: list[list[Any]] = [[None for _ in size] for _ in size]
-    for j in size:  # the factor's inverse by forward substitution
-        half[j][j] = 1.0 / low[j][j]
-        for i in range(j + 1, len(low)):
-            half[i][j] = -sum(low[i][m] * half[m][j] for m in range(j, i)) / low[i][i]
-
-    def entry(i: int, j: int) -> Any:
-        return sum(half[m][i] * half[m][j] for m in range(max(i, j), len(low)))
-
-    return xp.stack([xp.stack([entry(i, j) for j in size]) for i in size])
+    rows = inverse_entries(factor_entries(xp, matrix))
+    return xp.stack([xp.stack(row) for row in rows]) if rows else matrix
 
 
 def spectral(xp: Any, matrix: Any, function: Callable[[Any], Any]) -> Any:
@@ -65,14 +53,41 @@ def _of_two(xp: Any, matrix: Any, function: Callable[[Any], Any]) -> Any:
     return xp.stack([xp.stack([at + side, slope * b]), xp.stack([slope * b, at - side])])
 
 
-def _factor(xp: Any, matrix: Any) -> list[list[Any]]:
-    """The entries of the lower Cholesky factor, row by row."""
+def factor_entries(xp: Any, matrix: Any) -> list[list[Any]]:
+    """The entries of the lower Cholesky factor, row by row; ``matrix[i][j]`` are arrays."""
     low: list[list[Any]] = []
     for i in range(len(matrix)):
         low.append([])
         for j in range(i + 1):
-            rest = matrix[i, j]
+            rest = matrix[i][j]
             for m in range(j):
                 rest = rest - low[i][m] * low[j][m]
             low[i].append(xp.sqrt(rest) if i == j else rest / low[j][j])
     return low
+
+
+def inverse_entries(low: list[list[Any]]) -> list[list[Any]]:
+    """The entries of the inverse of L L', row by row."""
+    size = range(len(low))
+    half: list[list[Any]] = [[None for _ in size] for _ in size]
+    for j in size:  # the factor's inverse by forward substitution
+        half[j][j] = 1.0 / low[j][j]
+        for i in range(j + 1, len(low)):
+            known = dot([low[i][m] for m in range(j, i)], [half[m][j] for m in range(j, i)])
+            half[i][j] = -known / low[i][i]
+    below = [
+        [
+            dot(*([half[m][c] for m in range(max(i, j), len(low))] for c in (i, j)))
+            for j in range(i + 1)
+        ]
+        for i in size
+    ]
+    return [[below[max(i, j)][min(i, j)] for j in size] for i in size]
+
+
+def dot(a: Any, b: Any) -> Any:
+    """The sum of products; of none, 0."""
+    total = None
+    for x, y in zip(a, b, strict=True):
+        total = x * y if total is None else total + x * y
+    return 0.0 if total is None else total

@@ -82,9 +82,9 @@ def check_outcome(name: str, values: np.ndarray, n_without_past: int) -> None:
 def check_times(panel: Panel) -> None:
     """Raise if nothing ever moves."""
     if panel.lane_length.max() < 2:
-        label = panel.subjects[0]
+        label = frames.as_python(panel.subjects[0])
         raise DataError(
-            f"Every sequence has 1 time point (subject {label!r}, for one); transitions need at "
+            f"Every sequence has 1 time point (subject {label}, for one); transitions need at "
             "least 2. If the rows of a subject belong together, check subject= and sequence=."
         )
 

@@ -200,5 +200,6 @@ def _columns(path: Path, kind: str) -> list[str]:
         return list(parquet.read_schema(path).names)
     except (OSError, ValueError) as error:  # pyarrow's own errors are such
         raise FileError(
-            f"{str(path)!r} is damaged, or no Parquet file: {error} Copy or make it again."
+            f"{str(path)!r} is damaged, or no Parquet file: {str(error).rstrip('.')}. "
+            "Copy or make it again."
         ) from error

@@ -6,6 +6,8 @@ JOBS = 2
 BIN = .venv/bin
 # Without --no-compile a good part of the time goes into modules that are never imported.
 PIP_INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --prefer-binary
+# Those that are imported are compiled once, also where Python is told to keep nothing: the tests start many processes.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo test test-slow test-environments fuzz lint docs bench package clean
 .NOTPARALLEL:

@@ -210,7 +210,7 @@ class Restriction:
         n = self.sides.equal.shape[1]
         rows = np.concatenate([self.sides.equal, self.sides.above[n:]])
         numbers = (np.abs(rows) > 1e-12).any(0) if len(rows) else np.zeros(n, bool)
-        found: np.ndarray = self.places(key)[:, numbers].any(axis=1)
+        found = self.places(key)[:, numbers].sum(axis=1) > 0
         return np.reshape(found, self.likes[key].shape)
 
     def of_states(self, keys: Collection[str], states: Collection[int]) -> np.ndarray:

@@ -374,7 +374,7 @@ class Monitor:
             table = np.where(found.possible[:, None], table, -np.inf)
         with np.errstate(divide="ignore"):
             joint = np.log(ahead) + table
-        total = logsumexp(joint, axis=tuple(range(joint.ndim - 1)))
+        total: Any = logsumexp(joint, axis=tuple(range(joint.ndim - 1)))
         weight = known.log_weight + np.where(np.isfinite(total), total, _LEAST)
         evidence = float(logsumexp(weight))
         if evidence < 0.5 * _LEAST:

@@ -38,7 +38,7 @@ class Scaling:
         return Scaling.none(len(self.scale), len(self.column_scale), self.constant)
 
     def usual_time(self, clock: int) -> float:
-        """The interval that is 1 in the fit, from the column of intervals; 1 where there is none."""
+        """The interval that is 1 in the fit, given the column of intervals; 1 without one."""
         return float(self.column_scale[clock]) if clock >= 0 else 1.0
 
     def data_in(self, Y: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -39,7 +39,9 @@ def ssm_head(model: SSMModel) -> list[str]:
 
 
 def _differing(model: SSMModel) -> str:
-    structures: dict[str, str] = dict(zip(model.spec.kinds, model.spec.effect_covariance, strict=True))
+    structures: dict[str, str] = dict(
+        zip(model.spec.kinds, model.spec.effect_covariance, strict=True)
+    )
     kinds = list(model.effect_kinds)
     several = {kind: f" ({structures[kind]})" for kind in kinds if kinds.count(kind) > 1}
     return ", ".join(kind + several.get(kind, "") for kind in dict.fromkeys(kinds))

@@ -8,6 +8,8 @@ taken as a usual interval apart, and the logarithm of G is the drift.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.linalg import solve_continuous_lyapunov, solve_discrete_lyapunov
 
@@ -103,9 +105,10 @@ def _drift_like(dynamics: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np
 
     A state that turns its sign at every step has no drift: its modulus is taken.
     """
+    values: Any
     values, vectors = np.linalg.eig(dynamics)
     turns = (values.real < 0) & (np.abs(values.imag) < 1e-9)
-    logs = np.log(np.where(turns, np.abs(values), values) + 1e-6)
+    logs: Any = np.log(np.where(turns, np.abs(values), values) + 1e-6)
     logs = np.minimum(logs.real, np.log(_STABLE)) + 1j * logs.imag
     drift = (vectors * logs @ np.linalg.pinv(vectors)).real
     states = solve_discrete_lyapunov(dynamics, noise)

@@ -2,10 +2,10 @@
 
     x_1 ~ N(m, P),   x_t = G x_{t-1} + u_t + N(0, Q),   y_t = H x_t + N(0, R),   R diagonal.
 
-G and Q may be those of each step. As in `forward_backward`, many sequences ("lanes") are passed at once, on the last axis, with small
-matrices unrolled over it. The update is in information form: what the outcomes of a step say of the
-state is H'R^-1 H and H'R^-1 y, to which a missing cell adds nothing, so no matrix of the outcomes'
-dimension is ever inverted.
+G and Q may be those of each step. As in `forward_backward`, many sequences ("lanes") are passed at
+once, on the last axis, with small matrices unrolled over it. The update is in information form:
+what the outcomes of a step say of the state is H'R^-1 H and H'R^-1 y, to which a missing cell adds
+nothing, so no matrix of the outcomes' dimension is ever inverted.
 
 A lane may be shorter than the arrays: ``valid`` marks its steps. A padded step leaves the recursion
 as it was and contributes exactly 0. A missing observation is not a padded step: the state moves on.
@@ -155,11 +155,13 @@ def filter_pass(problem: Problem) -> tuple[Packed, Array, Matrix, Matrix, Leavin
         if other is not None:
             precision, pull = precision + other[0], pull + other[1] - other[0] @ mean
         posterior, logdet = precision.inverse_and_logdet()
-        known = mean + posterior @ pull
-        # r'S^-1 r with S^-1 r = R^-1 (y - H x), x the filtered state: nothing large cancels.
-        square = miss.scaled(w).dot(y_t - loading @ known)
+        moved = posterior @ pull
+        known = mean + moved
+        # r'S^-1 r as squares at the filtered state: however wide the prior is, nothing cancels.
+        left = y_t - loading @ known
+        square = left.scaled(w).dot(left) + moved.dot(prior @ moved)
         if other is not None:
-            square += mean.dot(other[0] @ known) - other[1].dot(mean + known) - 2.0 * other[2]
+            square += known.dot(other[0] @ known) - 2.0 * (other[1].dot(known) + other[2])
         total += jnp.where(valid_t, -0.5 * (const + prior_logdet + logdet + square), 0.0)
         next_mean, next_cov = packed.ahead(known, posterior, u)
         carry = (next_mean.where(valid_t, mean), next_cov.where(valid_t, cov), total)

@@ -138,7 +138,9 @@ class SSMModel(Model):
         columns = np.array(self.scaling.column_scale)
         if self.clock_col >= 0:
             intervals = data.A[:, self.clock_col]
-            columns[self.clock_col] = np.median(intervals[intervals > 0]) if intervals.any() else 1.0
+            columns[self.clock_col] = (
+                np.median(intervals[intervals > 0]) if intervals.any() else 1.0
+            )
         own = replace(self.scaling, centre=centre, scale=scale, column_scale=columns)
         return replace(self, scaling=own)
 
@@ -150,7 +152,7 @@ class SSMModel(Model):
         """The model whose subjects are all alike."""
         first, *others = self.designs.parts
         alike = replace(first, z_cols=(), effect_terms=(), effect_blocks=())
-        designs = Designs((alike, *others))
+        designs = replace(self.designs, parts=(alike, *others))
         return replace(self, spec=self.spec._replace(random=()), designs=designs)
 
     # --- what it is made of ---------------------------------------------------------------------
@@ -253,7 +255,9 @@ class SSMModel(Model):
 
     def _make_prior(self) -> EffectCovariance:
         arrays = [(f"{kind}_covariance", effects_of(self, kind)) for kind in self.spec.kinds]
-        structure: dict[str, str] = dict(zip(self.spec.kinds, self.spec.effect_covariance, strict=True))
+        structure: dict[str, str] = dict(
+            zip(self.spec.kinds, self.spec.effect_covariance, strict=True)
+        )
         blocks = [
             number if structure[kind] == "diagonal" else self.effect_kinds.index(kind)
             for number, kind in enumerate(self.effect_kinds)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from avem.components.cells import from_cells
 from avem.components.lanes import Theta
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 MOST_SHARED = 4096
 """Different intervals up to which each has its matrices computed once, where subjects are alike."""
+FAR = 1e100
+"""A variance within an interval that no data have; the drift behind it has a likelihood of 0."""
 FEW = 8
 """Up to which moments of rows with the same interval are added up before they are integrated."""
 
@@ -41,16 +43,33 @@ def moves(
     made = discretise(_drift(kernel, theta, f), _times(kernel, chunk), q, _repeated)
     transition = _on_rows(kernel, made.transition[:q], chunk)
     noise = _on_rows(kernel, made.noise, chunk)
+    # Nothing leads into a first row, or to infinity; matrices of some kind must be there.
     on, unit = _on(chunk)[:, None, None], jnp.eye(q)[:, :, None]
+    near = (jnp.abs(noise) < FAR).all((1, 2), keepdims=True)
+    there = on & near
     drive = None
     if kernel.drive_cols:
-        drive = jnp.where(on[:, 0], (transition[:, :, q:] * s[:, None]).sum(2), 0.0)
-    # Nothing leads into a first row; matrices of some kind must be there.
-    return Moves(jnp.where(on, transition[:, :, :q], unit), jnp.where(on, noise, unit)), drive
+        push = (transition[:, :, q:] * s[:, None]).sum(2)
+        drive = jnp.where(there[:, 0], push, 0.0)
+    noise = jnp.where(there, noise, jnp.where(on, FAR * unit, unit))
+    return Moves(jnp.where(there, transition[:, :, :q], unit), noise), drive
+
+
+def lost(problem: Problem) -> Bool[Array, " lane"]:
+    """Where a drift leads to infinity within an interval."""
+    moved = problem.moves
+    assert moved is not None
+    return (moved.noise[:, 0, 0] >= FAR).any(0)
 
 
 def within(
-    kernel: SSMKernel, theta: Theta, f: Array, chunk: Chunk, s: Array, problem: Problem, found: Smoothed
+    kernel: SSMKernel,
+    theta: Theta,
+    f: Array,
+    chunk: Chunk,
+    s: Array,
+    problem: Problem,
+    found: Smoothed,
 ) -> tuple[Float[Array, "r r lane"], Float[Array, "q r lane"]]:
     """Of r = (x, s) along the paths: int E r r' dt, and int E (dx - (A x + B s) dt) r'."""
     q, moved = kernel.n_latent, problem.moves

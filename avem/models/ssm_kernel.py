@@ -311,7 +311,10 @@ class SSMKernel:
         found = kalman.smooth(problem)
         path = ssm_clock.within(self, theta, to_lanes(f, chunk), chunk, s, problem, found)
         of_outcomes = outcome_moments(problem, found, w, chunk.seen)
-        return (found.loglik, *path, *of_outcomes), found.mean[0], found.cov[0]
+        lost = ssm_clock.lost(problem)
+        moments = [jnp.where(lost, 0.0, part) for part in (*path, *of_outcomes)]
+        loglik = jnp.where(lost, -jnp.inf, found.loglik)
+        return (loglik, *moments), found.mean[0], found.cov[0]
 
     def weigh(self, local: SSMLocal, share: Float[Array, " subject"], chunk: Chunk) -> SSMLocal:
         """A local pass that counts only with a share of each subject."""

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from avem.numerics.generator import Repeat, in_turn, product
 
 _LARGEST, _TERMS = 0.25, 15
-"""The size of A times the shortest interval, and the terms of its series: the rest is below 1e-16."""
+"""The size of A times the shortest interval, and terms of its series: the rest is below 1e-16."""
 _MOST = 30
 """Doublings; a drift beyond them is taken for no drift at all, and ends as NaN."""
 
@@ -64,9 +62,7 @@ def discretise(drift: Any, time: Any, n_states: int, repeat: Repeat = in_turn) -
     return repeat(n, _twice, short)
 
 
-def integrals(
-    drift: Any, time: Any, ends: Ends, n_states: int, repeat: Repeat = in_turn
-) -> Within:
+def integrals(drift: Any, time: Any, ends: Ends, n_states: int, repeat: Repeat = in_turn) -> Within:
     """Integrals over the paths between known ends.
 
     An interval is cut into halves until it is short. What is known of the ends of all its parts
@@ -136,7 +132,9 @@ def _halved(known: Ends, half: Interval, q: int) -> Ends:
 
 
 def _over_short(drift: Any, time: Any, known: Ends, short: Interval, q: int) -> Within:
-    """By series in time: with N = E z z', C = E p z' and P = E p p' - Q^-1 along the path,
+    """By series in time.
+
+    With N = E z z', C = E p z' and P = E p p' - Q^-1 along the path,
 
     N' = A N + N A' + C + C' + I,   C' = -A'C + C A' + P,   P' = -A'P - P A.
     """
@@ -153,7 +151,11 @@ def _over_short(drift: Any, time: Any, known: Ends, short: Interval, q: int) -> 
             half = half + 0.5 * _corner(xp, _unit(xp, q, p.shape[2:]) * (count * time), r)
         moved = product(back, p)
         back_c = product(c, _turned(drift)) - product(back, c) + _beside(xp, p, r)
-        n, c, p = ((half + _turned(half)) * (time / k), back_c * (time / k), -(moved + _turned(moved)) * (time / k))
+        n, c, p = (
+            (half + _turned(half)) * (time / k),
+            back_c * (time / k),
+            -(moved + _turned(moved)) * (time / k),
+        )
         total_n, total_c = total_n + n, total_c + c
     return Within(total_n, total_c)
 

@@ -250,7 +250,9 @@ def test_moments_of_paths_are_those_of_many_rows_in_between():
         parts = []
         for _, own in frame.groupby(["id", "session"]):
             fine = own.iloc[:1]
-            for (_, a), (_, b) in zip(own.iloc[:-1].iterrows(), own.iloc[1:].iterrows(), strict=True):
+            for (_, a), (_, b) in zip(
+                own.iloc[:-1].iterrows(), own.iloc[1:].iterrows(), strict=True
+            ):
                 more = pd.DataFrame([b] * n)
                 more["time"] = a["time"] + (b["time"] - a["time"]) * (np.arange(n) + 1) / n
                 more.iloc[:-1, more.columns.get_indexer(["y1", "y2", "y3"])] = np.nan

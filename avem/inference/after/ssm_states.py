@@ -138,7 +138,8 @@ def moments(
     return rows._replace(
         state=rows.state * np.sqrt(usual),
         state_cov=rows.state_cov * usual,
-        level=rows.level * scale + centre, level_cov=rows.level_cov * np.outer(scale, scale)
+        level=rows.level * scale + centre,
+        level_cov=rows.level_cov * np.outer(scale, scale),
     )
 
 

@@ -228,6 +228,10 @@ class HMMKernel:
         """The entries of theta whose M-step has no closed form."""
         return tuple(dict.fromkeys(key for block in self.blocks for key in block.newton_keys))
 
+    def effects_act_on(self, key: str) -> bool:
+        """Whether what one of `newton_keys` describes differs between subjects by their effects."""
+        return any(block.has_effects for block in self.blocks if key in block.newton_keys)
+
     def needed_by_newton(self, local: HMMLocal) -> Any:
         """The part of a local pass that `coef_terms` reads."""
         parts = tuple(block.needed_by_newton(part) for block, part in self._each(local))

@@ -105,6 +105,10 @@ class SSMKernel:
         """Every M-step has a closed form."""
         return ()
 
+    def effects_act_on(self, key: str) -> bool:
+        """No entry has a Newton step."""
+        return False
+
     # --- shapes ---------------------------------------------------------------------------------
 
     @property

@@ -18,7 +18,8 @@ from avem.models.constraints import (
     text_of,
 )
 from avem.models.given_priors import told
-from avem.models.restriction import OfPrior, Restriction, make_restriction
+from avem.models.restriction import OfPrior, Restriction
+from avem.models.restriction_making import make_restriction
 
 if TYPE_CHECKING:
     from avem.data import Panel

@@ -84,7 +84,7 @@ class Restriction:
         """(entries of theta[key], numbers) which entries each number is."""
         parts = [
             span.places if span.key == key else np.zeros((self.likes[key].size, width))
-            for span, width in zip(self.spans, map(_width, self._slices), strict=True)
+            for span, width in zip(self.spans, map(width, self._slices), strict=True)
         ]
         return np.concatenate(parts, axis=1)
 

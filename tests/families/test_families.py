@@ -429,17 +429,21 @@ def broadcast_density(family, y, eta):
 
 @partial(jax.jit, static_argnums=0)
 def compiled_derivatives(family, y, eta):
-    def slope(function, j):
-        unit = tuple(jnp.full_like(e, float(i == j)) for i, e in enumerate(eta))
-        return lambda *at: jax.jvp(function, at, unit)[1]
+    """Slopes along each parameter, and the rows of the table, one direction after the other."""
 
-    def value(*at):
-        return family.log_density(y, at)
+    def slope(along, *at):
+        units = tuple(jnp.broadcast_to(unit, e.shape) for unit, e in zip(along, at, strict=True))
+        return jax.jvp(lambda *at: family.log_density(y, at), at, units)[1]
 
-    first = [slope(value, j) for j in range(len(eta))]
-    pairs = itertools.combinations_with_replacement(range(len(eta)), 2)
-    second = {pair: slope(first[pair[0]], pair[1])(*eta) for pair in pairs}
-    return [f(*eta) for f in first], second
+    def turn(pair):
+        units = tuple(jnp.broadcast_to(unit, e.shape) for unit, e in zip(pair[1], eta, strict=True))
+        return jax.jvp(partial(slope, pair[0]), eta, units)
+
+    unit = jnp.eye(len(eta))
+    pairs = list(itertools.combinations_with_replacement(range(len(eta)), 2))
+    first, second = jax.lax.map(turn, unit[jnp.array(pairs)])
+    own = [pairs.index((j, j)) for j in range(len(eta))]
+    return [first[k] for k in own], dict(zip(pairs, second, strict=True))
 
 
 @in_float64

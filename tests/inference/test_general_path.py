@@ -44,7 +44,7 @@ def frame(seed=0, n=12, n_times=25):
     ("q_update", "by_state"),
     [
         ("laplace", False),
-        ("quadrature", True),
+        pytest.param("quadrature", True, marks=pytest.mark.slow),
         pytest.param("laplace", True, marks=pytest.mark.slow),
         pytest.param("quadrature", False, marks=pytest.mark.slow),
     ],

@@ -1,12 +1,12 @@
 """Cases of a test that every run has, and those that wait for the slow one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
 
 
-def chosen(cases: Iterable[Any], now: Sequence[Any]) -> list[Any]:
+def chosen(cases: Iterable[Any], now: Collection[Any]) -> list[Any]:
     """All cases of `parametrize`, tuples for several names; those that are not `now` are slow."""
     cases = list(cases)
     unknown = [case for case in now if case not in cases]

@@ -15,7 +15,6 @@ import pytest
 from typer.testing import CliRunner
 
 from avem.cli import app
-from tests.chosen import chosen
 from tests.cli.processes import ended, fit, frame, start
 
 TEXT = frame().to_csv(index=False)
@@ -220,8 +219,9 @@ def test_memory_that_there_is_not(refused, monkeypatch):
     assert line.startswith("avem: Out of memory. Unable to allocate 7.28 TiB. Use fewer")
 
 
+@pytest.mark.slow
 @unix
-@pytest.mark.parametrize("reader", chosen(("head -1", "true"), ("head -1",)))
+@pytest.mark.parametrize("reader", ["head -1", "true"])
 def test_a_reader_that_leaves(folder, reader):
     command = f"{sys.executable} -m avem summary {folder / 'fit.avem'} | {reader}"
     done = subprocess.run(

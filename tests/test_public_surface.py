@@ -174,6 +174,6 @@ def test_former_places_have_nothing_else_and_warn_only_when_used():
 def test_former_places_are_found_where_only_they_are_imported(monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[:2] == ["avem", "results"]]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.warns(DeprecationWarning, match="avem.fits.info"):
+    with pytest.warns(DeprecationWarning, match="write `from avem import FitInfo`"):
         from avem.results.info import FitInfo  # pyright: ignore[reportMissingImports]
     assert FitInfo.__module__ == "avem.fits.info"

@@ -63,7 +63,9 @@ class Anderson:
         if not self._anchors:
             return trial
         own = (after.subjects, *self._past)
-        return replace(trial, subjects=self._data.keep(partial(_extrapolated, self._depth), own, blend))
+        return replace(
+            trial, subjects=self._data.keep(partial(_extrapolated, self._depth), own, blend)
+        )
 
     def _blend(self, changes: np.ndarray, last: np.ndarray) -> np.ndarray:
         """Weights of the changes of residuals that come nearest to the last residual."""

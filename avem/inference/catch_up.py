@@ -20,7 +20,7 @@ from avem.data.layout import Chunk
 from avem.effects.prior import log_joint
 from avem.inference.methods.anchored import bound_at
 from avem.inference.on_shard import Setting, ShardSums, Subjects, squares, summary
-from avem.inference.passes import Glance, Pass
+from avem.inference.passes import Pass
 from avem.numerics.arrays import per_subject
 
 MOST_PASSES = 8

@@ -24,7 +24,7 @@ truth = {
 }
 frame = model.simulate(truth, n_subjects=70, n_times=6, seed=1).frame
 options = {"time": "time", "n_starts": 2, "max_iter": int(sys.argv[1])}
-options["refine"] = None if sys.argv[2] == "anchored" else True
+options["refine"] = None if sys.argv[2] == "anchored" else "adaptive"
 wanted = model.fit(frame, **options)
 devices.devices_for = lambda n_rows: tuple(here)
 arrays.in_numpy = lambda: False  # subjects' values stay where their chunk is
@@ -40,7 +40,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    ("n_iterations", "how"), [("5", "anchored"), pytest.param("50", "exact", marks=pytest.mark.slow)]
+    ("n_iterations", "how"),
+    [("5", "anchored"), pytest.param("50", "exact", marks=pytest.mark.slow)],
 )
 def test_shards_over_devices(n_iterations, how):
     flags = "--xla_force_host_platform_device_count=2"

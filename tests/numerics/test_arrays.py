@@ -121,7 +121,13 @@ def test_modes_are_chosen_and_anchors_extrapolated(both):
         chosen = centres._choose(found, 0.3 * matrices(2), real, 3)
         place, distance = catch_up._placed(*first, height[0], np.eye(2), real)
         best, *rest = catch_up._step(place, *then, height[1], np.eye(2), real)
-        return *chosen, *best, distance, *rest, *centres._onward(found, found, np.stack([matrices(2)] * 5))[0]
+        return (
+            *chosen,
+            *best,
+            distance,
+            *rest,
+            *centres._onward(found, found, np.stack([matrices(2)] * 5))[0],
+        )
 
     plain, compiled = both(run)
     compare((plain, compiled))

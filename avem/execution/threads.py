@@ -48,7 +48,7 @@ class Threads:
     ) -> list[tuple[Any, Any]]:
         """On several threads where there are several shards."""
         where = [self.device or devices.of(shard.source.valid) for shard in shards]
-        # What a GPU has been told to do needs nobody to wait for it, but for room for the next.
+        # Nobody waits for what a GPU has been told to do, but where room is needed for the next.
         far = self.device is None and where[0].platform != "cpu"
 
         @in_float64
@@ -59,8 +59,8 @@ class Threads:
             pair = stays, travels if far else fetched(travels)
             return pair if far or len(shards) == 1 else jax.block_until_ready(pair)
 
-        if len(shards) == 1:
-            pairs = [work(where[0], shards[0], *(values[0] for values in own))]
+        if len(shards) == 1 or (far and len(set(where)) == 1):
+            pairs = [work(*one) for one in zip(where, shards, *own, strict=True)]
         else:
             pool = _pool(where[0].platform, len(set(where)))
             pairs = list(pool.map(work, where, shards, *own))

@@ -66,13 +66,13 @@ class Setting:
 
     def look(self, chunk: Chunk, subjects: Subjects) -> Pass:
         """The E-step of a chunk; on a CPU all but `kept` is NumPy's."""
-        at = placed(subjects.anchor)
-        p = self.method.e_step(self.kernel, self.here, at, subjects.around, chunk, self.form)
+        at = (subjects.anchor, subjects.around)
+        p = self.method.e_step(self.kernel, self.here, *at, chunk, self.form)
         return Pass(*stay(p._replace(kept=None)))._replace(kept=p.kept)
 
     def glance(self, chunk: Chunk, anchor: np.ndarray) -> tuple[Glance, Pass | None]:
         """What climbing reads of an E-step at anchors, and the E-step itself if it was run."""
-        at = (self.kernel, self.here, placed(anchor), chunk, self.form)
+        at = (self.kernel, self.here, anchor, chunk, self.form)
         found = self.method.glance(*at)
         if found is not None:
             return Glance(*stay(found)), None

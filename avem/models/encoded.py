@@ -191,6 +191,10 @@ class Placement:
         if not self.stays:
             return tuple(made)
         several = self.devices or (self.device,)
+        if self.device.platform != "cpu" and len(several) == 1:
+            # Not bound to it, as what comes from the driver is not: code is compiled for either.
+            with jax.default_device(self.device):
+                return tuple(jax.device_put(chunk) for chunk in made)
         return tuple(
             jax.device_put(chunk, several[i % len(several)]) for i, chunk in enumerate(made)
         )

@@ -43,9 +43,19 @@ def per_subject(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def placed(values: Any) -> Any:
-    """Small arrays of the driver's, sent once to where they are read again and again."""
-    return values if in_numpy() else jax.device_put(values, devices.here())
+def placed(values: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Numbers of the driver's, sent together to where they are read again and again."""
+    if in_numpy() or not values:
+        return values
+    shapes = tuple((key, value.shape) for key, value in values.items())
+    return _unpacked(shapes, np.concatenate([np.ravel(value) for value in values.values()]))
+
+
+@partial(jax.jit, static_argnums=0)
+def _unpacked(shapes: tuple[tuple[str, tuple[int, ...]], ...], values: Any) -> dict[str, Any]:
+    ends = np.cumsum([int(np.prod(shape)) for _, shape in shapes])
+    parts = jnp.split(values, ends[:-1])
+    return {key: part.reshape(shape) for (key, shape), part in zip(shapes, parts, strict=True)}
 
 
 def stay(values: Any) -> Any:

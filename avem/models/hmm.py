@@ -24,6 +24,7 @@ from avem.components.param_info import Params
 from avem.components.scaling import Scaling, spreads
 from avem.components.transitions import STICKINESS, Transitions
 from avem.data import Design, Panel, parse_formula
+from avem.data.clock import Clock
 from avem.data.designs import Designs
 from avem.data.formula import Formula
 from avem.data.layout import build_layout, constant_in_lanes
@@ -290,9 +291,9 @@ class HMMModel(Model):
         return self.transition.keeps_order or stays or self.spec.known is not None
 
     @property
-    def continuous(self) -> bool:
-        """Time is continuous: moves have rates."""
-        return self.transition.clock is not None
+    def clock(self) -> Clock | None:
+        """That of the moves, which then have rates."""
+        return self.spec.transition.clock
 
     @property
     def marks(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from avem.kernels.kalman import smooth_step
-from avem.kernels.kalman_filter import LOG_2PI, Now, Packed, filter_step
+from avem.kernels.kalman_filter import LOG_2PI, Leaving, Now, Packed, filter_step
 from avem.kernels.kalman_moments import Shape, Sums
 from avem.kernels.matrices import Unrolled
 
@@ -90,7 +90,8 @@ def run(shape: Shape, refs: States) -> Sums:
         logs = [jnp.where(here, c, 0.0) for (here, _), c in zip(cells, constant, strict=True)]
         weights = [jnp.where(here, w, 0.0) for (here, _), w in zip(cells, precision, strict=True)]
         values = _column([own for _, own in cells])
-        now = Now(values, _column(weights), sum(logs), row.valid != 0, _column(after.drive), None)
+        leads = Leaving(_column(after.drive), None, None)
+        now = Now(values, _column(weights), sum(logs), row.valid != 0, leads, None)
         before, known = filter_step(packed, before, now)
         for number, entry in enumerate(_moments(*known)):
             refs.known[t, number, :] = entry
@@ -113,13 +114,13 @@ def run(shape: Shape, refs: States) -> Sums:
         total, ahead, goes_on, row, after, here = carry
         t = n_times - 1 - i
         then = read(t - 1), known(t - 1)
-        drive, on = _column(after.drive), goes_on != 0
-        step = smooth_step(packed, _matrices(here, q), ahead, drive, row.valid != 0, on)
+        leads, on = Leaving(_column(after.drive), None, None), goes_on != 0
+        step = smooth_step(packed, _matrices(here, q), ahead, leads, row.valid != 0, on)
         cells = observed(row)
         weights = [jnp.where(here, 1.0, 0.0) for here, _ in cells]
         masks = tuple(own != 0 for own in row.seen)
         columns = ([own for _, own in cells], weights, row.w, after.s)
-        total, _ = visit(total, step._replace(also=(*map(_column, columns), drive, masks)))
+        total, _ = visit(total, step._replace(also=(*map(_column, columns), leads.drive, masks)))
         return total, (step.mean, step.cov), row.valid, then[0], row, then[1]
 
     begin = (Sums.start(shape, zeros), (zeros(q, 1), zeros(q, q)), jnp.zeros_like(last.valid))

@@ -100,7 +100,8 @@ def summary(chunk: Chunk, subjects: Subjects, first: Pass | None = None) -> Shar
     assert p is not None
     at = (subjects.anchor, p.mean, chunk.real, chunk.weight)
     began = p.bound if first is None else first.bound
-    return ShardSums(*_sums(began, p.bound, p.loglik, *at), p.totals, p.terms)
+    possible, bound, loglik, moved = _sums(began, p.bound, p.loglik, *at)
+    return ShardSums(possible, bound, loglik, moved, p.totals, p.terms)
 
 
 def totals_of(kernel: Kernel, parts: Sequence[ShardSums]) -> Totals:

@@ -7,6 +7,7 @@ come back.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -91,7 +92,7 @@ def run(shape: Shape, refs: States) -> Sums:
         weights = [jnp.where(here, w, 0.0) for (here, _), w in zip(cells, precision, strict=True)]
         values = _column([own for _, own in cells])
         leads = Leaving(_column(after.drive), None, None)
-        now = Now(values, _column(weights), sum(logs), row.valid != 0, leads, None)
+        now = Now(values, _column(weights), reduce(jnp.add, logs), row.valid != 0, leads, None)
         before, known = filter_step(packed, before, now)
         for number, entry in enumerate(_moments(*known)):
             refs.known[t, number, :] = entry

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from avem.kernels import dispatch
+from avem.kernels import dispatch, viterbi
 from avem.kernels import forward_backward as chains
 from avem.kernels import gaussian_chain as chain
 from avem.kernels.forward_backward import Steps
@@ -108,6 +108,39 @@ def test_nodes_by_vmap():
     together = run(jax.vmap(at), several)
     for node, coef in enumerate(several):
         same([part[node] for part in together], run(at, coef))
+
+
+@pytest.mark.parametrize("n_states", [1, 3, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["one matrix", "of every lane", pytest.param("of every step", marks=pytest.mark.slow)]
+)
+def test_best_paths(n_states, kind):
+    problem = Problem(n_states, 1, ((0,),), lengths=(4, 1, 0, 3))
+    transition, _ = with_steps(problem, kind)
+    table = np.array(chain.log_densities(_jax(problem.squares), problem.rows))
+    table[1, 0] = -np.inf  # impossible in one state, and two states alike
+    table[2] = 0.0
+    given = (problem.initial, transition, jnp.asarray(table), problem.rows.valid)
+    (path, height), wanted = calls._viterbi(*given), viterbi.definition(*given)
+    np.testing.assert_array_equal(path, wanted[0])
+    np.testing.assert_allclose(height, wanted[1])
+
+
+@pytest.mark.parametrize("d", [1, 7, pytest.param(16, marks=pytest.mark.slow)])
+def test_inverses(d):
+    root = np.random.default_rng(d).standard_normal((d, 2 * d, 70))
+    matrix = np.einsum("abn,cbn->acn", root, root)
+    matrix[..., 1] *= 1e12
+    matrix[..., 2] = np.eye(d)
+    found, logdet = calls._inverse(jnp.asarray(matrix))
+    each = np.moveaxis(matrix, -1, 0)
+    wanted = np.moveaxis(np.linalg.inv(each), 0, -1)
+    np.testing.assert_allclose(
+        found / np.abs(wanted).max((0, 1)), wanted / np.abs(wanted).max((0, 1)), atol=1e-9
+    )
+    np.testing.assert_allclose(logdet, np.linalg.slogdet(each)[1], atol=1e-10)
+    negative = calls._inverse(-jnp.asarray(matrix))
+    assert np.isnan(negative[1]).all()
 
 
 def test_dispatch_by_where_the_data_are(monkeypatch):

@@ -129,9 +129,9 @@ def _linear(
         finite = np.isfinite(here[name])
         if not np.allclose(there[name][finite], wanted[finite], rtol=_LINEAR, atol=_LINEAR):
             raise ModelError(
-                f"{name!r} follows from other numbers in this model (log odds, where the first "
-                "state is stationary), so that it cannot be constrained. Give initial= a formula, "
-                "or constrain what it follows from."
+                f"{name!r} cannot be constrained here: it follows from other numbers (log odds, "
+                "where the first state is stationary), or is about how long stays last. Give "
+                "initial= a formula, or hold the whole parameter with fixed=."
             )
         slopes[name] = np.where(np.abs(slopes[name]) < 1e-12, 0.0, slopes[name])
     with np.errstate(invalid="ignore"):
@@ -143,7 +143,7 @@ def _rows(one: Constraint, named: Named, info: Mapping[str, ParamInfo]) -> list[
     if one.word == "equal":
         groups = named.over(one.first, text)
         pairs = [(g[0], other) for g in groups for other in g[1:] if not g[0].constant]
-        if not pairs:
+        if not pairs and named.size > 1:
             raise ModelError(f"The constraint {text!r} is about single numbers: nothing is tied.")
         return [_tie(name, a, name, b, text) for a, b in pairs]
     if isinstance(one.second, float):

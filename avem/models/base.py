@@ -16,6 +16,7 @@ from avem.components.free import Free
 from avem.components.param_info import ParamInfo, Params, check_arrays
 from avem.components.scaling import Scaling
 from avem.data import Design
+from avem.data.clock import Clock
 from avem.data.designs import Designs
 from avem.models.state_names import state_labels, with_names
 
@@ -99,9 +100,14 @@ class Model(ABC):
         return ()
 
     @property
+    def clock(self) -> Clock | None:
+        """What reads intervals of time; None where time goes in steps."""
+        return None
+
+    @property
     def continuous(self) -> bool:
         """Time is continuous, not in steps."""
-        return False
+        return self.clock is not None
 
     @property
     def extras_behind(self) -> tuple[str, ...]:

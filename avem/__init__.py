@@ -256,6 +256,9 @@ _HOMES = {
 }
 """Where each public name is defined."""
 
+_MODULES = {"families": "avem.families", "priors": "avem.priors"}
+"""Modules that are public names."""
+
 _moved.install()
 
 
@@ -263,8 +266,8 @@ def __getattr__(name: str) -> Any:
     for module, names in _HOMES.items():
         if name in names:
             return getattr(_imported(module), name)
-    if name == "families":
-        return _imported("avem.families")
+    if name in _MODULES:
+        return _imported(_MODULES[name])
     raise AttributeError(f"module 'avem' has no attribute {name!r}")
 
 
@@ -283,4 +286,4 @@ def _imported(module: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__", "families"]
+    return [*__all__, "__version__", *_MODULES]

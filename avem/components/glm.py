@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 from avem.components.base import EmissionBlock, Row
-from avem.components.cells import from_cells
+from avem.components.cells import from_cells, in_cells
 from avem.components.emission import BlockMaker, Clusters, Emission, Unit, matches_of_lines
 from avem.components.lanes import Theta, by_subject, q_on_lanes, to_lanes
 from avem.components.linear import Cells, CoefTerms, GeneralKernel
@@ -155,6 +155,14 @@ class FamilyEmission(Emission):
 
     def line_unit(self, i: int, units: Scaling) -> float:
         return float(units.scale[self.y_cols[0]]) if self.family.location_scale and i == 0 else 1.0
+
+    def slope_units(self, units: Scaling) -> Iterator[tuple[str, float]]:
+        for line in self.lines:
+            if line.has_formula and not (self.family.location_scale and not line.parameter):
+                for column, term in zip(line.x_cols, line.terms, strict=True):
+                    if column != units.constant:
+                        name = f"{self.prefix}{line.param_name}[:, {term!r}]"
+                        yield name, float(units.column_scale[column])
 
     # --- data -----------------------------------------------------------------------------------
 
@@ -316,9 +324,7 @@ class FamilyBlock(EmissionBlock):
             own = state[rows.step, :, rows.lane].T
             return jnp.where(rows.real, own, 0.0)[None]
         cells = chunk.patterns[self.pattern]
-        index = cells.index[:, None]
-        in_cell = [jnp.where(index == c, state, 0.0).sum(0) for c in range(len(cells.a))]
-        return by_subject(jnp.stack(in_cell), chunk)
+        return by_subject(in_cells(state, cells.index, len(cells.a)), chunk)
 
     def weigh(self, collected: Array, share: Array, chunk: Chunk) -> Array:
         return collected * (share if self.pattern >= 0 else share[chunk.lists[self.row_list].owner])

@@ -15,8 +15,9 @@ from avem.execution.dataset import Dataset, PerShard, add_up
 from avem.inference.catch_up import best_anchors, known, seen, whole
 from avem.inference.e_steps import ESteps, Expectation, Guard, State
 from avem.inference.m_step import MStep
-from avem.inference.on_shard import Setting, Subjects, squares
+from avem.inference.on_shard import Setting, Subjects, squares, totals_of
 from avem.inference.passes import coef_height, coef_pass
+from avem.inference.restricted import ByNewton
 from avem.inference.theta import pack_theta, theta_moves
 from avem.models.kernel import Kernel
 from avem.numerics.arrays import per_subject
@@ -123,7 +124,16 @@ class EM:
         """New parameters, the shift of every effect's mean into them, and their sharpness."""
         theta, moved, sharpness = found.state.theta, {}, {}
         own, setting = (found.state.subjects,), self.e.setting(found.state)
+        newton = ByNewton(
+            {},
+            lambda key, coef: self.data.sum(_coef_terms, own, setting, key, coef),
+            lambda key, coef: self.data.sum(_coef_value, own, setting, key, coef),
+        )
         for number, key in enumerate(self.kernel.newton_keys):
+            if key in self.m_step.restricted:
+                terms = add_up([part.terms[number] for part in found.parts])
+                newton.first[key] = (theta[key], terms)
+                continue
             moved[key], sharpness[key] = self.m_step.newton(
                 key,
                 theta[key],
@@ -131,9 +141,9 @@ class EM:
                 lambda coef, key=key: self.data.sum(_coef_terms, own, setting, key, coef),
                 lambda coef, key=key: self.data.sum(_coef_value, own, setting, key, coef),
             )
-        total = add_up([part.totals for part in found.parts])
-        new, shift = self.m_step.update(theta, total, moved, self.data.weight)
-        return new, shift, sharpness
+        total = totals_of(self.kernel, found.parts)
+        new, shift = self.m_step.update(theta, total, moved, self.data.weight, newton)
+        return new, shift, {**sharpness, **newton.sharpness}
 
     def _moved(
         self, found: Expectation, theta: Theta, shift: np.ndarray, stay: bool
@@ -180,7 +190,8 @@ def _next(
     around = subjects.around
     if not stay:
         around = None if p.around is None else p.around.shifted(shift)
-    return Subjects(anchor, around), _moves(anchor, subjects.anchor, chunk.real)
+    moves = _moves(anchor, subjects.anchor, chunk.real) if rule == "optimal" else None
+    return Subjects(anchor, around), moves
 
 
 @per_subject

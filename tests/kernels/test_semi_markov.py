@@ -228,14 +228,22 @@ def test_the_engine_equals_the_definition_whatever_the_sizes(times, states, long
     lanes = 11
     phase = rng.random((longest, states, lanes))
     leave = rng.uniform(0.05, 0.6, (1, longest, states, lanes))
-    moves = np.where(np.eye(states, dtype=bool)[..., None], 0.0, rng.random((states, states, lanes)))
+    moves = np.where(
+        np.eye(states, dtype=bool)[..., None], 0.0, rng.random((states, states, lanes))
+    )
     table = rng.normal(-2.0, 3.0, (times, states, lanes))
     lengths = rng.integers(1, times + 1, lanes)
     lengths[0] = times
     valid = np.arange(times)[:, None] < lengths
     table = np.where(valid[:, None], table, 0.0)
     stays = semi_markov.Stays(phase / phase.sum(0), leave, 1 - leave, None, cut)
-    problem = (np.full(states, 1 / states), moves / moves.sum(1, keepdims=True), stays, table, valid)
+    problem = (
+        np.full(states, 1 / states),
+        moves / moves.sum(1, keepdims=True),
+        stays,
+        table,
+        valid,
+    )
     found = jax.jit(lambda: semi_markov.smooth(*problem))()
     expected = jax.jit(lambda: semi_markov.definition(*problem))()
     for name, a, b in zip(found._fields, found, expected, strict=True):

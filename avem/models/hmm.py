@@ -34,7 +34,7 @@ from avem.families.base import Family
 from avem.models.base import Model
 from avem.models.encoded import Encoded, LaidOut, PanelData, Placement
 from avem.models.hmm_kernel import HMMKernel
-from avem.models.hmm_layout import Blocks
+from avem.models.hmm_layout import Blocks, OneRow
 from avem.models.hmm_scaling import learn_scaling
 from avem.models.known import check_possible, learn_names, possible_states, with_events
 from avem.models.process import MarkovProcess, Process, SemiMarkovProcess
@@ -381,8 +381,10 @@ class HMMModel(Model):
             seen[:, at] = emission.in_units(y[:, at])
         return self.scaling.log_jacobian(seen)
 
-    def read(self, panel: Panel, outcomes: bool = True) -> PanelData:
-        """The panel's outcomes and design columns."""
+    def read(
+        self, panel: Panel, outcomes: bool = True, only: np.ndarray | None = None
+    ) -> PanelData:
+        """The panel's outcomes and design columns; `only` (rows,) bool must have all they need."""
         if not panel.in_memory:
             raise need_rows()
         columns = [np.full((panel.n_rows, self.n_columns), np.nan)]
@@ -391,6 +393,7 @@ class HMMModel(Model):
             columns = [read_outcome(family, panel, name) for family, name in named]
         Y = np.concatenate(columns, axis=1)
         needed, must = self._needed(panel, Y if outcomes else None)
+        needed = needed if only is None else [rows & only for rows in needed]
         found = self.designs.apply(panel, needed, must)
         n_without_past = 0
         for emission in self.emissions:
@@ -499,20 +502,35 @@ class HMMModel(Model):
         ``possible`` (rows, states) is where they may be. Durations need all rows of a panel.
         """
         made = Blocks(y, a, self.n_effects, self.scaling.constant)
-        emissions = tuple(emission.block(made) for emission in self.emissions)
         rows = later
         if self.stationary or not rows.any():
             rows = np.ones(len(y), bool)
+        by_lane = None
+        if self.duration is not None and panel is not None:
+            by_lane = constant_in_lanes(panel, made.a[:, sorted(self.duration.columns)])
+        kernel = self._kernel(made, rows, by_lane)
+        # Where a row cannot be, not where it can: nothing is impossible in a padded one.
+        ruled_out = () if possible is None else made.mask(~possible)
+        kernel = replace(kernel, ruled_out=ruled_out)
+        return LaidOut(kernel, made.masks, made.patterns, made.lists, made.telling)
+
+    def _kernel(self, made: Blocks, rows: np.ndarray, by_lane: bool | None) -> HMMKernel:
+        """The kernel of a data set; `rows` are those that a step leads into.
+
+        ``by_lane``: covariates of durations do not change within sequences; None: not known.
+        """
+        emissions = tuple(emission.block(made) for emission in self.emissions)
         transition = self.transition.block(made, rows)
         chain = self.initial.block(made, transition), transition
         process: Process = MarkovProcess(*chain)
-        if self.duration is not None and panel is not None:
-            by_lane = constant_in_lanes(panel, made.a[:, sorted(self.duration.columns)])
+        if self.duration is not None and by_lane is not None:
             process = SemiMarkovProcess(*chain, self.duration.block(made, by_lane))
-        # Where a row cannot be, not where it can: nothing is impossible in a padded one.
-        ruled_out = () if possible is None else made.mask(~possible)
-        kernel = HMMKernel(self.n_states, self.n_effects, emissions, process, ruled_out)
-        return LaidOut(kernel, made.masks, made.patterns, made.lists, made.telling)
+        return HMMKernel(self.n_states, self.n_effects, emissions, process)
+
+    def one_row(self, y: np.ndarray, a: np.ndarray) -> tuple[HMMKernel, np.ndarray]:
+        """The kernel of a single row (1, columns), and its masks (1, groups) of outcomes seen."""
+        made = OneRow(y, a, self.n_effects, self.scaling.constant)
+        return self._kernel(made, np.ones(1, bool), by_lane=False), made.masks
 
 
 def _where(effect: Effect) -> dict[str, Any]:

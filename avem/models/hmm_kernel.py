@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, nn
 from jaxtyping import Float, Int
 
 from avem.components.base import Block, EmissionBlock
@@ -140,6 +140,26 @@ class HMMKernel:
     ) -> tuple[Float[Array, "time state lane"], Float[Array, " lane"]]:
         """State probabilities given the steps before, or all others; and the log likelihood."""
         return self.process.states_given(*self.tables(theta, f, chunk), chunk, kind)
+
+    def filtered(
+        self, theta: Theta, f: Array, chunk: Chunk
+    ) -> tuple[Float[Array, "time state lane"], Float[Array, "time lane"]]:
+        """State probabilities given the steps up to each, and log p(step | steps before it)."""
+        tables, table = self.tables(theta, f, chunk)
+        before, _ = self.process.states_given(tables, table, chunk, "before")
+        joint = jnp.log(before) + table
+        total = nn.logsumexp(joint, axis=1)
+        return jnp.exp(joint - total[:, None]), total
+
+    def next_row(
+        self, theta: Theta, f: Array, chunk: Chunk, now: Array | None
+    ) -> tuple[Float[Array, "... state lane"], Float[Array, "state lane"]]:
+        """Of a chunk of one step: where the chain may be before it is seen, and its table.
+
+        ``now`` is where it may have been at the step before; None: this is the first.
+        """
+        tables, table = self.tables(theta, f, chunk)
+        return self.process.onward(tables, table, now), table[0]
 
     def viterbi(
         self, theta: Theta, f: Array, chunk: Chunk

@@ -70,6 +70,13 @@ class Blocks:
         return len(self.patterns) - 1
 
 
+class OneRow(Blocks):
+    """A single row, the same on all lanes: there is nothing to gather."""
+
+    def pattern(self, lines, y_cols, rows, more=(), most=None) -> int:
+        return -1
+
+
 def _different(values: np.ndarray) -> np.ndarray:
     """The first few rows that differ from each other, enough to see that there are too many."""
     if not len(values):

@@ -217,7 +217,8 @@ class GaussianEmission(Emission):
             effects,
             maker.n_effects,
         )
-        return GaussianBlock(self.key, kernel, self.y_cols, maker.mask(seen))
+        constant = maker.constant if maker.constant in (*kernel.x_cols, *kernel.z_cols) else -1
+        return GaussianBlock(self.key, kernel, self.y_cols, maker.mask(seen), constant)
 
     # --- draws ----------------------------------------------------------------------------------
 
@@ -237,6 +238,8 @@ class GaussianBlock(EmissionBlock):
     kernel: GaussianKernel
     y_cols: tuple[int, ...]
     seen_cols: tuple[int, ...]
+    constant: int = -1
+    """The design column that is 1 in all rows, if it reads that one."""
 
     @property
     def has_effects(self) -> bool:
@@ -247,7 +250,7 @@ class GaussianBlock(EmissionBlock):
         return True
 
     def _lists(self, chunk: Chunk) -> chain.Lists:
-        return self.kernel.lists(self.y_cols, self.seen_cols, chunk.a.shape[1])
+        return self.kernel.lists(self.y_cols, self.seen_cols, chunk.a.shape[1], self.constant)
 
     @property
     def _keys(self) -> tuple[str, str]:

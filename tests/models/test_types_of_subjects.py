@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.linalg import block_diag
 from scipy.stats import norm
 
 import avem
@@ -39,9 +40,7 @@ def test_the_likelihood_is_the_sum_over_types():
     frame, _ = drawn(0.4, n_subjects=6, n_times=12)
     given = {
         "initial": [0.35, 0.25, 0.1, 0.3],
-        "transition": np.block(
-            [[np.array(STEADY), np.zeros((2, 2))], [np.zeros((2, 2)), RESTLESS]]
-        ),
+        "transition": block_diag(STEADY, RESTLESS),
         "coef": np.array([-2.0, 2, -2, 2]).reshape(4, 1, 1),
         "variance": np.array([1.0, 1.3, 1, 1.3])[:, None],
     }

@@ -70,8 +70,9 @@ class MixedHMM(Mixed):
         effects. In continuous time the formula is that of the log rates. Or an object that is a
         kind of transitions of its own, such as ``avem.rates(...)``.
     initial : str
-        Formula of the log odds of the first state, against state 0; or ``"stationary"``: the
-        distribution that the transitions of the first step leave as it is.
+        Formula of the log odds of the first state, against state 0: ``"~ x + (1 | subject)"``,
+        with effects where subjects have several sequences. Or ``"stationary"``: the distribution
+        that the transitions of the first step leave as it is.
     effect_covariance : {"full", "block", "diagonal", "isotropic"}
         The structure of Sigma; ``"block"``: effects of different formulas are independent.
     effects_by_state : bool
@@ -128,14 +129,11 @@ class MixedHMM(Mixed):
                 f"{did_you_mean(effect_covariance, STRUCTURES)}"
             )
         start = None if initial == "stationary" else _one_sided(initial, "initial")
-        if start is not None and start.groups:
-            raise ModelError(
-                "Effects on the first state are not available: a subject has few first states. "
-                "Leave the (... | group) term out of initial=."
-            )
         if start is not None and start.offset:
             raise ModelError(f"initial={initial!r}: an offset() of the first state says nothing.")
         moves = _transitions(transition, time_scale)
+        if start is not None and start.groups and n_states > 2:
+            _check_odds(effect_covariance)
         names, stays = check_state_names(state_names, int(n_states)), None
         if duration is not None:
             if moves.clock is not None:
@@ -509,6 +507,16 @@ def _transitions(given: Any, time_scale: Any) -> Transitions:
             "one of them out."
         )
     return moves
+
+
+def _check_odds(effect_covariance: str) -> None:
+    """Raise where what is said of Sigma depends on how the states are numbered."""
+    if effect_covariance in ("diagonal", "isotropic"):
+        raise ModelError(
+            f"effect_covariance={effect_covariance!r} does not go with effects on the first state "
+            "of more than two states: log odds against state 0 are independent for one numbering "
+            "of the states alone. Choose 'full' or 'block'."
+        )
 
 
 def _one_sided(text: Any, what: str) -> Formula:

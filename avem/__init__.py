@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from avem.workflows.comparison import LRTest, likelihood_ratio_test
     from avem.workflows.cross_validation import CrossValidation
     from avem.workflows.folds import cross_validate
+    from avem.workflows.pooling import Pooled, pool
     from avem.workflows.selection import Selection
     from avem.workflows.states import select
 
@@ -129,6 +130,7 @@ __all__ = [
     "Partial",
     "Plots",
     "Poisson",
+    "Pooled",
     "Quadrature",
     "Replicate",
     "SSMFit",
@@ -156,6 +158,7 @@ __all__ = [
     "load",
     "load_affect",
     "outcome",
+    "pool",
     "rates",
     "select",
     "steps_and_turns",
@@ -250,6 +253,10 @@ _HOMES = {
     ),
     "avem.workflows.cross_validation": ("CrossValidation",),
     "avem.workflows.folds": ("cross_validate",),
+    "avem.workflows.pooling": (
+        "Pooled",
+        "pool",
+    ),
     "avem.workflows.selection": ("Selection",),
     "avem.workflows.states": ("select",),
 }

@@ -24,7 +24,7 @@ from avem.components.param_info import check_states
 from avem.components.transitions import Transitions, as_transitions
 from avem.data import Panel, parse_formula
 from avem.data.formula import Formula
-from avem.data.grouping import group_of, with_weights
+from avem.data.grouping import Missing, group_of, with_carried, with_weights
 from avem.data.weights import WeightKind
 from avem.effects.prior import STRUCTURES, project_covariance
 from avem.errors import AvemWarning, ModelError, did_you_mean
@@ -261,6 +261,7 @@ class MixedHMM(Mixed):
         callback: Callback | None = None,
         weights: str | None = None,
         weights_kind: WeightKind = "survey",
+        missing: Missing = "error",
         **of_method: Any,
     ) -> HMMFit:
         """The model fitted to data.
@@ -330,6 +331,9 @@ class MixedHMM(Mixed):
             What they are. ``"survey"``: how many people a subject stands for; only ratios count,
             and standard errors are robust ones (a sandwich). ``"frequency"``: so many subjects are
             alike, and one of them is in the data.
+        missing : {"error", "carry"}
+            Of covariates that are missing where they are needed. ``"carry"``: they take the last
+            value before in their sequence, here and in new data; the notes say in how many rows.
         **of_method
             Options of methods that fit() itself had before: they work, with a warning that says
             what to write instead.
@@ -358,6 +362,7 @@ class MixedHMM(Mixed):
         )
         panel = self._panel(data, subject, time, sequence)
         panel = with_weights(panel, weights, weights_kind)
+        panel = with_carried(panel, missing, self._covariates)
         own, before = self, None
         if self.spec.duration is not None and not plain:
             if init is None:

@@ -262,6 +262,9 @@ _HOMES = {
 }
 """Where each public name is defined."""
 
+_MODULES = {"families": "avem.families", "priors": "avem.priors"}
+"""Modules that are public names."""
+
 _moved.install()
 
 
@@ -269,10 +272,10 @@ def __getattr__(name: str) -> Any:
     for module, names in _HOMES.items():
         if name in names:
             return getattr(import_module(module), name)
-    if name == "families":
-        return import_module("avem.families")
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     raise AttributeError(f"module 'avem' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__", "families"]
+    return [*__all__, "__version__", *_MODULES]

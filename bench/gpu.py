@@ -108,9 +108,9 @@ class Compiled:
     def listen(cls) -> None:
         """From now on."""
 
-        def heard(event: str, seconds: float, **_: Any) -> None:
+        def heard(event: str, duration_secs: float, **_: Any) -> None:
             if event.startswith("/jax/core/compile/"):
-                cls.seconds += seconds
+                cls.seconds += duration_secs
                 cls.programs += event.endswith("backend_compile_duration")
 
         jax.monitoring.register_event_duration_secs_listener(heard)
@@ -145,7 +145,7 @@ def best(function: Callable[[], Any], repeats: int = 9) -> float:
 
 
 def iteration(
-    what: str, model: Any, frame: pd.DataFrame, device: str, start: Any, make: Any
+    what: str, model: Any, frame: pd.DataFrame, device: Any, start: Any, make: Any
 ) -> None:
     """One anchored iteration, all of it counted."""
     n = len(frame) // N_TIMES
@@ -172,9 +172,9 @@ def iteration(
     )
 
 
-def whole_fit(n: int, device: str, turn: str, seed: int = 0) -> Any:
-    """A default fit."""
-    frame = gaussian(n, seed)
+def whole_fit(n: int, device: Any, turn: str, of: int | None = None) -> Any:
+    """A default fit of so many subjects, the first ones of a larger panel if it is said."""
+    frame = gaussian(of or n).iloc[: n * N_TIMES]
     with timed(f"default fit {n:>9,d} x {N_TIMES} {device}, {turn}"):
         fit = GAUSSIAN.fit(frame, time="t", device=device)
     say(f"  bound {fit.bound:.6f}, {fit.n_iter} iterations, {fit.info.seconds:.2f} s of fitting")
@@ -201,6 +201,7 @@ def chain_problem(n: int, dtype: str) -> tuple[Any, ...]:
         (0,),
         ((0, 0, 0), (0, 1, 1)),
         ((0, 0, 0), (0, 1, 1), (0, 1, 2), (0, 1, 3), (0, 2, 2), (0, 3, 3)),
+        constant=0,
     )
     mean = jnp.asarray([[-2.0, -1.0], [0.0, 1.5], [2.0, -1.0]], dtype)
     coef = mean[:, :, None, None] + 0.7 * jax.random.normal(key, (2, 1, n), "float64")
@@ -303,7 +304,7 @@ def fits() -> None:
         if len(found) == 2:
             agreement(found["gpu"], found["cpu"])
         if n == 10_000:
-            whole_fit(n - 40, "gpu", "another size")
+            whole_fit(n - 40, "gpu", "another size", of=n)
 
 
 def limited() -> None:

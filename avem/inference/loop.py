@@ -155,7 +155,8 @@ def _accelerated(
     changes: Anderson | None,
 ) -> Run:
     # Anchors that do not follow by themselves are extrapolated with the parameters.
-    anderson = changes.elsewhere() if changes else Anderson(em.data, anchors=not rules.settle)
+    fresh = Anderson(em.data, anchors=not rules.settle, rule=em.m_step.rule)
+    anderson = changes.elsewhere() if changes else fresh
     record, moved, searches = _Record(), 0, 0
     best, level, since_best, change, fallen = None, -np.inf, 0, np.inf, 0.0
     trial, fallback = start, start

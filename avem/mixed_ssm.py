@@ -18,7 +18,7 @@ from avem.data import Panel, parse_formula
 from avem.data.clock import Clock
 from avem.data.design import has_intercept
 from avem.data.formula import Formula
-from avem.data.grouping import group_of, subject_column, with_carried, with_weights
+from avem.data.grouping import Missing, group_of, subject_column, with_carried, with_weights
 from avem.data.weights import WeightKind
 from avem.errors import ModelError, did_you_mean
 from avem.fits.making import fit_task, start_from

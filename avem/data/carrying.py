@@ -54,7 +54,7 @@ def carried_forward(panel: Panel, columns: Sequence[str]) -> tuple[Any, Carried]
 
 def nothing_before(panel: Panel, columns: Sequence[str], error: DataError) -> DataError:
     """An error of values that are still missing, with why."""
-    left = [name for name in columns if panel.table[name].isna().any()]
+    left = [name for name in columns if bool(np.any(panel.table[name].isna()))]
     if not any(repr(name) in str(error) for name in left):
         return error
     return DataError(

@@ -15,7 +15,6 @@ from functools import cached_property
 from itertools import combinations, permutations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from avem.components.emission import Clusters, Emission
 from avem.components.regression import regress
@@ -200,6 +199,8 @@ def _states_of(
     n = allowed.shape[1]
     known = allowed.sum(1) == 1
     if known.any():
+        from scipy.optimize import linear_sum_assignment  # which takes long to import
+
         seen = np.zeros((n, n))
         np.add.at(seen, (label[known], allowed[known].argmax(1)), 1.0)
         return linear_sum_assignment(-seen)[1][label]

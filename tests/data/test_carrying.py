@@ -100,7 +100,7 @@ def test_a_gap_at_the_start_is_an_error_that_names_rows():
 
 
 def test_by_default_it_is_an_error_as_before():
-    with pytest.raises(DataError, match="The covariate '(x|kind)' is missing at row") as told:
+    with pytest.raises(DataError, match=r"The covariate '(x|kind)' is missing at row") as told:
         MODEL.fit(with_gaps(frame_of()), **OPTIONS)
     assert "carry" not in str(told.value).split("Fill it in")[0]
     with pytest.raises(ModelError, match="missing is 'cary'; choose one of 'error', 'carry'"):

@@ -95,6 +95,8 @@ class FitInfo:
         The column of the subjects' weights, and what they are: "survey" or "frequency".
     total_weight : float
         Their sum, survey weights with a mean of 1.
+    carried : tuple of str
+        The covariates whose gaps are filled by carrying values forward.
 
     Examples
     --------
@@ -142,6 +144,7 @@ class FitInfo:
     device_memory: int | None = None
     weights: str | None = None
     weights_kind: str | None = None
+    carried: tuple[str, ...] = ()
     total_weight: float = 0.0
 
     @property
@@ -201,6 +204,7 @@ def make_info(
         held_back=fitted.held_back,
         weights=None if panel.weights is None else panel.weights.column,
         weights_kind=None if panel.weights is None else panel.weights.kind,
+        carried=() if panel.carried is None else panel.carried.columns,
         total_weight=float(np.sum(np.ones(panel.n_subjects) if weights is None else weights)),
         seconds=fitted.seconds,
         notes=tuple(notes),

@@ -65,6 +65,12 @@ def start_from(kind: type[Fit], model: Any, panel: Panel, init: Any, fixed: Any)
     return Start(guess, held, tuple(sorted(params)))
 
 
+def _of_panel(panel: Any) -> list[str]:
+    """What was done to the data, in sentences."""
+    made = (panel.weights, panel.carried)
+    return [part.words for part in made if part is not None and part.words]
+
+
 def fit_task(
     kind: type[AFit],
     task: Task,
@@ -107,7 +113,7 @@ def fit_task(
         panel,
         n_seen[:, model.outcome_columns],
         options,
-        (*doubts, *notes, *([] if panel.weights is None else [panel.weights.words])),
+        (*doubts, *notes, *_of_panel(panel)),
         tol=float(rules.tol),
         fixed=tuple(sorted(start.held)),
         init=start.given,

@@ -10,6 +10,7 @@ from avem.data.expressions import Atom, evaluate
 from avem.data.frames import column, examples, numbers
 from avem.data.panel import Panel
 from avem.errors import DataError
+from avem.numerics.rounding import on_grid
 
 MAX_LEVELS = 1000
 """A column with more is an identifier, not a covariate."""
@@ -75,7 +76,7 @@ def learn_moments(values: pd.Series, function: str, label: str) -> list[float]:
     # A power of 2, which rounds nothing: so that no sum and no square overflows.
     unit = 2.0 ** (int(np.frexp(np.abs(array).max())[1]) - 1)
     mean, sd = float((array / unit).mean()), float((array / unit).std())
-    mean, sd = mean * unit, sd * unit
+    mean, sd = float(on_grid(mean, sd)) * unit, float(on_grid(sd, sd)) * unit
     if function == "center":
         return [mean, 1.0]
     if sd <= 1e-12 * max(abs(mean), np.finfo(float).tiny):  # rounding leaves a constant some sd

@@ -16,6 +16,7 @@ from avem.data import Panel
 from avem.data.layout import Chunk, Layout
 from avem.execution.threads import Threads
 from avem.numerics import devices
+from avem.numerics.rounding import largest, on_grid
 
 _LANES = (128, 1024)
 """Few enough to stay in a core's cache, enough to be worth a call."""
@@ -48,14 +49,16 @@ class PanelData(NamedTuple):
 
     def medians(self, columns: Sequence[int]) -> np.ndarray:
         """Of outcome columns."""
-        return np.nanmedian(self.Y[:, list(columns)], axis=0)
+        values = self.Y[:, list(columns)]
+        return on_grid(np.nanmedian(values, axis=0), largest(values))
 
     def _used(self, outcomes: Sequence[int]) -> np.ndarray:
         return self.A[~np.isnan(self.Y[:, list(outcomes)]).all(axis=1)]
 
     def design_means(self, outcomes: Sequence[int]) -> np.ndarray:
         """(design columns,) over the rows where some of these outcome columns are observed."""
-        return self._used(outcomes).mean(0)
+        used = self._used(outcomes)
+        return on_grid(used.mean(0), largest(used))
 
     def design_sizes(self, centre: np.ndarray, outcomes: Sequence[int]) -> np.ndarray:
         """(design columns,) root mean squares of the distances from `centre` in these rows."""

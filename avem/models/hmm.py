@@ -21,7 +21,7 @@ from avem.components.initial import Initial, make_initial
 from avem.components.lines import Builder, Effect, Line
 from avem.components.outcome import Outcome, learn_families, read_outcome
 from avem.components.param_info import Params
-from avem.components.scaling import Scaling, spreads
+from avem.components.scaling import Scaling
 from avem.components.transitions import STICKINESS, Transitions
 from avem.data import Design, Panel, parse_formula
 from avem.data.designs import Designs
@@ -480,7 +480,7 @@ class HMMModel(Model):
             executor=place.executor,
             platform=place.device.platform,
             kernel=made.kernel,
-            spread=spreads(y) ** 2,
+            spread=(data.spreads(range(y.shape[1])) / self.scaling.scale) ** 2,
             n_without_past=data.n_without_past,
             possible=data.possible,
         )

@@ -13,7 +13,7 @@ from avem.components.dynamics import Dynamics, FirstState, SSMComponent
 from avem.components.effects import EffectCovariance
 from avem.components.loadings import Loadings
 from avem.components.param_info import Params
-from avem.components.scaling import Scaling, spreads
+from avem.components.scaling import Scaling
 from avem.data import Design, Panel, parse_formula
 from avem.data.columns import outcome_values
 from avem.data.designs import Designs
@@ -326,7 +326,8 @@ class SSMModel(Model):
             return encode_scan(self, panel, data)
         data = self.read(panel) if data is None else data
         y, a = self.scaling.data_in(data.Y, data.A)
-        beyond = runaway(panel, y)
+        unit = data.spreads(range(y.shape[1])) / self.scaling.scale
+        beyond = runaway(panel, y, unit)
         y[beyond] = np.nan
         place = Placement.of(panel, self.size, y.shape[1] + a.shape[1], self.one_per_core)
         layout = build_layout(panel, place.n_lanes)
@@ -345,19 +346,18 @@ class SSMModel(Model):
             executor=place.executor,
             platform=place.device.platform,
             kernel=made.kernel,
-            spread=spreads(y) ** 2,
+            spread=unit**2,
             n_without_past=data.n_without_past,
             n_runaway=int(beyond.sum()),
         )
 
 
-def runaway(panel: Panel, y: np.ndarray, spread: np.ndarray | None = None) -> np.ndarray:
+def runaway(panel: Panel, y: np.ndarray, unit: np.ndarray) -> np.ndarray:
     """(rows,) the ends of sequences whose states have grown out of all bounds.
 
-    Rows after the last that lies within a thousand standard deviations, of those that lie beyond:
+    Rows after the last that lies within a thousand `unit`s, the outcomes' standard deviations:
     what came before says all there is to say, and their squares would drown everything else.
     """
-    unit = spreads(y) if spread is None else spread
     size = np.nan_to_num(np.abs(y) / unit).max(axis=1, initial=0.0)
     if not (size > _BEYOND).any():
         return np.zeros(len(y), bool)

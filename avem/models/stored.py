@@ -16,6 +16,7 @@ from avem.data.scanning.scan import Scan
 from avem.errors import AvemError
 from avem.models.encoded import PanelData
 from avem.models.order_statistics import quantiles
+from avem.numerics.rounding import on_grid
 
 BLOCK_ROWS = 100_000
 _WITNESS_ROWS = 200_000
@@ -178,11 +179,13 @@ class StoredData:
 
     def medians(self, columns: Sequence[int]) -> np.ndarray:
         """Of outcome columns."""
-        return self._quantiles[1, list(columns)]
+        at, sums = list(columns), self.outcome_sums
+        return on_grid(self._quantiles[1, at], sums.reach(np.zeros_like(sums.total))[at])
 
     def design_means(self, outcomes: Sequence[int]) -> np.ndarray:
         """(design columns,) over the rows where some of these outcome columns are observed."""
-        return self.design_sums.total / self.design_sums.count
+        sums = self.design_sums
+        return on_grid(sums.total / sums.count, sums.reach(np.zeros_like(sums.total)))
 
     def design_sizes(self, centre: np.ndarray, outcomes: Sequence[int]) -> np.ndarray:
         """(design columns,) root mean squares of the distances from `centre` in these rows."""
@@ -192,8 +195,8 @@ class StoredData:
             (((A[~np.isnan(Y[:, list(outcomes)]).all(axis=1)] - centre) / unit) ** 2).sum(0)
             for Y, A in self.blocks()
         )
-        mean = total / self.design_sums.count
-        return np.where(largest > 0, largest * np.sqrt(mean), 1.0)
+        found = largest * np.sqrt(total / self.design_sums.count)
+        return np.where(largest > 0, on_grid(found, found), 1.0)
 
     @cached_property
     def _quantiles(self) -> np.ndarray:

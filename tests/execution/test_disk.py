@@ -12,7 +12,7 @@ from avem.execution.disk import Disk
 from avem.execution.shelf import Shelf
 from avem.models import scanned
 from tests.execution.test_dataset import doubled, first_outcome, running, total
-from tests.scans import MODEL, TRUTH, assert_same_fit, uneven, write_files
+from tests.scans import MODEL, TRUTH, assert_equal_fit, uneven, write_files
 
 pytest.importorskip("duckdb")
 
@@ -108,7 +108,7 @@ def test_a_fit_from_disk_is_that_from_memory(monkeypatch, several_chunks, frame,
     wanted = MODEL.fit(frame, time="time", **options)
     found = MODEL.fit(scan, **options)
     assert len(found._own_data.chunks) == len(wanted._own_data.chunks) > 1
-    assert_same_fit(found, wanted)
+    assert_equal_fit(found, wanted)
     assert found.info.n_observed == wanted.info.n_observed
     assert found.info.n_missing == wanted.info.n_missing
     assert found.info.notes == wanted.info.notes
@@ -139,7 +139,7 @@ def test_all_kinds_of_models(monkeypatch, several_chunks, frame, scan, model, ro
     options = {"refine": None, "n_starts": 2}
     wanted = model.fit(frame, subject="subject", time="time", **options)
     found = model.fit(scan, **options)
-    assert_same_fit(found, wanted)
+    assert_equal_fit(found, wanted)
     assert float(found.loglik()) == pytest.approx(float(wanted.loglik()), rel=1e-9)
 
 

@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -120,19 +121,17 @@ class Clock:
         return each | {"clock": whole[0], "cpu": whole[1:].sum(), "peak GB": peak()}
 
 
-def timed_fits(
-    data: Any, where: str, workers: Callable[[], list[float]] = list, **more: Any
+def timed_fit(
+    data: Any, where: str, name: str, workers: Callable[[], list[float]] = list, **more: Any
 ) -> Any:
-    """All of `FITS`, and what they took."""
-    fit = None
-    for name, options in FITS.items():
-        clock = Clock(workers)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            fit = MODEL.fit(data, callback=clock.tick, **options, **more)
-        clock.tick()
-        found = clock.found()
-        tell(subjects=data.n_subjects, where=where, fit=name, iterations=fit.n_iter, **found)
+    """One of `FITS`, and what it took."""
+    clock = Clock(workers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = MODEL.fit(data, callback=clock.tick, **FITS[name], **more)
+    clock.tick()
+    found = clock.found()
+    tell(subjects=data.n_subjects, where=where, fit=name, iterations=fit.n_iter, **found)
     return fit
 
 
@@ -158,7 +157,7 @@ def tell_overhead(encoded: Any, where: str) -> None:
 
 @contextmanager
 def workers(folder: Path, n: int) -> Iterator[tuple[Any, Callable[[], list[float]]]]:
-    """A client of so many worker processes, each with one thread, and how long these have worked."""
+    """A client of so many worker processes of one thread each, and how long these have worked."""
     import psutil
     from distributed import Client
 
@@ -190,23 +189,25 @@ def workers(folder: Path, n: int) -> Iterator[tuple[Any, Callable[[], list[float
 # --- one line of it -------------------------------------------------------------------------------
 
 
-def one(where: str, n: int, n_workers: int, memory: str, folder: Path) -> None:
-    """Fits of n subjects, in this process."""
+def one(where: str, name: str, n: int, n_workers: int, memory: str, folder: Path) -> None:
+    """A fit of n subjects, in this process."""
     if where == "memory":
-        timed_fits(avem.Panel.from_frame(some_subjects(0, n), "subject", time="time"), where)
+        panel = avem.Panel.from_frame(some_subjects(0, n), "subject", time="time")
+        timed_fit(panel, where, name)
         return
     clock = Clock()
     scan = avem.Panel.scan(folder / "data", "subject", time="time", memory=memory, cache=folder)
     clock.tick()
     passed, cpu = np.diff(np.array(clock.times), axis=0)[0].tolist()
-    tell(subjects=n, where=where, fit="(scan)", clock=passed, cpu=cpu, **{"peak GB": peak()})
+    if passed > 1.0:  # it was not there already
+        tell(subjects=n, where=where, fit="(scan)", clock=passed, cpu=cpu, **{"peak GB": peak()})
     if where == "disk":
-        fit = timed_fits(scan, where)
+        fit = timed_fit(scan, where, name)
         tell_overhead(fit._own_data, where)
         return
     with workers(folder, n_workers) as (client, worked):
         where = f"{n_workers} workers" if n_workers > 1 else "1 worker"
-        fit = timed_fits(scan, where, worked, client=client)
+        fit = timed_fit(scan, where, name, worked, client=client)
         encoded = fit._own_data
         there = Cluster(client, encoded.chunks, scan.memory, None)
         tell_overhead(replace(encoded, executor=there), where)
@@ -224,7 +225,7 @@ def shown(found: dict[str, Any]) -> str:
     if "asked" in found:
         return (
             f"{found['asked']}: a question to {found['shards']} shards takes "
-            f"{found['clock_ms']:.2f} ms by the clock, {found['driver_cpu_ms']:.2f} ms of the driver"
+            f"{found['clock_ms']:.2f} ms by the clock, {found['driver_cpu_ms']:.2f} ms of work here"
         )
     values = (form.format(found[name]) if name in found else "" for name, form in COLUMNS.items())
     return "| " + " | ".join(values) + " |"
@@ -241,12 +242,13 @@ def everything(sizes: list[int], memory: str, root: str | None) -> None:
             lines.append(("disk",))
             if n <= MOST_IN_MEMORY:
                 lines += [("cluster", "--workers", str(k)) for k in (1, 2)]
-            for where, *words in lines:
-                for found in run_one(where, n, Path(name), "--memory", memory, *words):
-                    if "asked" in found:
-                        asked.append(found)
-                    else:
+            for (where, *words), fit in product(lines, FITS):
+                told = ("--fit", fit, "--memory", memory, *words)
+                for found in run_one(where, n, Path(name), *told):
+                    if "asked" not in found:
                         print(shown(found), flush=True)
+                    elif fit == "anchored":
+                        asked.append(found)
     print("\n" + "\n".join(shown(found) for found in asked))
 
 
@@ -256,6 +258,7 @@ def main() -> None:
     )
     parser.add_argument("--subjects", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--only", choices=["disk", "memory", "cluster"])
+    parser.add_argument("--fit", choices=list(FITS), default="anchored")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--memory", default="2GB")
     parser.add_argument("--folder", help="where files and caches go; with --only, where data/ is")
@@ -269,7 +272,7 @@ def main() -> None:
         if chosen.only != "memory" and not (folder / "data").exists():
             folder = Path(name)
             write_panel(folder / "data", n)
-        one(chosen.only, n, chosen.workers, chosen.memory, folder)
+        one(chosen.only, chosen.fit, n, chosen.workers, chosen.memory, folder)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,18 @@ class PanelData(NamedTuple):
         values = self.Y[:, list(columns)]
         return on_grid(np.nanmedian(values, axis=0), largest(values))
 
+    def usual(self, column: int) -> float:
+        """The median of what is positive in a design column; 1 where nothing is."""
+        values = self.A[:, column]
+        return float(np.median(values[values > 0])) if (values > 0).any() else 1.0
+
+    def could_be(self, outcomes: Sequence[int]) -> np.ndarray | None:
+        """(states,) bool: those that some row with an outcome may be in; None: nothing is known."""
+        if self.possible is None:
+            return None
+        seen = ~np.isnan(self.Y[:, list(outcomes)]).all(axis=1)
+        return np.asarray(self.possible[seen].any(axis=0))
+
     def _used(self, outcomes: Sequence[int]) -> np.ndarray:
         return self.A[~np.isnan(self.Y[:, list(outcomes)]).all(axis=1)]
 
@@ -119,8 +131,9 @@ class Encoded:
 
     def log_jacobian(self, model: Any) -> np.ndarray:
         """(subjects,) what to add to log densities to have them in the user's units."""
-        panel = self.panel
-        return np.bincount(panel.row_subject, model.log_jacobian(self.y), panel.n_subjects)
+        subject, n = self.panel.row_subject, self.panel.n_subjects
+        counts = [np.bincount(subject, column, n) for column in model.in_units(self.y).T]
+        return model.scaling.log_jacobian(np.stack(counts, axis=1))
 
     def seen_design(self, column: int) -> np.ndarray:
         """(design columns,) means over the rows where an outcome column is observed."""

@@ -300,8 +300,15 @@ class SSMModel(Model):
         Y[lost] = np.nan
         return PanelData(Y, found.A, n_without_past)
 
-    def laid_out(self, y: np.ndarray, a: np.ndarray, later: np.ndarray) -> LaidOut:
-        """Kernel and masks of rows."""
+    def laid_out(
+        self,
+        y: np.ndarray,
+        a: np.ndarray,
+        later: np.ndarray,
+        possible: None = None,
+        by_lane: bool = True,
+    ) -> LaidOut:
+        """Kernel and masks of rows; its states have no labels that could be known."""
         observed = ~np.isnan(y)
         groups = seen_together(observed)
         return LaidOut(self.kernel(groups), observed[:, [group[0] for group in groups]])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,11 @@ def on_grid(values: Any, size: Any) -> np.ndarray:
     size = np.asarray(size, float)
     step = np.ldexp(1.0, np.maximum(np.frexp(size)[1], -900) - _BITS)
     return np.where(size > 0, np.rint(values / step) * step, values)
+
+
+def exact_sum(parts: Iterable[np.ndarray]) -> float:
+    """The sum of all values of arrays, rounded once: the same in whatever order they come."""
+    return fsum(chain.from_iterable(part.tolist() for part in parts))
 
 
 def largest(values: np.ndarray) -> np.ndarray:

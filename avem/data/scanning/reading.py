@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,13 @@ class Reader:
         whole = arrow.concat_tables([self._known[g] for g in wanted])
         offset = start - int(self._starts[first])
         return whole.slice(offset, stop - start).replace_schema_metadata(None).to_pandas()
+
+
+def column_of(path: Path, name: str) -> Iterator[pd.Series]:
+    """A column of a Parquet file, part by part."""
+    file = need("pyarrow.parquet", "A scan").ParquetFile(path)
+    for batch in file.iter_batches(columns=[name]):
+        yield batch.column(0).to_pandas().rename(name)
 
 
 def first_rows(lane_subject: np.ndarray, lane_length: np.ndarray) -> np.ndarray:

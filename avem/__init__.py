@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from avem.fits.io.saving import load
     from avem.fits.lazy import LazyTable
     from avem.fits.likelihood import LogLik
+    from avem.fits.monitor import Monitor, Update
     from avem.fits.plots.hmm_plots import Plots
     from avem.fits.plots.ssm_plots import SSMPlots
     from avem.fits.questions.check import Check
@@ -119,6 +120,7 @@ __all__ = [
     "MixedHMM",
     "MixedSSM",
     "ModelError",
+    "Monitor",
     "MonteCarlo",
     "NegativeBinomial",
     "Ordinal",
@@ -139,6 +141,7 @@ __all__ = [
     "Structured",
     "StudentT",
     "Summary",
+    "Update",
     "VonMises",
     "Weibull",
     "WrappedCauchy",
@@ -208,6 +211,10 @@ _HOMES = {
     "avem.fits.io.saving": ("load",),
     "avem.fits.lazy": ("LazyTable",),
     "avem.fits.likelihood": ("LogLik",),
+    "avem.fits.monitor": (
+        "Monitor",
+        "Update",
+    ),
     "avem.fits.plots.hmm_plots": ("Plots",),
     "avem.fits.plots.ssm_plots": ("SSMPlots",),
     "avem.fits.questions.check": ("Check",),

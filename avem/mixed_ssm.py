@@ -15,6 +15,7 @@ import numpy as np
 
 from avem.components.param_info import check_count
 from avem.data import Panel, parse_formula
+from avem.data.clock import Clock
 from avem.data.design import has_intercept
 from avem.data.formula import Formula
 from avem.data.grouping import group_of, subject_column, with_weights
@@ -48,6 +49,8 @@ class MixedSSM(Mixed):
     The states follow x_t = G_i x_{t-1} + N(0, I), the outcomes y_t = H_i x_t + a + N(0, R), R
     diagonal. Subjects' matrices G_i and H_i are drawn around the population's. The noise of the
     states is I and the loadings are lower triangular, so that the states have a scale and an order.
+    In continuous time dx = A_i x dt + dW: rows may come at any times, and the drift A_i is what
+    subjects have of their own in the place of G_i.
 
     Parameters
     ----------
@@ -63,7 +66,8 @@ class MixedSSM(Mixed):
         Formula of covariates that move the states, without an intercept: ``"~ 0 + dose"``.
         Covariates at time t act on the step from t-1 to t.
     random : {"both", "transition", "loading", "none"} or list of str
-        What differs between subjects; a list has some of ``"transition"`` and ``"loading"``.
+        What differs between subjects; a list has some of ``"transition"`` and ``"loading"``. In
+        continuous time ``"drift"`` is the word for the first.
     effect_covariance : {"full", "diagonal"} or dict
         The covariance of the effects of each kind; or a dict, such as
         ``{"transition": "full", "loading": "diagonal"}``. Effects of different kinds (transition,
@@ -71,6 +75,11 @@ class MixedSSM(Mixed):
     state_names : list of str, optional
         A name for each latent state, shown in place of its number, in the order of the states: the
         first outcome loads on the first state alone, the second one on the first two, and so on.
+    time_scale : {"discrete", "continuous"}
+        Whether rows are one step apart, or come at the times of the column ``time=``.
+    unit : str, optional
+        Of continuous time. Of dates one of seconds, minutes, hours, days, weeks and years; days by
+        default. Of numbers, what 1 is called in tables.
 
     Examples
     --------
@@ -85,19 +94,23 @@ class MixedSSM(Mixed):
         *,
         subject: str | None = None,
         state: str = "~ 0",
-        random: Literal["both", "transition", "loading", "none"] | Sequence[str] = "both",
+        random: Literal["both", "transition", "drift", "loading", "none"] | Sequence[str] = "both",
         effect_covariance: Literal["full", "diagonal"] | Mapping[str, str] = "full",
         state_names: Sequence[str] | None = None,
+        time_scale: Literal["discrete", "continuous"] = "discrete",
+        unit: str | None = None,
     ) -> None:
         formula = _outcome_formula(outcomes)
         _check_latent(n_latent, len(formula.outcomes))
+        clock = _clock(time_scale, unit)
         self.spec = SSMSpecification(
             int(n_latent),
             formula,
             _state_formula(state),
-            _random_parts(random),
-            _structures(effect_covariance),
+            _random_parts(random, clock is not None),
+            _structures(effect_covariance, clock is not None),
             check_state_names(state_names, int(n_latent)),
+            clock,
         )
         if subject is not None and not isinstance(subject, str):
             raise ModelError(f"subject is {subject!r}; the name of a column is wanted.")
@@ -128,8 +141,10 @@ class MixedSSM(Mixed):
             spec.n_latent,
             state=spec.state.text,
             random=spec.random,
-            effect_covariance=dict(zip(BLOCKS, spec.effect_covariance, strict=True)),
+            effect_covariance=dict(zip(spec.kinds, spec.effect_covariance, strict=True)),
             state_names=spec.state_names or None,
+            time_scale="discrete" if spec.clock is None else "continuous",
+            unit=None if spec.clock is None else spec.clock.unit,
         )
         made._learned = None if learned is None else learned.in_user_units()
         return made
@@ -224,6 +239,7 @@ class MixedSSM(Mixed):
             The column that says whose row it is, unless the model knows it.
         time : str, optional
             The column that rows are sorted by; without it they are taken in the order they come.
+            Needed in continuous time: numbers or dates.
         sequence : str, optional
             The column (session, day) that starts the states anew while the subject keeps its
             matrices.
@@ -242,7 +258,8 @@ class MixedSSM(Mixed):
             Where to start instead of at values found in the data: a dict with some or all of the
             parameters, or an earlier fit. The signs of its states are kept.
         fixed : dict, optional
-            Parameters to hold at given values, e.g. ``{"transition_mean": matrix}``.
+            Parameters to hold at given values, e.g. ``{"transition_mean": matrix}``
+            (``"drift_mean"`` in continuous time).
         n_starts : int
             How many starting points are tried, on the model whose subjects are alike.
         max_iter : int
@@ -254,6 +271,7 @@ class MixedSSM(Mixed):
             For the starting points and the search for modes.
         max_radius : float, optional
             Keep every subject's transition matrix at a spectral radius of at most this: 0.98, say.
+            In continuous time, that of its transitions over one unit of time.
         plain : bool
             Exactly the paper's iteration: no rescaling of outcomes, no recentring, no
             acceleration, no final E-step.
@@ -310,6 +328,7 @@ class MixedSSM(Mixed):
         panel = with_weights(panel, weights, weights_kind)
         model, read = self._model(panel, plain)
         options.method.check(model.effect_names, plain)
+        _check_blocked(model, options.method)
         if options.method.lanes_per_chunk:
             raise ModelError("batch_size is for hidden Markov models.")
         with devices.wanted(device):
@@ -400,10 +419,11 @@ class MixedSSM(Mixed):
             raise ModelError(
                 f"max_radius is {max_radius!r}; a positive number is wanted: 0.98, say."
             )
+        word = self.spec.kinds[0]
         if "transition" not in self.spec.random:
             raise ModelError(
-                "max_radius is for models whose transitions differ between subjects: "
-                "random='both' or 'transition'."
+                f"max_radius is for models whose {word}s differ between subjects: "
+                f"random='both' or {word!r}."
             )
 
     def _check_size(self, size: Any) -> None:
@@ -474,24 +494,43 @@ def _without_offset(formula: Formula) -> Formula:
     return formula
 
 
-def _random_parts(given: Any) -> tuple[str, ...]:
-    if isinstance(given, str):
-        if given not in _RANDOM_WORDS:
-            words, hint = ", ".join(_RANDOM_WORDS), did_you_mean(given, _RANDOM_WORDS)
-            raise ModelError(f"random is {given!r}; choose one of {words}.{hint}")
-        return _RANDOM_WORDS[given]
-    unknown = [part for part in given if part not in RANDOM] if isinstance(given, Sequence) else [0]
-    if unknown:
+def _clock(time_scale: Any, unit: Any) -> Clock | None:
+    scales = ("discrete", "continuous")
+    if time_scale not in scales:
         raise ModelError(
-            f"random is {given!r}; choose one of {', '.join(_RANDOM_WORDS)}, or a tuple of "
-            f"{' and '.join(RANDOM)}."
+            f"time_scale is {time_scale!r}; choose one of {', '.join(scales)}."
+            f"{did_you_mean(time_scale, scales)}"
         )
-    return tuple(part for part in RANDOM if part in given)
+    if time_scale == "continuous":
+        return Clock(unit)
+    if unit is not None:
+        raise ModelError("unit= is that of continuous time: add time_scale='continuous'.")
+    return None
 
 
-def _structures(given: Any) -> tuple[str, ...]:
+def _random_parts(given: Any, continuous: bool) -> tuple[str, ...]:
+    known = {"drift": RANDOM[:1]} if continuous else {}
+    known |= _RANDOM_WORDS
+    if isinstance(given, str):
+        if given not in known:
+            words, hint = ", ".join(known), did_you_mean(given, known)
+            raise ModelError(f"random is {given!r}; choose one of {words}.{hint}")
+        return known[given]
+    parts = {word: own[0] for word, own in known.items() if len(own) == 1}
+    if not isinstance(given, Sequence) or any(part not in parts for part in given):
+        raise ModelError(
+            f"random is {given!r}; choose one of {', '.join(known)}, or a tuple of "
+            f"{' and '.join(parts)}."
+        )
+    chosen = {parts[part] for part in given}
+    return tuple(part for part in RANDOM if part in chosen)
+
+
+def _structures(given: Any, continuous: bool) -> tuple[str, ...]:
     named: Mapping[str, Any]
     named = given if isinstance(given, Mapping) else {kind: given for kind in BLOCKS}
+    if continuous:
+        named = {BLOCKS[0] if kind == "drift" else kind: word for kind, word in named.items()}
     unknown = [kind for kind in named if kind not in BLOCKS]
     if unknown:
         raise ModelError(
@@ -505,6 +544,15 @@ def _structures(given: Any) -> tuple[str, ...]:
             f"for each of {', '.join(BLOCKS)}."
         )
     return found
+
+
+def _check_blocked(model: SSMModel, method: Method) -> None:
+    if model.continuous and method.expects_densities and model.shape.random_transition:
+        raise ModelError(
+            f"method={method.word!r} takes expectations of a row's density over effects, and in "
+            "continuous time effects on the drift act between rows. Use 'avem', 'adaptive' or "
+            "'structured', or random='loading'."
+        )
 
 
 def _check_held(model: SSMModel, held: Mapping[str, Any]) -> None:

@@ -102,6 +102,7 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     until(lambda: not any(map(is_alive, pids)), seconds=10)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 @pytest.mark.parametrize(
     "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
@@ -153,6 +154,7 @@ def fit_command(tmp_path):
     return ("fit", tmp_path / "data.csv", "y ~ 1", "--states", 2, *columns, "--out", tmp_path / "o")
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("module", ["typer.main", "numpy", "pandas", "jax", "narwhals"])
 def test_ctrl_c_during_imports_ends_without_a_traceback(fit_command, tmp_path, module):
     process = start(*fit_command, env={"PYTHONPROFILEIMPORTTIME": "1"})
@@ -166,6 +168,7 @@ def test_ctrl_c_during_imports_ends_without_a_traceback(fit_command, tmp_path, m
     assert not (tmp_path / "o").exists()
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_during_the_first_compile(fit_command, tmp_path):
     """Without any compiled code on disk; the first step takes seconds."""
     cold = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"), "AVEM_NATIVE": "0"}
@@ -178,6 +181,7 @@ def test_ctrl_c_during_the_first_compile(fit_command, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_at_any_moment(fit_command, tmp_path):
     for tenths in range(3, 80, 2):
         process = start(*fit_command, "--force")

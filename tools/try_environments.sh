@@ -6,8 +6,8 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-$PWD/.venv/bin/python}
-[ $# -gt 0 ] || set -- tests/inference/test_loop.py tests/test_cli.py tests/test_selection.py \
-  tests/data tests/fits/test_saving.py tests/fits/test_report_page.py tests/kernels/test_kernels.py
+[ $# -gt 0 ] || set -- tests/inference/test_loop.py tests/test_cli.py tests/test_selection.py tests/test_processes.py \
+  tests/data tests/fits/test_saving.py tests/fits/test_report_page.py tests/kernels/test_libraries.py
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=()

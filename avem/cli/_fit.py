@@ -25,6 +25,8 @@ from avem.cli._options import (
     SubjectColumn,
     TableFormat,
     TimeColumn,
+    TimeScale,
+    TimeUnit,
     WeightColumn,
     WeightsKind,
 )
@@ -64,10 +66,7 @@ def fit(
         str, Option(help="Formula of the transitions: '~ x + (1 | person)'.")
     ] = "~ 1",
     initial: Annotated[str, Option(help="Formula of the first state, or: stationary.")] = "~ 1",
-    time_scale: Annotated[
-        str,
-        Option(help="discrete (rows are one step apart) or continuous (they come at any times)."),
-    ] = "discrete",
+    time_scale: TimeScale = "discrete",
     moves: Annotated[
         str | None,
         Option(
@@ -83,9 +82,7 @@ def fit(
             help="In continuous time: 1 where a state that is never left was entered exactly then.",
         ),
     ] = None,
-    unit: Annotated[
-        str | None, Option(help="Of time: days, hours, years, ...", show_default="days, of dates")
-    ] = None,
+    unit: TimeUnit = None,
     known: Annotated[
         str | None, Option(metavar="COLUMN", help="What is known of rows' states: labels, or a|b.")
     ] = None,
@@ -287,10 +284,13 @@ def fit_ssm(
     random: Annotated[
         str | None,
         Option(
-            help="What differs between subjects: both, transition, loading or none.",
+            help="What differs between subjects: both, transition (drift in continuous time), "
+            "loading or none.",
             show_default="both",
         ),
     ] = None,
+    time_scale: TimeScale = "discrete",
+    unit: TimeUnit = None,
     weights: WeightColumn = None,
     weights_kind: WeightsKind = "survey",
     effect_covariance: Annotated[
@@ -325,6 +325,8 @@ def fit_ssm(
             random=random if random is None or "," not in random else names_in(random),
             effect_covariance=effect_covariance,
             state_names=None if state_names is None else names_in(state_names),
+            time_scale=None if time_scale == "discrete" else time_scale,
+            unit=unit,
         ),
     )
     data = read_for(model, file, subject, time, sequence, missing_code or ())

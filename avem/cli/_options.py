@@ -50,6 +50,12 @@ NoCache = Annotated[
 ]
 NoPlots = Annotated[bool, Option("--no-plots", help="Write no PNG files.")]
 TimeColumn = Annotated[str | None, Option(help="Column to sort the rows by.")]
+TimeScale = Annotated[
+    str, Option(help="discrete (rows are one step apart) or continuous (they come at any times).")
+]
+TimeUnit = Annotated[
+    str | None, Option(help="Of time: days, hours, years, ...", show_default="days, of dates")
+]
 SequenceColumn = Annotated[
     str | None, Option(help="Column (session, day) that restarts the chain.")
 ]

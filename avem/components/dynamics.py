@@ -1,4 +1,8 @@
-"""The states of a state-space model: x_1 ~ N(m, P), x_t = G_i x_{t-1} + B s_t + N(0, I)."""
+"""The states of a state-space model: x_1 ~ N(m, P), x_t = G_i x_{t-1} + B s_t + N(0, I).
+
+In continuous time dx = (A_i x + B s) dt + dW. A fit's unit of time is a usual interval, u of the
+user's; so that the noise is that of one unit in both, the user's states are sqrt(u) times its own.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +40,18 @@ class SSMComponent(Component, ABC):
         return {}
 
 
+def dynamics_word(continuous: bool) -> str:
+    """What the matrix that moves the states is called."""
+    return "drift" if continuous else "transition"
+
+
 @dataclass(frozen=True)
 class FirstState(SSMComponent):
     """The distribution of a sequence's first state."""
 
     n_latent: int
+    clock: int = -1
+    """The design column of the intervals; -1: time goes in steps."""
     key = "start_"
 
     def param_info(self) -> dict[str, ParamInfo]:
@@ -51,15 +62,17 @@ class FirstState(SSMComponent):
         }
 
     def params_out(self, theta: Params, units: Scaling) -> Params:
+        usual = units.usual_time(self.clock)
         return {
-            "initial_mean": np.array(theta["start_mean"]),
-            "initial_covariance": np.array(theta["start_covariance"]),
+            "initial_mean": theta["start_mean"] * np.sqrt(usual),
+            "initial_covariance": theta["start_covariance"] * usual,
         }
 
     def params_in(self, params: Params, units: Scaling) -> Params:
+        usual = units.usual_time(self.clock)
         return {
-            "start_mean": np.array(params["initial_mean"], float),
-            "start_covariance": np.array(params["initial_covariance"], float),
+            "start_mean": np.asarray(params["initial_mean"], float) / np.sqrt(usual),
+            "start_covariance": np.asarray(params["initial_covariance"], float) / usual,
         }
 
     def rows(self, name: str, value: np.ndarray) -> Iterator[Row]:
@@ -102,34 +115,51 @@ class Dynamics(SSMComponent):
     """Of the covariates that act on the states."""
     entries: tuple[tuple[int, int], ...]
     """The entry of G that each effect is added to, column by column."""
+    clock: int = -1
+    """The design column of the intervals; -1: time goes in steps."""
     key = "dynamics"
+
+    @property
+    def word(self) -> str:
+        """What moves the states: "transition" in steps, "drift" in continuous time."""
+        return dynamics_word(self.clock >= 0)
+
+    @property
+    def _mean(self) -> str:
+        return f"{self.word}_mean"
 
     def effects(self, states: Sequence[Any]) -> dict[int, str]:
         pairs = enumerate(self.entries)
-        return {e: f"transition[{states[a]}, {states[b]}]" for e, (a, b) in pairs}
+        return {e: f"{self.word}[{states[a]}, {states[b]}]" for e, (a, b) in pairs}
 
     def param_info(self) -> dict[str, ParamInfo]:
         q = self.n_latent
-        out = {"transition_mean": ParamInfo((q, q), "free", "to state x from state")}
+        out = {self._mean: ParamInfo((q, q), "free", "to state x from state")}
         if self.terms:
             axes = f"states x terms ({', '.join(self.terms)})"
             out["state_coef"] = ParamInfo((q, len(self.terms)), "free", axes)
         return out
 
     def params_out(self, theta: Params, units: Scaling) -> Params:
-        out = {"transition_mean": np.array(theta["dynamics"])}
-        return out | ({"state_coef": np.array(theta["drive"])} if self.terms else {})
+        usual = units.usual_time(self.clock)
+        out = {self._mean: theta["dynamics"] / usual}
+        return out | ({"state_coef": theta["drive"] / np.sqrt(usual)} if self.terms else {})
 
     def params_in(self, params: Params, units: Scaling) -> Params:
+        usual = units.usual_time(self.clock)
         drive = params["state_coef"] if self.terms else np.zeros((self.n_latent, 0))
         return {
-            "dynamics": np.array(params["transition_mean"], float),
-            "drive": np.array(drive, float),
+            "dynamics": np.asarray(params[self._mean], float) * usual,
+            "drive": np.asarray(drive, float) * np.sqrt(usual),
         }
+
+    def effect_units(self, units: Scaling):
+        usual = units.usual_time(self.clock)
+        return [((e,), np.array([[1.0 / usual]])) for e in range(len(self.entries))]
 
     def rows(self, name: str, value: np.ndarray) -> Iterator[Row]:
         states = range(self.n_latent)
-        if name == "transition_mean":
+        if name == self._mean:
             for a, b in product(states, states):
                 yield Row({"state": b, "to_state": a}, value[a, b])
         else:
@@ -143,7 +173,7 @@ class Dynamics(SSMComponent):
     def free_entries(self, fixed) -> Params:
         q = self.n_latent
         return {
-            "dynamics": np.full((q, q), "transition_mean" not in fixed),
+            "dynamics": np.full((q, q), self._mean not in fixed),
             "drive": np.full((q, len(self.terms)), "state_coef" not in fixed),
         }
 
@@ -152,7 +182,7 @@ class Dynamics(SSMComponent):
         return {"dynamics": np.full((q, q), bool(self.entries))}
 
     def matches(self, fixed) -> dict[int, Match]:
-        if "transition_mean" in fixed:
+        if self._mean in fixed:
             return {}
         return {e: Match("dynamics", a, (b,)) for e, (a, b) in enumerate(self.entries)}
 

@@ -35,6 +35,8 @@ class Loadings(SSMComponent):
     """The entry of H that each of its first effects is added to, column by column."""
     coef_entries: tuple[tuple[int, int], ...]
     """The outcome and the design column (place in `w_cols`) of each of its last effects."""
+    clock: int = -1
+    """The design column of the intervals; -1: time goes in steps."""
     key = "loading"
 
     def _numbered(self) -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
@@ -63,7 +65,7 @@ class Loadings(SSMComponent):
 
     def params_out(self, theta: Params, units: Scaling) -> Params:
         scale = units.scale
-        out = {"loading_mean": theta["loading"] * scale[:, None]}
+        out = {"loading_mean": theta["loading"] * self._loading_unit(units)[:, None]}
         if self.terms:
             out["coef"] = theta["coef"] * scale[:, None]
             if units.constant in self.x_cols:
@@ -77,10 +79,14 @@ class Loadings(SSMComponent):
         if units.constant in self.x_cols:
             coef[:, self.x_cols.index(units.constant)] -= units.centre
         return {
-            "loading": params["loading_mean"] / scale[:, None],
+            "loading": params["loading_mean"] / self._loading_unit(units)[:, None],
             "coef": coef / scale[:, None],
             "noise_covariance": (np.asarray(params["noise"], float) / scale**2)[:, None, None],
         }
+
+    def _loading_unit(self, units: Scaling) -> np.ndarray:
+        """(p,) what a loading of 1 is in the user's units; see `dynamics` for that of time."""
+        return units.scale / np.sqrt(units.usual_time(self.clock))
 
     def rows(self, name: str, value: np.ndarray) -> Iterator[Row]:
         for j, y in enumerate(self.outcomes):
@@ -145,7 +151,11 @@ class Loadings(SSMComponent):
         return {e: j for e, (j, _) in (of_loadings | of_coefs).items()}
 
     def effect_units(self, units: Scaling):
-        return [((e,), units.scale[[[j]]]) for e, j in self._by_outcome().items()]
+        of_loadings, of_coefs = self._numbered()
+        unit = self._loading_unit(units)
+        own = {e: unit[[[j]]] for e, (j, _) in of_loadings.items()}
+        own |= {e: units.scale[[[j]]] for e, (j, _) in of_coefs.items()}
+        return [((e,), change) for e, change in own.items()]
 
     def effect_scale(self, spread: np.ndarray) -> dict[int, float]:
         return {e: spread[j] for e, j in self._by_outcome().items()}

@@ -39,6 +39,10 @@ class Scaling:
         """The user's units, for the same columns."""
         return Scaling.none(len(self.scale), len(self.column_scale), self.constant)
 
+    def usual_time(self, clock: int) -> float:
+        """The interval that is 1 in the fit, given the column of intervals; 1 without one."""
+        return float(self.column_scale[clock]) if clock >= 0 else 1.0
+
     def data_in(self, Y: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Outcomes and design columns on the scale of the fit."""
         return (Y - self.centre) / self.scale, (A - self.column_centre) / self.column_scale

@@ -92,6 +92,11 @@ def look_ahead(
     return Ahead(longer, np.flatnonzero(order >= panel.n_rows), keys)
 
 
+_USUAL = 0.1
+"""Share of the steps between rows that the most frequent one has, to be the usual one; else the
+median is."""
+
+
 def times_ahead(panel: Panel, horizon: int) -> pd.Series | None:
     """(sequences * horizon,) the times that follow, one usual step apart; None if none is usual."""
     if panel.time is None:
@@ -105,6 +110,8 @@ def times_ahead(panel: Panel, horizon: int) -> pd.Series | None:
     if not len(steps):
         return None
     usual = steps.mode().iloc[0]
+    if (steps == usual).mean() < _USUAL:
+        usual = steps.median()
     last = ordered.iloc[np.cumsum(panel.lane_length) - 1]
     ahead = np.tile(np.arange(1, horizon + 1), panel.n_lanes)
     found = last.repeat(horizon).reset_index(drop=True) + ahead * usual

@@ -36,11 +36,19 @@ _LINES = (
     "fit.table() has the coefficients of covariates, fit.standard_errors() how certain they are."
 )
 
+_STATES_NOW = (
+    "fit.states(kind='filtered') has the states given each row and those before it, "
+    "fit.predictions() each outcome given the rows before."
+)
 SSM_FIT = ANY_FIT | {
     **dict.fromkeys(("decode", "most_probable_states", "state_probabilities"), _COURSE),
     **dict.fromkeys(("occupancy", "stationary", "dwell"), _TIME),
     **dict.fromkeys(("rates", "survival", "transition_probabilities"), _TIME),
     "covariate": _LINES,
+    **dict.fromkeys(
+        ("filter", "monitor"),
+        f"Only fits of hidden Markov models (avem.MixedHMM) have it. {_STATES_NOW}",
+    ),
     "icl": "ICL counts how sure states are that can be counted: use fit.aic() or fit.bic().",
 }
 

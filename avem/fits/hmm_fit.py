@@ -15,8 +15,11 @@ from avem.data.frames import to_pandas
 from avem.errors import ModelError
 from avem.fits import tables
 from avem.fits.elsewhere import HMM_FIT
+from avem.fits.filtering import filtered_states
 from avem.fits.fit import Fit
 from avem.fits.lazy import by_parts
+from avem.fits.monitor import Monitor
+from avem.fits.monitor_start import make_monitor
 from avem.fits.plots.hmm_plots import Plots
 from avem.fits.predict import hmm as prediction
 from avem.fits.predict.at import places
@@ -225,6 +228,80 @@ class HMMFit(Fit[HMMModel, Simulation]):
         else:
             values = drawn_states(self, STATE_DRAWS, self.info.seed)
         return encoded.panel.frame_like(dict(zip(self._state_columns(), values.T, strict=True)))
+
+    @by_parts
+    def filter(
+        self,
+        data: Any = None,
+        effects: Literal["new", "integrated"] = "new",
+        *,
+        n_nodes: int | None = None,
+    ) -> Any:
+        """The probability of each state at each row, given that row and those before it.
+
+        What could be known at the time: later rows of the sequence do not count, as they do in
+        `state_probabilities`. What earlier sequences of the subject say of its effects counts;
+        they follow each other as they first appear in the data.
+
+        Parameters
+        ----------
+        data : DataFrame or Panel, optional
+            By default the rows of the fit.
+        effects : {"new", "integrated"}
+            What is known of a subject's effects before its first row. ``"new"``: that it is one of
+            the population. ``"integrated"``: of the fit's subjects, what the rows of the fit say;
+            for rows that came later.
+        n_nodes : int, optional
+            Over how many values of the effects is averaged, about.
+
+        Returns
+        -------
+        DataFrame
+            ``state_0``, ``state_1``, ... (or the names of the states), in the data's own row order
+            and index.
+
+        Examples
+        --------
+        >>> list(fit.filter().columns)
+        ['state_0', 'state_1']
+        """
+        encoded = self._encode(data)
+        values = filtered_states(self, encoded, encoded.panel is self.panel, effects, n_nodes)
+        return encoded.panel.frame_like(dict(zip(self._state_columns(), values.T, strict=True)))
+
+    def monitor(
+        self,
+        rows: Any = None,
+        subject: Any = None,
+        effects: Literal["new", "integrated"] = "new",
+        *,
+        n_nodes: int | None = None,
+    ) -> Monitor:
+        """A `Monitor` of one subject: what is known of it, updated row by row as rows come.
+
+        Parameters
+        ----------
+        rows : DataFrame or Panel, optional
+            The rows of the subject so far; by default none.
+        subject : optional
+            Its label, where there are no rows to say it.
+        effects : {"new", "integrated"}
+            What is known of its effects before its first row, as in `filter`.
+        n_nodes : int, optional
+            How many values of the effects are kept, about; the time of an update grows with it.
+
+        Returns
+        -------
+        Monitor
+
+        Examples
+        --------
+        >>> diary = avem.load_affect()
+        >>> monitor = fit.monitor(diary[diary["person"] == "p01"].head(10))
+        >>> sorted(monitor.states)
+        ['state_0', 'state_1']
+        """
+        return make_monitor(self, rows, subject, effects, n_nodes)
 
     @cached_property
     def degenerate(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from avem.inference.starts import starts_agreeing
 from avem.inference.stop import Stop
 from avem.models.encoded import Encoded
 from avem.models.hmm import HMMModel
-from avem.models.ssm import BLOCKS, SSMModel, effects_of
+from avem.models.ssm import SSMModel, effects_of
 from avem.models.ssm_subjects import spectral_radius, subject_matrices
 
 _NOTHING, _NOTHING_ON_A_LINK = 1e-7, 1e-3
@@ -92,7 +92,9 @@ def remarks(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str
     found += _hardly_seen(model, data, fitted)
     found += _run_away(model, data, fitted, fixed)
     found += _anchoring(model, fitted, lambda: _why(data, fitted))
-    found += _silent(model) + _uneven(model, data.panel)
+    found += _silent(model)
+    if model.n_states > 1:
+        found += _uneven(model, data.panel, "MixedHMM")
     own = (fitted.quality, fitted.starts, data.panel, data.n_without_past, model.continuous)
     return found + general_remarks(*own)
 
@@ -106,9 +108,9 @@ def _silent(model: HMMModel) -> list[str]:
     ]
 
 
-def _uneven(model: HMMModel, panel: Panel) -> list[str]:
+def _uneven(model: HMMModel | SSMModel, panel: Panel, name: str) -> list[str]:
     """Rows that are no steps, nor multiples of one, apart."""
-    if model.continuous or model.n_states == 1 or not panel.in_memory:
+    if model.continuous or not panel.in_memory:
         return []
     found = varied_intervals(panel)
     if found is None or panel.gaps()[0]:
@@ -116,7 +118,7 @@ def _uneven(model: HMMModel, panel: Panel) -> list[str]:
     return [
         f"Rows are taken as one step apart, but in {panel.time!r} they are from {found[0]:.3g} to "
         f"{found[1]:.3g} apart (between the 10% shortest and longest). "
-        "MixedHMM(..., time_scale='continuous') takes times as they are."
+        f"{name}(..., time_scale='continuous') takes times as they are."
     ]
 
 
@@ -284,9 +286,10 @@ def ssm_remarks(
             f"{data.n_runaway:,} rows at the ends of sequences are left out: states that have "
             "grown to a thousand times their usual size there say nothing new."
         )
-    found += _growing(model, fitted)
+    found += _growing(model, fitted) + _uneven(model, data.panel, "MixedSSM")
     # The starts are short runs: where they stop apart, they may still have been on one way.
-    return found + general_remarks(fitted.quality, (), data.panel, data.n_without_past)
+    own = (data.panel, data.n_without_past, model.continuous)
+    return found + general_remarks(fitted.quality, (), *own)
 
 
 def _variances(
@@ -294,7 +297,7 @@ def _variances(
 ) -> list[str]:
     found, singular = [], []
     none = np.diagonal(sigma) < _NOTHING_OF_AN_ENTRY * model.effect_scale(data.spread)
-    for kind in BLOCKS:
+    for kind in model.spec.kinds:
         at = effects_of(model, kind)
         if not len(at) or f"{kind}_covariance" in fixed:
             continue
@@ -317,12 +320,12 @@ def _variances(
 
 def _growing(model: SSMModel, fitted: Fitted) -> list[str]:
     effects = fitted.effects_mean.T
-    own = subject_matrices(model, fitted.theta, effects).transition
-    n_growing = int((spectral_radius(own) > 1.0).sum())
+    own = subject_matrices(model, fitted.theta, effects).dynamics
+    n_growing = int((spectral_radius(model, own) > 1.0).sum())
     if not n_growing:
         return []
     return [
         f"The states of {n_growing:,} of {len(effects):,} subjects grow without bound under their "
-        "own transitions (spectral radius above 1): do not extrapolate them. "
+        f"own {model.spec.kinds[0]}s (spectral radius above 1): do not extrapolate them. "
         "fit(..., max_radius=0.99) keeps every subject's dynamics stable."
     ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from avem.data import Panel
+from avem.errors import ModelError
 from avem.fits.elsewhere import SSM_FIT
 from avem.fits.fit import Fit
 from avem.fits.lazy import by_parts
@@ -24,7 +25,7 @@ from avem.inference.fit_ssm import make_ssm_e_steps
 from avem.models.encoded import Encoded
 from avem.models.ssm import SSMModel
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
-from avem.models.ssm_subjects import Matrices, subject_matrices
+from avem.models.ssm_subjects import Matrices, subject_matrices, transitions
 
 if TYPE_CHECKING:
     from avem.fits.report.ssm import SSMParts
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 class SSMFit(Fit[SSMModel, SSMSimulation]):
     """A fitted mixed-effects state-space model; `Fit` lists its attributes.
 
-    ``params`` has ``initial_mean`` (q,), ``initial_covariance`` (q, q), ``transition_mean`` (q, q),
+    ``params`` has ``initial_mean`` (q,), ``initial_covariance`` (q, q), ``transition_mean`` (q, q)
+    (in continuous time ``drift_mean``, and ``drift_covariance`` for ``transition_covariance``),
     ``state_coef`` (q, terms), ``loading_mean`` (p, q), ``coef`` (p, terms), ``noise`` (p,)
     variances, and the covariances of the effects of each kind that there is:
     ``transition_covariance``, ``loading_covariance``, ``coef_covariance``. The effects are
@@ -62,8 +64,21 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
 
     @property
     def transitions(self) -> np.ndarray:
-        """(n, q, q) every subject's own transition matrix: its mean with the effects added."""
-        return self._matrices.transition
+        """(n, q, q) every subject's own transition matrix: its mean with the effects added.
+
+        In continuous time, over one unit of time: exp(A_i).
+        """
+        return transitions(self.model, self._matrices.dynamics)
+
+    @property
+    def drifts(self) -> np.ndarray:
+        """(n, q, q) every subject's own drift, of a model in continuous time."""
+        if not self.model.continuous:
+            raise ModelError(
+                "drifts are of models in continuous time, MixedSSM(..., time_scale='continuous'); "
+                "in this one rows are one step apart: fit.transitions."
+            )
+        return self._matrices.dynamics
 
     @property
     def loadings(self) -> np.ndarray:

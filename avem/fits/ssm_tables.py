@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from avem.fits.questions.clock import time_words
 from avem.fits.sections import Section
-from avem.models.ssm import BLOCKS, SSMModel
+from avem.models.ssm import SSMModel
 
 if TYPE_CHECKING:
     from avem.fits.ssm_fit import SSMFit
@@ -28,6 +29,8 @@ def ssm_head(model: SSMModel) -> list[str]:
     ]
     if model.drive_cols:
         head.append(f"states moved by {spec.state.text}")
+    if model.continuous:
+        head.append("in continuous time: rows may come at any times")
     head.append(
         "Identified by: noise of the states I, loadings lower triangular, signs by the first "
         "loading of each state."
@@ -36,7 +39,9 @@ def ssm_head(model: SSMModel) -> list[str]:
 
 
 def _differing(model: SSMModel) -> str:
-    structures: dict[str, str] = dict(zip(BLOCKS, model.spec.effect_covariance, strict=True))
+    structures: dict[str, str] = dict(
+        zip(model.spec.kinds, model.spec.effect_covariance, strict=True)
+    )
     kinds = list(model.effect_kinds)
     several = {kind: f" ({structures[kind]})" for kind in kinds if kinds.count(kind) > 1}
     return ", ".join(kind + several.get(kind, "") for kind in dict.fromkeys(kinds))
@@ -53,8 +58,10 @@ def ssm_sections(fit: SSMFit) -> Iterator[Section]:
 
     by_row: dict[str, Any] = {"rows_first": True, "tested": True}
 
-    dynamics = params["transition_mean"]
-    title, axes = "Transitions, mean (to row from column)", ("from", "to")
+    word = model.spec.kinds[0]
+    dynamics = params[f"{word}_mean"]
+    what = f"Drift per {time_words(fit, 1)}" if model.continuous else "Transitions"
+    title, axes = f"{what}, mean (to row from column)", ("from", "to")
     yield section(title, dynamics, states, states, axes, tested=True)
     if "state_coef" in params:
         terms = model.state_terms
@@ -78,8 +85,9 @@ def _spreads(fit: SSMFit, section: Any, states: list[str], outcomes: list[str]) 
     """How much subjects differ, where they do; correlations are in `fit.table()`."""
     model, shape = fit.model, fit.model.shape
     columns = [model.designs.names[c] for c in shape.w_cols]
+    word = model.spec.kinds[0]
     for kind, entries, title, rows, names, axes in (
-        ("transition", shape.transition_effects, "transitions", states, states, ("from", "to")),
+        (word, shape.transition_effects, f"{word}s", states, states, ("from", "to")),
         ("loading", shape.loading_effects, "loadings", outcomes, states, ("state", "outcome")),
         ("coef", shape.coef_effects, "coefficients", outcomes, columns, ("term", "outcome")),
     ):

@@ -156,7 +156,7 @@ def _reduced(
 ) -> tuple[Params, tuple[Tried, ...]]:
     """The best fit of the model whose subjects are all alike."""
     alike = model.without_effects()
-    same = replace(data, kernel=alike.kernel(data.kernel.groups))
+    same = replace(data, kernel=alike.kernel(data.kernel.groups, data.kernel.n_cells))
     own = {name: value for name, value in guess.params.items() if name in alike.population}
     em = make_ssm_em(alike, same, fixed=fixed)
     nobody = np.zeros((0, data.layout.n_subjects))
@@ -187,7 +187,7 @@ def _blank(model: SSMModel) -> Params:
     return {
         "start_mean": np.zeros(q),
         "start_covariance": np.eye(q),
-        "dynamics": 0.5 * np.eye(q),
+        "dynamics": np.eye(q) * (np.log(0.5) if model.continuous else 0.5),
         "drive": np.zeros((q, len(model.drive_cols))),
         "loading": np.eye(p, q),
         "coef": np.zeros((p, len(model.x_cols))),
@@ -218,12 +218,7 @@ def _hinted(model: SSMModel, e: ESteps, data: Encoded, theta: Params, guess: Gue
     nobody = np.zeros((model.n_effects, data.layout.n_subjects))
     hint = variance_hint(e, state_at(e.data, theta, nobody))
     kinds = np.array(model.effect_kinds)
-    scale = {
-        "transition": 1.0,
-        "loading": float(np.mean(theta["loading"] ** 2)),
-        "coef": 1.0,
-    }
-    unit = np.array([scale[kind] for kind in kinds])
+    unit = np.where(kinds == "loading", float(np.mean(theta["loading"] ** 2)), 1.0)
     hint = np.where(np.isfinite(hint), hint, 0.0)
     hint = np.clip(hint, SMALL_EFFECT * unit, LARGE_EFFECT * unit)
     theta = {**theta, "effect_covariance": np.diag(hint)}

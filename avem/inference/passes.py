@@ -106,7 +106,10 @@ class Nodes(NamedTuple):
     """Local passes (leading axis: node) times their shares."""
 
     def coef_terms(self, kernel: Kernel, key: str, coef: Array, chunk: Chunk) -> CoefTerms:
-        """A sum over nodes."""
+        """A sum over nodes; first, where what is summed is the same at all of them."""
+        if not kernel.effects_act_on(key):
+            whole = jax.tree.map(lambda part: part.sum(0), self.weighed)
+            return kernel.coef_terms(key, coef, self.at[0], None, whole, chunk)
         each = over_nodes(
             lambda part, f: kernel.coef_terms(key, coef, f, self.covariance, part, chunk),
             (self.weighed, self.at),

@@ -2,13 +2,16 @@
 
 The covariances of outcomes some steps apart are H G^k P H', so that their singular vectors give H
 and G but for the states' basis (a subspace method). The basis is then fixed as the model has it:
-noise of the states I, H lower triangular with a positive diagonal.
+noise of the states I, H lower triangular with a positive diagonal. In continuous time, rows are
+taken as a usual interval apart, and the logarithm of G is the drift.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from scipy.linalg import solve_discrete_lyapunov
+from scipy.linalg import solve_continuous_lyapunov, solve_discrete_lyapunov
 
 from avem.components.param_info import Params
 from avem.data import Panel
@@ -37,8 +40,13 @@ def make_ssm_start(model: SSMModel, data: Encoded, number: int, rng: np.random.G
         if number > 1:
             loading = loading @ _rotation(q, rng)
         dynamics, noise = np.diag(persistence), np.diag(1.0 - persistence**2)
+    if model.continuous:
+        dynamics, noise = _drift_like(dynamics, noise)
     loading, dynamics = canonical(loading, dynamics, noise)
-    states = solve_discrete_lyapunov(dynamics, np.eye(q))
+    if model.continuous:
+        states = solve_continuous_lyapunov(dynamics, -np.eye(q))
+    else:
+        states = solve_discrete_lyapunov(dynamics, np.eye(q))
     explained = np.diagonal(loading @ states @ loading.T)
     return {
         "start_mean": np.zeros(q),
@@ -91,6 +99,21 @@ def _subspace(lagged: list[np.ndarray], q: int) -> tuple[np.ndarray, np.ndarray,
     states = np.linalg.lstsq(loading, turned.T, rcond=1e-3)[0]
     states = _floored((states + states.T) / 2, 1e-2)
     return loading, dynamics, _floored(states - dynamics @ states @ dynamics.T, 1e-2)
+
+
+def _drift_like(dynamics: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A drift that does in a usual interval about what these do in a step, and its noise.
+
+    A state that turns its sign at every step has no drift: its modulus is taken.
+    """
+    values: Any
+    values, vectors = np.linalg.eig(dynamics)
+    turns = (values.real < 0) & (np.abs(values.imag) < 1e-9)
+    logs: Any = np.log(np.where(turns, np.abs(values), values) + 1e-6)
+    logs = np.minimum(logs.real, np.log(_STABLE)) + 1j * logs.imag
+    drift = (vectors * logs @ np.linalg.pinv(vectors)).real
+    states = solve_discrete_lyapunov(dynamics, noise)
+    return drift, _floored(-(drift @ states + states @ drift.T), 1e-2)
 
 
 def _floored(matrix: np.ndarray, share: float) -> np.ndarray:

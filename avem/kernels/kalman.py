@@ -50,12 +50,12 @@ class SmoothedStep(NamedTuple):
 def smooth(problem: Problem) -> Smoothed:
     """Means, covariances and lag-one covariances of the states given all outcomes of the lane.
 
-    An engine has no derivatives, and serves problems without ``more``.
+    An engine has no derivatives, and serves problems without ``more`` and ``moves``.
     """
     times, outcomes, lanes = problem.y.shape
     sizes = {"states": len(problem.system.transition), "outcomes": outcomes}
     run = None
-    if problem.more is None:
+    if problem.more is None and problem.moves is None:
         run = engine("kalman", problem.y.dtype, **sizes, times=times, lanes=lanes)
     return definition(problem) if run is None else Smoothed(*run(problem))
 
@@ -92,7 +92,7 @@ def visit_smoothed(
         mean, cov, u, valid_t, goes_on, also_t = now
         predicted, predicted_cov = packed.ahead(mean, cov, u)
         inverse, _ = predicted_cov.inverse_and_logdet()
-        gain = cov @ packed.transition.T @ inverse
+        gain = cov @ packed.leaving(u).transition.T @ inverse
         back = mean + gain @ (ahead - predicted)
         spread = cov + gain @ (cov_ahead - predicted_cov) @ gain.T
         cross = (cov_ahead @ gain.T).where(goes_on)
@@ -116,26 +116,48 @@ def visit_smoothed(
 
 def expected_log_density(problem: Problem, found: Smoothed) -> Float[Array, " lane"]:
     """E log p(y, x) of every lane, the states being distributed as `found`."""
-    system, y, seen, valid, drive, _ = problem
+    system, y, seen, valid, drive, _, moves = problem
     mean, cov = found.mean, found.cov
     start, start_logdet = inverse_and_logdet(system.start_cov)
     away = mean[0] - system.start_mean - (0.0 if drive is None else drive[0])
     second = cov[0] + away[:, None] * away[None]
     total = jnp.where(valid[0], -0.5 * ((start * second).sum((0, 1)) + start_logdet), 0.0)
 
-    noise, noise_logdet = inverse_and_logdet(system.state_noise)
-    g = system.transition
-    step = mean[1:] - jnp.einsum("abn,tbn->tan", g, mean[:-1])
+    g, q = system.transition[None], system.state_noise[None]
+    if moves is not None:
+        g, q = moves.transition[1:], moves.noise[1:]
+    noise, noise_logdet = by_step(q)
+    step = mean[1:] - (g * mean[:-1, None]).sum(2)
     step = step if drive is None else step - drive[1:]
-    turned = jnp.einsum("abn,tcbn->tacn", g, found.cross[1:])  # G Cov(x_{t-1}, x_t)
-    spread = cov[1:] - turned - jnp.swapaxes(turned, 1, 2)
-    spread += jnp.einsum("abn,tbcn,dcn->tadn", g, cov[:-1], g)
+    spread = step_spread(g, found)
     second = spread + step[:, :, None] * step[:, None]
-    moves = -0.5 * ((noise * second).sum((1, 2)) + noise_logdet)
-    total += jnp.where(valid[1:], moves, 0.0).sum(0)
+    densities = -0.5 * ((noise * second).sum((1, 2)) + noise_logdet)
+    total += jnp.where(valid[1:], densities, 0.0).sum(0)
 
     miss = y - jnp.einsum("jan,tan->tjn", system.loading, mean)
     square = miss**2 + jnp.einsum("jan,tabn,jbn->tjn", system.loading, cov, system.loading)
     density = -0.5 * (square / system.noise + jnp.log(system.noise) + LOG_2PI)
     total += jnp.where(seen, density, 0.0).sum((0, 1))
     return total - 0.5 * LOG_2PI * mean.shape[1] * valid.sum(0)
+
+
+def step_spread(
+    transition: Float[Array, "time q q lane"], found: Smoothed
+) -> Float[Array, "time q q lane"]:
+    """Covariances of x_t - G x_{t-1} of all steps but the first; one G may serve all."""
+    turned = _product(transition, jnp.swapaxes(found.cross[1:], 1, 2))  # G Cov(x_{t-1}, x_t)
+    back = jnp.swapaxes(transition, 1, 2)
+    own = _product(_product(transition, found.cov[:-1]), back)
+    return found.cov[1:] - turned - jnp.swapaxes(turned, 1, 2) + own
+
+
+def by_step(matrix: Float[Array, "time q q lane"]) -> tuple[Array, Array]:
+    """Inverses and log determinants of the positive definite matrices of every step."""
+    times, q, _, n = matrix.shape
+    flat = jnp.moveaxis(matrix, 0, 2).reshape(q, q, times * n)
+    inverse, logdet = inverse_and_logdet(flat)
+    return jnp.moveaxis(inverse.reshape(q, q, times, n), 2, 0), logdet.reshape(times, n)
+
+
+def _product(a: Array, b: Array) -> Array:
+    return (a[:, :, :, None] * b[:, None]).sum(2)

@@ -2,10 +2,10 @@
 
     x_1 ~ N(m, P),   x_t = G x_{t-1} + u_t + N(0, Q),   y_t = H x_t + N(0, R),   R diagonal.
 
-As in `forward_backward`, many sequences ("lanes") are passed at once, on the last axis, with small
-matrices unrolled over it. The update is in information form: what the outcomes of a step say of the
-state is H'R^-1 H and H'R^-1 y, to which a missing cell adds nothing, so no matrix of the outcomes'
-dimension is ever inverted.
+G and Q may be those of each step. As in `forward_backward`, many sequences ("lanes") are passed at
+once, on the last axis, with small matrices unrolled over it. The update is in information form:
+what the outcomes of a step say of the state is H'R^-1 H and H'R^-1 y, to which a missing cell adds
+nothing, so no matrix of the outcomes' dimension is ever inverted.
 
 A lane may be shorter than the arrays: ``valid`` marks its steps. A padded step leaves the recursion
 as it was and contributes exactly 0. A missing observation is not a padded step: the state moves on.
@@ -45,6 +45,13 @@ class More(NamedTuple):
     constant: Float[Array, "time lane"]
 
 
+class Moves(NamedTuple):
+    """What moves the state into each step, in place of the system's; anything at the first."""
+
+    transition: Float[Array, "time q q lane"]
+    noise: Float[Array, "time q q lane"]
+
+
 class Problem(NamedTuple):
     """Parameters and outcomes of all lanes."""
 
@@ -56,6 +63,7 @@ class Problem(NamedTuple):
     drive: Float[Array, "time q lane"] | None = None
     """u_t, which moves the state into step t; at the first, from the mean it starts at."""
     more: More | None = None
+    moves: Moves | None = None
 
 
 class Filtered(NamedTuple):
@@ -71,6 +79,14 @@ class Predicted(NamedTuple):
 
     mean: Float[Array, "time q lane"]
     cov: Float[Array, "time q q lane"]
+
+
+class Leaving(NamedTuple):
+    """What leads from a step to the next, where it is not the same for all steps."""
+
+    drive: Matrix | None
+    transition: Matrix | None
+    noise: Matrix | None
 
 
 class Packed(NamedTuple):
@@ -89,27 +105,42 @@ class Packed(NamedTuple):
         transition = pack(full(system.transition), loading)
         return cls(transition, pack(full(system.state_noise), loading), loading)
 
-    def ahead(self, mean: Matrix, cov: Matrix, drive: Matrix | None) -> tuple[Matrix, Matrix]:
+    def leaving(self, after: Leaving) -> Packed:
+        """With the matrices that lead to the next step."""
+        if after.transition is None or after.noise is None:
+            return self
+        return Packed(after.transition, after.noise, self.loading)
+
+    def ahead(self, mean: Matrix, cov: Matrix, after: Leaving) -> tuple[Matrix, Matrix]:
         """Mean and covariance of the next step's state."""
-        mean = self.transition @ mean
-        cov = self.transition @ cov @ self.transition.T + self.state_noise
-        return (mean if drive is None else mean + drive), cov
+        transition, noise, _ = self.leaving(after)
+        mean = transition @ mean
+        cov = transition @ cov @ transition.T + noise
+        return (mean if after.drive is None else mean + after.drive), cov
 
 
 def column(array: Float[Array, "*time i lane"], alike: Matrix) -> Matrix:
     return pack(array[..., None, :], alike)
 
 
-def filter_pass(problem: Problem) -> tuple[Packed, Array, Matrix, Matrix, Matrix | None]:
-    """The matrices, log likelihood, filtered means and covariances, and the next step's drive."""
-    system, y, seen, valid, drive, more = problem
+def filter_pass(problem: Problem) -> tuple[Packed, Array, Matrix, Matrix, Leaving]:
+    """The matrices, log likelihood, filtered means and covariances, and what leads on."""
+    system, y, seen, valid, drive, more, moves = problem
     n_lanes = y.shape[-1]
     packed = Packed.of(system, n_lanes)
     loading = packed.loading
     weight = jnp.where(seen, 1.0 / system.noise, 0.0)
     constant = jnp.where(seen, LOG_2PI + jnp.log(system.noise), 0.0).sum(1)
-    # The drive of the next step acts when this one is left.
-    after = None if drive is None else column(jnp.roll(drive, -1, axis=0), loading)
+
+    # What moves the state into the next step acts when this one is left.
+    def next_step(array: Array) -> Array:
+        return jnp.roll(array, -1, axis=0)
+
+    after = Leaving(
+        None if drive is None else column(next_step(drive), loading),
+        None if moves is None else pack(next_step(moves.transition), loading),
+        None if moves is None else pack(next_step(moves.noise), loading),
+    )
     if more is not None:
         more = (pack(more.precision, loading), column(more.linear, loading), more.constant)
 
@@ -124,11 +155,13 @@ def filter_pass(problem: Problem) -> tuple[Packed, Array, Matrix, Matrix, Matrix
         if other is not None:
             precision, pull = precision + other[0], pull + other[1] - other[0] @ mean
         posterior, logdet = precision.inverse_and_logdet()
-        known = mean + posterior @ pull
-        # r'S^-1 r with S^-1 r = R^-1 (y - H x), x the filtered state: nothing large cancels.
-        square = miss.scaled(w).dot(y_t - loading @ known)
+        moved = posterior @ pull
+        known = mean + moved
+        # r'S^-1 r as squares at the filtered state: however wide the prior is, nothing cancels.
+        left = y_t - loading @ known
+        square = left.scaled(w).dot(left) + moved.dot(prior @ moved)
         if other is not None:
-            square += mean.dot(other[0] @ known) - other[1].dot(mean + known) - 2.0 * other[2]
+            square += known.dot(other[0] @ known) - 2.0 * (other[1].dot(known) + other[2])
         total += jnp.where(valid_t, -0.5 * (const + prior_logdet + logdet + square), 0.0)
         next_mean, next_cov = packed.ahead(known, posterior, u)
         carry = (next_mean.where(valid_t, mean), next_cov.where(valid_t, cov), total)

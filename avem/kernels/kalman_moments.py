@@ -11,7 +11,7 @@ from jax import Array
 from jaxtyping import Bool, Float
 
 from avem.kernels.dispatch import engine
-from avem.kernels.kalman import SmoothedStep, visit_smoothed
+from avem.kernels.kalman import Smoothed, SmoothedStep, visit_smoothed
 from avem.kernels.kalman_filter import Problem
 from avem.kernels.matrices import Matrix, pack
 
@@ -109,6 +109,27 @@ def definition(
         sums.seen_ex.unpack(),
         array(sums.seen_ew, p),
         sums.seen_ee.unpack()[:, 0],
+    )
+
+
+def outcome_moments(
+    problem: Problem, found: Smoothed, w: Float[Array, "time w lane"], seen: Array
+) -> tuple[Array, Array, Array]:
+    """From smoothed states: by group E v v' of v = (x, w), and by outcome E e v' and E e e."""
+    v = jnp.concatenate([found.mean, w], axis=1)
+    known = [(0, 0), (0, w.shape[1])]
+    second = v[:, :, None] * v[:, None] + jnp.pad(found.cov, [*known, known[1], (0, 0)])
+    by_group = [jnp.where(seen[:, g, None, None], second, 0.0).sum(0) for g in range(seen.shape[1])]
+    loading = problem.system.loading
+    miss = problem.y - (loading * found.mean[:, None]).sum(2)
+    shrunk = (loading[None, :, :, None] * found.cov[:, None]).sum(2)
+    ev = miss[:, :, None] * v[:, None] - jnp.pad(shrunk, [*known[:1], (0, 0), known[1], (0, 0)])
+    ee = miss**2 + (shrunk * loading).sum(2)
+    there = problem.seen
+    return (
+        jnp.stack(by_group),
+        jnp.where(there[:, :, None], ev, 0.0).sum(0),
+        jnp.where(there, ee, 0.0).sum(0),
     )
 
 

@@ -16,6 +16,7 @@ from avem.components.free import Free
 from avem.components.param_info import ParamInfo, Params, check_arrays
 from avem.components.scaling import Scaling
 from avem.data import Design, Panel
+from avem.data.clock import Clock
 from avem.data.designs import Designs
 from avem.models.state_names import state_labels, with_names
 
@@ -99,9 +100,14 @@ class Model(ABC):
         return ()
 
     @property
+    def clock(self) -> Clock | None:
+        """What reads intervals of time; None where time goes in steps."""
+        return None
+
+    @property
     def continuous(self) -> bool:
         """Time is continuous, not in steps."""
-        return False
+        return self.clock is not None
 
     @property
     def extras_behind(self) -> tuple[str, ...]:
@@ -125,6 +131,13 @@ class Model(ABC):
     def in_units(self, y: np.ndarray) -> np.ndarray:
         """(rows, outcome columns) bool: which values have a density in their column's unit."""
         return ~np.isnan(y)
+
+    def log_jacobian(self, y: np.ndarray) -> np.ndarray:
+        """(rows,) what to add to a log density on the scale of the fit to have it in user units.
+
+        ``y`` (rows, outcome columns) are the outcomes, NaN where missing.
+        """
+        return self.scaling.log_jacobian(self.in_units(y))
 
     def in_user_units(self) -> Self:
         """The same model without any scaling."""

@@ -24,6 +24,7 @@ from avem.components.param_info import Params
 from avem.components.scaling import Scaling
 from avem.components.transitions import STICKINESS, Transitions
 from avem.data import Design, Panel, parse_formula
+from avem.data.clock import Clock
 from avem.data.designs import Designs
 from avem.data.formula import Formula
 from avem.data.layout import build_layout, constant_in_lanes
@@ -33,7 +34,7 @@ from avem.families.base import Family
 from avem.models.base import Model
 from avem.models.encoded import Encoded, LaidOut, PanelData, Placement
 from avem.models.hmm_kernel import HMMKernel
-from avem.models.hmm_layout import Blocks
+from avem.models.hmm_layout import Blocks, OneRow
 from avem.models.hmm_scaling import learn_scaling
 from avem.models.known import check_possible, learn_names, possible_states, with_events
 from avem.models.process import MarkovProcess, Process, SemiMarkovProcess
@@ -285,9 +286,9 @@ class HMMModel(Model):
         return self.transition.keeps_order or stays or self.spec.known is not None
 
     @property
-    def continuous(self) -> bool:
-        """Time is continuous: moves have rates."""
-        return self.transition.clock is not None
+    def clock(self) -> Clock | None:
+        """That of the moves, which then have rates."""
+        return self.spec.transition.clock
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -370,8 +371,10 @@ class HMMModel(Model):
         columns = () if self.duration is None else sorted(self.duration.columns)
         return constant_in_lanes(panel, A[:, columns])
 
-    def read(self, panel: Panel, outcomes: bool = True) -> PanelData:
-        """The panel's outcomes and design columns."""
+    def read(
+        self, panel: Panel, outcomes: bool = True, only: np.ndarray | None = None
+    ) -> PanelData:
+        """The panel's outcomes and design columns; `only` (rows,) bool must have all they need."""
         if not panel.in_memory:
             raise need_rows()
         columns = [np.full((panel.n_rows, self.n_columns), np.nan)]
@@ -380,6 +383,7 @@ class HMMModel(Model):
             columns = [read_outcome(family, panel, name) for family, name in named]
         Y = np.concatenate(columns, axis=1)
         needed, must = self._needed(panel, Y if outcomes else None)
+        needed = needed if only is None else [rows & only for rows in needed]
         found = self.designs.apply(panel, needed, must)
         n_without_past = 0
         for emission in self.emissions:
@@ -490,19 +494,32 @@ class HMMModel(Model):
         change within a sequence.
         """
         made = Blocks(y, a, self.n_effects, self.scaling.constant)
-        emissions = tuple(emission.block(made) for emission in self.emissions)
         rows = later
         if self.stationary or not rows.any():
             rows = np.ones(len(y), bool)
+        kernel = self._kernel(made, rows, by_lane)
+        # Where a row cannot be, not where it can: nothing is impossible in a padded one.
+        ruled_out = () if possible is None else made.mask(~possible)
+        kernel = replace(kernel, ruled_out=ruled_out)
+        return LaidOut(kernel, made.masks, made.patterns, made.lists, made.telling)
+
+    def _kernel(self, made: Blocks, rows: np.ndarray, by_lane: bool) -> HMMKernel:
+        """The kernel of a data set; `rows` are those that a step leads into.
+
+        ``by_lane``: covariates of durations do not change within sequences.
+        """
+        emissions = tuple(emission.block(made) for emission in self.emissions)
         transition = self.transition.block(made, rows)
         chain = self.initial.block(made, transition), transition
         process: Process = MarkovProcess(*chain)
         if self.duration is not None:
             process = SemiMarkovProcess(*chain, self.duration.block(made, by_lane))
-        # Where a row cannot be, not where it can: nothing is impossible in a padded one.
-        ruled_out = () if possible is None else made.mask(~possible)
-        kernel = HMMKernel(self.n_states, self.n_effects, emissions, process, ruled_out)
-        return LaidOut(kernel, made.masks, made.patterns, made.lists, made.telling)
+        return HMMKernel(self.n_states, self.n_effects, emissions, process)
+
+    def one_row(self, y: np.ndarray, a: np.ndarray) -> tuple[HMMKernel, np.ndarray]:
+        """The kernel of a single row (1, columns), and its masks (1, groups) of outcomes seen."""
+        made = OneRow(y, a, self.n_effects, self.scaling.constant)
+        return self._kernel(made, np.ones(1, bool), by_lane=False), made.masks
 
 
 def _where(effect: Effect) -> dict[str, Any]:

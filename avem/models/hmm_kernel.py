@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, nn
 from jaxtyping import Float, Int
 
 from avem.components.base import Block, EmissionBlock
@@ -141,6 +141,26 @@ class HMMKernel:
         """State probabilities given the steps before, or all others; and the log likelihood."""
         return self.process.states_given(*self.tables(theta, f, chunk), chunk, kind)
 
+    def filtered(
+        self, theta: Theta, f: Array, chunk: Chunk
+    ) -> tuple[Float[Array, "time state lane"], Float[Array, "time lane"]]:
+        """State probabilities given the steps up to each, and log p(step | steps before it)."""
+        tables, table = self.tables(theta, f, chunk)
+        before, _ = self.process.states_given(tables, table, chunk, "before")
+        joint = jnp.log(before) + table
+        total = nn.logsumexp(joint, axis=1)
+        return jnp.exp(joint - total[:, None]), total
+
+    def next_row(
+        self, theta: Theta, f: Array, chunk: Chunk, now: Array | None
+    ) -> tuple[Float[Array, "... state lane"], Float[Array, "state lane"]]:
+        """Of a chunk of one step: where the chain may be before it is seen, and its table.
+
+        ``now`` is where it may have been at the step before; None: this is the first.
+        """
+        tables, table = self.tables(theta, f, chunk)
+        return self.process.onward(tables, table, now), table[0]
+
     def viterbi(
         self, theta: Theta, f: Array, chunk: Chunk
     ) -> tuple[Int[Array, "time lane"], Float[Array, " lane"]]:
@@ -227,6 +247,10 @@ class HMMKernel:
     def newton_keys(self) -> tuple[str, ...]:
         """The entries of theta whose M-step has no closed form."""
         return tuple(dict.fromkeys(key for block in self.blocks for key in block.newton_keys))
+
+    def effects_act_on(self, key: str) -> bool:
+        """Whether what one of `newton_keys` describes differs between subjects by their effects."""
+        return any(block.has_effects for block in self.blocks if key in block.newton_keys)
 
     def needed_by_newton(self, local: HMMLocal) -> Any:
         """The part of a local pass that `coef_terms` reads."""

@@ -74,6 +74,13 @@ class Blocks:
         return len(self.patterns) - 1
 
 
+class OneRow(Blocks):
+    """A single row, the same on all lanes: there is nothing to gather."""
+
+    def pattern(self, lines, y_cols, rows, more=(), most=None) -> int:
+        return -1
+
+
 def _different(values: np.ndarray, most: int) -> np.ndarray:
     """The first rows that differ from each other, enough to see that they are more than `most`."""
     if not len(values):

@@ -58,6 +58,10 @@ class Kernel(Protocol):
         """The entries of theta whose M-step has no closed form."""
         ...
 
+    def effects_act_on(self, key: str) -> bool:
+        """Whether what one of `newton_keys` describes differs between subjects by their effects."""
+        ...
+
     # The local process at given effects.
 
     def local(

@@ -60,6 +60,13 @@ class Process(Protocol):
         """State probabilities given the steps before, or all others; and the log likelihood."""
         ...
 
+    def onward(self, tables: Any, table: Array, now: Array | None) -> Array:
+        """(..., state, lane) chances at a single step, given those `now`, one step before.
+
+        Before the states there may be what else of the past counts. None: it is the first step.
+        """
+        ...
+
     def best_path(self, tables: Any, table: Array, chunk: Chunk) -> tuple[Array, Array]:
         """Most probable state path of every lane, and its log p(D, U)."""
         ...
@@ -105,6 +112,13 @@ class MarkovProcess:
 
     def states_given(self, tables: Chances, table, chunk, kind) -> tuple[Array, Array]:
         return hmm.states_given(*tables, table, chunk.valid, kind)
+
+    def onward(self, tables: Chances, table: Array, now: Array | None) -> Array:
+        initial, moves = tables
+        if now is None:
+            return jnp.broadcast_to(_with_lanes(initial, 1), table.shape[1:])
+        moves = moves[0] if moves.ndim == 4 else _with_lanes(moves, 2)
+        return (now[:, None] * moves).sum(0)
 
     def best_path(self, tables: Chances, table, chunk) -> tuple[Array, Array]:
         return viterbi(*tables, table, chunk.valid)
@@ -156,6 +170,12 @@ class SemiMarkovProcess:
 
     def states_given(self, tables: SemiChances, table, chunk, kind) -> tuple[Array, Array]:
         return semi_markov.states_given(*tables, table, chunk.valid, kind)
+
+    def onward(self, tables: SemiChances, table: Array, now: Array | None) -> Array:
+        """(duration, state, lane): the row of its stay counts, too."""
+        chain = semi_markov.StayChain("scaled", *tables, table)
+        leave, stay = tables[2].leave[0], tables[2].stay[0]
+        return chain.start if now is None else chain.onward(now, leave, stay)
 
     def best_path(self, tables: SemiChances, table, chunk) -> tuple[Array, Array]:
         return semi_markov_path.best_path(*tables, table, chunk.valid)

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from avem.components.dynamics import Dynamics, FirstState, SSMComponent
+from avem.components.dynamics import Dynamics, FirstState, SSMComponent, dynamics_word
 from avem.components.effects import EffectCovariance
 from avem.components.loadings import Loadings
 from avem.components.param_info import Params
 from avem.components.scaling import Scaling
 from avem.data import Design, Panel, parse_formula
+from avem.data.clock import Clock
 from avem.data.columns import outcome_values
 from avem.data.designs import Designs
 from avem.data.formula import Formula
@@ -23,7 +24,9 @@ from avem.data.scanning.memory import need_rows
 from avem.errors import ModelError
 from avem.models.base import Model
 from avem.models.encoded import Encoded, LaidOut, PanelData, Placement
+from avem.models.hmm_layout import Blocks
 from avem.models.scanned import encode_scan
+from avem.models.ssm_clock import FEW, MOST_SHARED
 from avem.models.ssm_kernel import SSMKernel
 from avem.numerics.precision import in_float64
 
@@ -49,6 +52,13 @@ class SSMSpecification(NamedTuple):
     """Structure of each of `BLOCKS`: "full" or "diagonal"."""
     state_names: tuple[str, ...] = ()
     """Empty: states have numbers alone."""
+    clock: Clock | None = None
+    """What reads intervals of time; None where time goes in steps."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The user's names of `BLOCKS`."""
+        return (dynamics_word(self.clock is not None), *BLOCKS[1:])
 
     @property
     def text(self) -> str:
@@ -62,9 +72,13 @@ class SSMSpecification(NamedTuple):
         if self.state.text.replace(" ", "") != "~0":
             found["state"] = repr(self.state.text)
         if self.random != RANDOM:
-            found["random"] = repr(list(self.random) if self.random else "none")
+            words = [self.kinds[BLOCKS.index(kind)] for kind in self.random]
+            found["random"] = repr(words if words else "none")
+        if self.clock is not None:
+            found["time_scale"] = "'continuous'"
+            found |= {} if self.clock.unit is None else {"unit": repr(self.clock.unit)}
         if set(self.effect_covariance) != {"full"}:
-            words = dict(zip(BLOCKS, self.effect_covariance, strict=True))
+            words = dict(zip(self.kinds, self.effect_covariance, strict=True))
             same = len(set(self.effect_covariance)) == 1
             found["effect_covariance"] = repr(self.effect_covariance[0] if same else words)
         return found | ({"state_names": repr(list(self.state_names))} if self.state_names else {})
@@ -105,19 +119,27 @@ class SSMModel(Model):
     @classmethod
     def learn(cls, spec: SSMSpecification, panel: Panel) -> SSMModel:
         """The model with levels and columns learned from a panel, in the user's units."""
-        designs = Designs(tuple(Design.build(formula, panel) for formula in spec.formulas))
+        parts = tuple(Design.build(formula, panel) for formula in spec.formulas)
+        designs = Designs(parts, spec.clock)
         n_outcomes = len(spec.formula.outcomes)
         constant = designs.names.index("Intercept")
         return cls(spec, designs, Scaling.none(n_outcomes, len(designs.keys), constant))
 
     def scaled_to(self, data: PanelData) -> SSMModel:
-        """The same model with outcomes of unit size, and of middle 0 where there are intercepts."""
+        """The same model with outcomes of unit size, and of middle 0 where there are intercepts.
+
+        In continuous time, a usual interval is 1.
+        """
         every = range(len(self.outcomes))
         scale = data.spreads(every)
         centre = np.zeros_like(scale)
         if self.scaling.constant in self.x_cols:
             centre = data.medians(every)
-        return replace(self, scaling=replace(self.scaling, centre=centre, scale=scale))
+        columns = np.array(self.scaling.column_scale)
+        if self.clock_col >= 0:
+            columns[self.clock_col] = data.usual(self.clock_col)
+        own = replace(self.scaling, centre=centre, scale=scale, column_scale=columns)
+        return replace(self, scaling=own)
 
     def averaged_over(self, data: PanelData) -> SSMModel:
         """The same model: it keeps no averages of a data set."""
@@ -127,7 +149,7 @@ class SSMModel(Model):
         """The model whose subjects are all alike."""
         first, *others = self.designs.parts
         alike = replace(first, z_cols=(), effect_terms=(), effect_blocks=())
-        designs = Designs((alike, *others))
+        designs = replace(self.designs, parts=(alike, *others))
         return replace(self, spec=self.spec._replace(random=()), designs=designs)
 
     # --- what it is made of ---------------------------------------------------------------------
@@ -138,6 +160,11 @@ class SSMModel(Model):
         return self.spec.n_latent
 
     @property
+    def usual_time(self) -> float:
+        """The interval that is 1 in the fit, in the user's unit of time; 1 in steps."""
+        return self.scaling.usual_time(self.clock_col)
+
+    @property
     def parts_ahead(self) -> tuple[Design, ...]:
         """The designs of the outcomes and of the states."""
         return self.designs.parts[:2]
@@ -146,6 +173,16 @@ class SSMModel(Model):
     def outcome_columns(self) -> list[int]:
         """Columns of Y that hold outcomes: all of them."""
         return list(range(len(self.outcomes)))
+
+    @property
+    def clock(self) -> Clock | None:
+        """That of the specification; then the states have a drift."""
+        return self.spec.clock
+
+    @property
+    def clock_col(self) -> int:
+        """The design column of the interval before each row; -1: time goes in steps."""
+        return self.designs.clock_cols[0] if self.continuous else -1
 
     @property
     def x_cols(self) -> tuple[int, ...]:
@@ -167,8 +204,13 @@ class SSMModel(Model):
         """Names of the states' coefficients."""
         return tuple(self.designs.names[c] for c in self.drive_cols)
 
-    def kernel(self, groups: tuple[tuple[int, ...], ...] | None = None) -> SSMKernel:
-        """The model's shape, with the outcomes that are always seen together."""
+    def kernel(
+        self, groups: tuple[tuple[int, ...], ...] | None = None, n_cells: int = 0
+    ) -> SSMKernel:
+        """The model's shape, with the outcomes that are always seen together.
+
+        ``n_cells``: of different intervals, where rows are gathered by them.
+        """
         return SSMKernel(
             n_latent=self.n_latent,
             groups=groups or (tuple(range(len(self.outcomes))),),
@@ -177,6 +219,8 @@ class SSMModel(Model):
             drive_cols=self.drive_cols,
             random_transition="transition" in self.spec.random,
             random_loading="loading" in self.spec.random,
+            clock=self.clock_col,
+            n_cells=n_cells,
         )
 
     @cached_property
@@ -196,13 +240,17 @@ class SSMModel(Model):
             len(shape.transition_effects),
             shape.loading_effects,
             shape.coef_effects,
+            self.clock_col,
         )
-        dynamics = Dynamics(self.n_latent, self.state_terms, shape.transition_effects)
-        return (FirstState(self.n_latent), dynamics, loadings)
+        entries = shape.transition_effects
+        dynamics = Dynamics(self.n_latent, self.state_terms, entries, self.clock_col)
+        return (FirstState(self.n_latent, self.clock_col), dynamics, loadings)
 
     def _make_prior(self) -> EffectCovariance:
-        arrays = [(f"{kind}_covariance", effects_of(self, kind)) for kind in BLOCKS]
-        structure: dict[str, str] = dict(zip(BLOCKS, self.spec.effect_covariance, strict=True))
+        arrays = [(f"{kind}_covariance", effects_of(self, kind)) for kind in self.spec.kinds]
+        structure: dict[str, str] = dict(
+            zip(self.spec.kinds, self.spec.effect_covariance, strict=True)
+        )
         blocks = [
             number if structure[kind] == "diagonal" else self.effect_kinds.index(kind)
             for number, kind in enumerate(self.effect_kinds)
@@ -218,10 +266,10 @@ class SSMModel(Model):
 
     @cached_property
     def effect_kinds(self) -> tuple[str, ...]:
-        """(d,) which of `BLOCKS` each effect belongs to."""
+        """(d,) which of the specification's kinds each effect belongs to."""
         shape = self.shape
         sizes = (shape.transition_effects, shape.loading_effects, shape.coef_effects)
-        pairs = zip(BLOCKS, sizes, strict=True)
+        pairs = zip(self.spec.kinds, sizes, strict=True)
         return tuple(kind for kind, entries in pairs for _ in entries)
 
     @property
@@ -269,7 +317,7 @@ class SSMModel(Model):
                 f"{where}['loading_mean'] has values above the diagonal; they are 0 in this model, "
                 "which is what tells the states apart."
             )
-        for kind, structure in zip(BLOCKS, self.spec.effect_covariance, strict=True):
+        for kind, structure in zip(self.spec.kinds, self.spec.effect_covariance, strict=True):
             sigma = checked.get(f"{kind}_covariance")
             if sigma is None or structure != "diagonal":
                 continue
@@ -311,7 +359,15 @@ class SSMModel(Model):
         """Kernel and masks of rows; its states have no labels that could be known."""
         observed = ~np.isnan(y)
         groups = seen_together(observed)
-        return LaidOut(self.kernel(groups), observed[:, [group[0] for group in groups]])
+        masks, n_cells = observed[:, [group[0] for group in groups]], 0
+        blocks = Blocks(y, a, self.n_effects, self.scaling.constant)
+        if self.clock_col >= 0:
+            # Where subjects have drifts of their own, only a few intervals are worth sharing.
+            most = FEW if self.shape.random_transition else MOST_SHARED
+            if blocks.pattern((), (), later, (self.clock_col,), most) >= 0:
+                n_cells = blocks.n_cells(0)
+        kernel = self.kernel(groups, n_cells)
+        return LaidOut(kernel, masks, blocks.patterns, telling=blocks.telling)
 
     @property
     def n_columns(self) -> int:
@@ -339,7 +395,7 @@ class SSMModel(Model):
         place = Placement.of(panel, self.size, y.shape[1] + a.shape[1], self.one_per_core)
         layout = build_layout(panel, place.n_lanes)
         made = self.laid_out(y, a, panel.row_step > 0)
-        chunks = layout.chunks(np.nan_to_num(y), a, made.masks)
+        chunks = layout.chunks(np.nan_to_num(y), a, made.masks, made.patterns)
         if beyond.any():  # there the sequence ends; to go on unseen would be to grow for ever
             ends = layout.scatter(beyond[:, None])
             pairs = zip(chunks, ends, strict=True)

@@ -3,7 +3,9 @@
     x_1 ~ N(m, P),   x_t = G_i x_{t-1} + B s_t + N(0, I),   y_t = H_i x_t + A_i w_t + N(0, R),
 
 with G_i = G + (effects), the free entries of H_i (its lower triangle) and of A_i likewise, and R
-diagonal. `theta` is a flat dict: ``start_mean`` (q,), ``start_covariance`` (q, q), ``dynamics`` G,
+diagonal. With a clock, G is the drift of dx = (G_i x + B s_t) dt + dW (`ssm_clock`).
+
+`theta` is a flat dict: ``start_mean`` (q,), ``start_covariance`` (q, q), ``dynamics`` G,
 ``drive`` B, ``loading`` H, ``coef`` A, ``noise_covariance`` (p, 1, 1), ``effect_covariance``. The
 effects are deviations from the population's matrices; their mean is 0.
 
@@ -27,8 +29,8 @@ from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms, Quadratic
 from avem.kernels import kalman, kalman_filter
-from avem.kernels.kalman_moments import moments
-from avem.models import ssm_sums
+from avem.kernels.kalman_moments import moments, outcome_moments
+from avem.models import ssm_clock, ssm_sums
 from avem.models.relabelling import Move, sign_flips
 
 _LEAST_CURVATURE = 1e-11
@@ -73,6 +75,15 @@ class SSMKernel:
     """Design columns that act on the states."""
     random_transition: bool
     random_loading: bool
+    clock: int = -1
+    """The design column of the interval before each row; -1: rows are one step apart."""
+    n_cells: int = 0
+    """Of the chunks' pattern that gathers rows by their interval; 0: every row is on its own."""
+
+    @property
+    def by_cell(self) -> bool:
+        """Moments of rows with the same interval are added up."""
+        return 0 < self.n_cells <= ssm_clock.FEW
 
     @property
     def closed_form(self) -> bool:
@@ -93,6 +104,10 @@ class SSMKernel:
     def newton_keys(self) -> tuple[str, ...]:
         """Every M-step has a closed form."""
         return ()
+
+    def effects_act_on(self, key: str) -> bool:
+        """No entry has a Newton step."""
+        return False
 
     # --- shapes ---------------------------------------------------------------------------------
 
@@ -205,7 +220,11 @@ class SSMKernel:
         if self.w_cols:
             y = jnp.where(seen, y - jnp.einsum("jan,tan->tjn", matrix[:, q:], w), 0.0)
         noise = theta["noise_covariance"][:, 0]
-        more = None
+        drive = moves = more = None
+        if self.clock >= 0:
+            moves, drive = ssm_clock.moves(self, theta, f, chunk, s)
+        elif self.drive_cols:
+            drive = jnp.einsum("as,tsn->tan", theta["drive"], s)
         if cov is not None:
             more = self._doubt(to_lanes(cov, chunk), noise, w, seen, chunk.valid)
         return kalman_filter.Problem(
@@ -220,8 +239,9 @@ class SSMKernel:
             y=y,
             seen=seen,
             valid=chunk.valid,
-            drive=jnp.einsum("as,tsn->tan", theta["drive"], s) if self.drive_cols else None,
+            drive=drive,
             more=more,
+            moves=moves,
         )
 
     def _doubt(self, cov: Array, noise: Array, w: Array, seen: Array, valid: Array):
@@ -264,10 +284,18 @@ class SSMKernel:
         ``form`` is for kernels with more than one; there is one here.
         """
         problem = self.system(theta, f, chunk, cov)
+        collect = self._in_steps if self.clock < 0 else self._along_paths
+        lanes, first, first_cov = collect(theta, f, problem, chunk)
+        away = jnp.where(chunk.valid[0], first - theta["start_mean"][:, None], 0.0)
+        spread = jnp.where(chunk.valid[0], first_cov, 0.0)
+        lanes = (*lanes, away, spread + away[:, None] * away[None])
+        loglik, *rest = all_by_subject(lanes, chunk)
+        return SSMLocal(loglik, f, *rest, weight=jnp.ones(f.shape[1]))
+
+    def _in_steps(self, theta: Theta, f: Array, problem: kalman_filter.Problem, chunk: Chunk):
+        """Log likelihood and moments of every lane; mean and covariance of its first state."""
         w, s = self.regressors(chunk)
         sums = moments(self, problem, w, s, chunk.seen)
-        away = jnp.where(chunk.valid[0], sums.first - theta["start_mean"][:, None], 0.0)
-        spread = jnp.where(chunk.valid[0], sums.first_cov, 0.0)
         into = jnp.where(chunk.valid[1:, None], s[1:], 0.0)
         seen_w = [jnp.where(chunk.seen[:, g, None], w, 0.0) for g in range(len(self.groups))]
         pairs = zip(sums.seen_xx, sums.seen_xw, seen_w, strict=True)
@@ -278,11 +306,19 @@ class SSMKernel:
             jnp.stack([_bordered(*parts) for parts in pairs]),
             jnp.concatenate([sums.seen_ex, sums.seen_ew], axis=1),
             sums.seen_ee,
-            away,
-            spread + away[:, None] * away[None],
         )
-        loglik, *rest = all_by_subject(lanes, chunk)
-        return SSMLocal(loglik, f, *rest, weight=jnp.ones(f.shape[1]))
+        return lanes, sums.first, sums.first_cov
+
+    def _along_paths(self, theta: Theta, f: Array, problem: kalman_filter.Problem, chunk: Chunk):
+        """The same in continuous time: of the steps, integrals over the paths between rows."""
+        w, s = self.regressors(chunk)
+        found = kalman.smooth(problem)
+        path = ssm_clock.within(self, theta, to_lanes(f, chunk), chunk, s, problem, found)
+        of_outcomes = outcome_moments(problem, found, w, chunk.seen)
+        lost = ssm_clock.lost(problem)
+        moments = [jnp.where(lost, 0.0, part) for part in (*path, *of_outcomes)]
+        loglik = jnp.where(lost, -jnp.inf, found.loglik)
+        return (loglik, *moments), found.mean[0], found.cov[0]
 
     def weigh(self, local: SSMLocal, share: Float[Array, " subject"], chunk: Chunk) -> SSMLocal:
         """A local pass that counts only with a share of each subject."""
@@ -388,7 +424,11 @@ class SSMKernel:
     def expected_complete(
         self, theta: Theta, f: Array, posterior: kalman.Smoothed, chunk: Chunk
     ) -> Float[Array, " subject"]:
-        """E over p(U | D, f0) of log p(D, U | f; theta): what an M-step maximises."""
+        """E over p(U | D, f0) of log p(D, U | f; theta): what an M-step maximises.
+
+        In continuous time the states U are those at the rows, and the M-step's are whole paths: its
+        slopes at f0 are the same.
+        """
         problem = self.system(theta, f, chunk)
         return by_subject(kalman.expected_log_density(problem, posterior), chunk)
 

@@ -13,6 +13,7 @@ from avem.data import Panel
 from avem.models.draw import Draw, Emitter
 from avem.models.ssm import SSMModel
 from avem.models.ssm_subjects import stable_effects, subject_matrices
+from avem.numerics.diffusion import discretise
 
 
 class SSMSimulation(NamedTuple):
@@ -71,20 +72,38 @@ class SSMDraw(Draw):
     def states(self) -> np.ndarray:
         """(rows, q) one path for every sequence of the panel."""
         panel, theta, q = self.panel, self.theta, self.model.n_latent
-        push = self.A[:, list(self.model.drive_cols)] @ theta["drive"].T
         states = np.empty((panel.n_rows, q))
         here = np.zeros((panel.n_lanes, q))
         first = np.linalg.cholesky(theta["start_covariance"])
+        move, push, root = self.moves()
         for step, at in self.steps():
-            lane, subject = panel.row_lane[at], panel.row_subject[at]
+            lane = panel.row_lane[at]
             noise = self.rng.standard_normal((len(at), q))
             if step == 0:
                 here[lane] = theta["start_mean"] + noise @ first.T
             else:
-                moved = np.einsum("nab,nb->na", self.own.transition[subject], here[lane])
-                here[lane] = moved + push[at] + noise
+                moved = np.einsum("nab,nb->na", move[at], here[lane])
+                here[lane] = moved + push[at] + np.einsum("nab,nb->na", root[at], noise)
             states[at] = here[lane]
         return states
+
+    def moves(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of the step into each row: G (rows, q, q), B s (rows, q), and the root of its noise."""
+        model, drive = self.model, self.theta["drive"]
+        q, s = model.n_latent, self.A[:, list(model.drive_cols)]
+        own = self.own.dynamics[self.panel.row_subject]
+        if not model.continuous:
+            return own, s @ drive.T, np.broadcast_to(np.eye(q), own.shape)
+        whole = np.zeros((q + s.shape[1], q + s.shape[1], len(own)))
+        whole[:q, :q], whole[:q, q:] = np.moveaxis(own, 0, -1), drive[:, :, None]
+        made = discretise(whole, self.A[:, model.clock_col], q)
+        moved = np.moveaxis(made.transition[:q], -1, 0)
+        # A first row has no step into it, whose noise has a root of 0.
+        noise = np.moveaxis(made.noise, -1, 0)
+        root = np.zeros_like(noise)
+        later = self.panel.row_step > 0
+        root[later] = np.linalg.cholesky(noise[later])
+        return moved[:, :, :q], np.einsum("nas,ns->na", moved[:, :, q:], s), root
 
     def emitters(self) -> Iterator[Emitter]:
         """All outcomes together."""

@@ -8,13 +8,14 @@ import numpy as np
 
 from avem.components.param_info import Params
 from avem.models.ssm import SSMModel
+from avem.numerics.diffusion import discretise
 
 
 class Matrices(NamedTuple):
     """Of every subject."""
 
-    transition: np.ndarray
-    """(subjects, q, q) G_i."""
+    dynamics: np.ndarray
+    """(subjects, q, q) G_i; in continuous time the drift."""
     loading: np.ndarray
     """(subjects, p, q) H_i."""
     coef: np.ndarray
@@ -36,9 +37,22 @@ def subject_matrices(model: SSMModel, theta: Params, effects: np.ndarray) -> Mat
     return out
 
 
-def spectral_radius(transition: np.ndarray) -> np.ndarray:
-    """(...,) of matrices (..., q, q): above 1, the states grow without bound."""
-    return np.abs(np.linalg.eigvals(transition)).max(-1)
+def transitions(model: SSMModel, dynamics: np.ndarray) -> np.ndarray:
+    """(..., q, q) what the dynamics do in a step; in continuous time, in a unit of time."""
+    if not model.continuous:
+        return dynamics
+    own = np.moveaxis(dynamics, (-2, -1), (0, 1))
+    made = discretise(own, np.ones(own.shape[2:]), model.n_latent).transition
+    return np.moveaxis(made, (0, 1), (-2, -1))
+
+
+def spectral_radius(model: SSMModel, dynamics: np.ndarray) -> np.ndarray:
+    """(...,) of what dynamics (..., q, q) do in a step, or in a unit of the model's time.
+
+    Above 1, the states grow without bound.
+    """
+    values = np.linalg.eigvals(dynamics)
+    return np.exp(values.real.max(-1)) if model.continuous else np.abs(values).max(-1)
 
 
 def stable_effects(
@@ -46,7 +60,7 @@ def stable_effects(
 ) -> np.ndarray:
     """Effects (subjects, d) whose dynamics have a spectral radius of at most `limit`.
 
-    Dynamics beyond it are scaled back to it as a whole.
+    What they do in a step, or in a unit of the user's time, is scaled back to it as a whole.
     """
     places = model.shape.transition_effects
     if not places:
@@ -54,9 +68,13 @@ def stable_effects(
     rows, columns = np.array(places).T
     own = np.repeat(dynamics[None], len(effects), 0)
     own[:, rows, columns] += effects[:, : len(places)]
-    factor = np.minimum(1.0, limit / np.maximum(spectral_radius(own), 1e-300))
-    own = own * factor[:, None, None]
+    radius = np.maximum(spectral_radius(model, own), 1e-300)
+    factor = np.minimum(1.0, limit**model.usual_time / radius)[:, None, None]
+    if model.continuous:
+        own = own + np.log(factor) * np.eye(model.n_latent)
+    else:
+        own = own * factor
     out = np.array(effects)
-    beyond = factor < 1.0
+    beyond = factor[:, 0, 0] < 1.0
     out[beyond, : len(places)] = (own - dynamics)[beyond][:, rows, columns]
     return out

@@ -64,6 +64,7 @@ HMMS = {
 SSMS = {
     "both": avem.MixedSSM("y + z ~ x + (1 | who)", 2, state="~ 0 + x"),
     "none": avem.MixedSSM("y + z ~ 0", 1, random="none", subject="who"),
+    "drift": avem.MixedSSM("y + z ~ x", 2, subject="who", state="~ 0 + x", time_scale="continuous"),
 }
 EVERY = [*HMMS, *SSMS]
 
@@ -102,7 +103,7 @@ def test_parameters_go_out_and_come_back(name):
     model, theta = learned(name)
     if name == "spherical":
         theta["0.covariance"] = np.eye(2) * np.array([0.5, 2.0])[:, None, None]
-    if name == "both":  # effects of different kinds are independent
+    if name in ("both", "drift"):  # effects of different kinds are independent
         blocks = model.effect_blocks
         theta["effect_covariance"] *= blocks[:, None] == blocks
     params = model.params_out(theta)

@@ -187,6 +187,11 @@ def assert_scanned_alike(model, data, folder, time="time", se=False, **options):
         ),
         (avem.MixedHMM("y ~ 1", 2, transition="~ poly(x, 3)"), "time", {}),
         (
+            avem.MixedSSM("y + x ~ 1 + (1 | subject)", 1, time_scale="continuous"),
+            "when",
+            {},
+        ),
+        (
             avem.MixedHMM("y ~ scale(x) + center(own) + (1 | subject)", 2, transition="~ x"),
             "time",
             {"weights": "weight", "weights_kind": "frequency"},
@@ -199,7 +204,7 @@ def assert_scanned_alike(model, data, folder, time="time", se=False, **options):
     ],
     ids=[
         *("durations", "free", "by row", "by sequence", "rates", "matrices", "event", "censored"),
-        *("polynomials", "frequencies", "survey ssm"),
+        *("polynomials", "drift", "frequencies", "survey ssm"),
     ],
 )
 def test_what_a_model_reads_of_rows_is_read_from_disk(

@@ -12,7 +12,7 @@ from avem.effects.draws import roots
 from avem.errors import AvemError
 from avem.fits.sections import emission_names
 from avem.models.hmm import HMMModel, by_spec
-from avem.models.ssm import BLOCKS, SSMModel, effects_of
+from avem.models.ssm import SSMModel, effects_of
 
 if TYPE_CHECKING:
     from avem.fits.fit import Fit
@@ -88,13 +88,13 @@ def _ssm_axes(model: SSMModel) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {
         "initial_mean": states,
         "initial_covariance": states | {"other_state": states["state"]},
-        "transition_mean": {"to_state": states["state"]} | states,
+        f"{model.spec.kinds[0]}_mean": {"to_state": states["state"]} | states,
         "state_coef": states | {"state_term": list(model.state_terms)},
         "loading_mean": outcomes | states,
         "coef": outcomes | {"term": list(model.terms)},
         "noise": outcomes,
     }
-    for kind in BLOCKS:
+    for kind in model.spec.kinds:
         names = [model.effect_labels[e] for e in effects_of(model, kind)]
         axes = {f"{kind}_effect": names, f"other_{kind}_effect": names}
         found[f"{kind}_covariance"] = axes

@@ -37,6 +37,10 @@ from avem.inference.stop import Stop
 
 FORMAT, VERSION = "avem fit", 3
 _JSON, _LABELS = "fit.json", "subjects.npy"
+_WHAT = {
+    _JSON: ("saved fit", "avem.load"),
+    "monitor.json": ("monitor", "avem.Monitor.load"),
+}
 _MAX_WORDS = 2000  # characters of a message
 _LABEL_DTYPES = "biufMmU"  # labels of other dtypes are Python objects and go into the JSON
 
@@ -85,7 +89,9 @@ OneKind = TypeVar("OneKind", HMMFit, SSMFit)
 
 
 @dataclass(frozen=True)
-class _Columns:
+class Columns:
+    """The data's columns, as a file names them."""
+
     subject: str
     time: str | None
     sequence: str | None
@@ -123,7 +129,7 @@ def _json(fit: Fit) -> bytes:
 
 def _arrays(fit: Fit) -> dict[str, np.ndarray]:
     found = {
-        **{_param(name): value for name, value in fit.params.items()},
+        **{param_member(name): value for name, value in fit.params.items()},
         "effects_mean.npy": fit.effects_mean,
         "effects_cov.npy": fit.effects_cov,
         "bound_history.npy": fit.bound_history,
@@ -133,7 +139,7 @@ def _arrays(fit: Fit) -> dict[str, np.ndarray]:
     return arrays | ({_LABELS: fit.subjects} if _is_array(fit.subjects) else {})
 
 
-def _param(name: str) -> str:
+def param_member(name: str) -> str:
     """The member of a parameter; names of outcomes are the user's, and may be anything."""
     return f"params/{quote(name, safe='')}.npy"
 
@@ -191,13 +197,18 @@ def load(
     'p01'
     >>> mood = avem.load(folder / "mood.avem", expect=avem.HMMFit)
     """
-    path, given = Path(path), Given(custom)
+    given = Given(custom)
     if expect is not None and expect not in _BY_FIT:
         raise ModelError(f"expect is {expect!r}; avem.HMMFit or avem.SSMFit is wanted.")
+    return reading(Path(path), lambda archive: _fit(archive, given, expect))
+
+
+def reading(path: Path, make: Callable[[Archive], Any]) -> Any:
+    """What is made of an archive, or an error that says what is wrong with the file."""
     try:
         with open(path, "rb") as file:
             _check_kind(file.read(4))
-            return _fit(Archive(file, os.fstat(file.fileno()).st_size), given, expect)
+            return make(Archive(file, os.fstat(file.fileno()).st_size))
     except FileNotFoundError:
         raise FileError(f"There is no file {str(path)!r}.") from None
     except OSError as error:
@@ -239,7 +250,7 @@ def _fit(archive: Archive, given: Given, expect: type | None) -> HMMFit | SSMFit
         )
     model = kind.model_in(record.model, given)
     given.check_used()
-    columns = asdict(typed(_Columns, record.columns, "columns"))
+    columns = asdict(typed(Columns, record.columns, "columns"))
     for group in {group for formula in model.spec.formulas for _, group in formula.groups}:
         if group != columns["subject"]:
             raise FileError(f"its formula groups by {group!r}, its data by {columns['subject']!r}.")
@@ -247,7 +258,7 @@ def _fit(archive: Archive, given: Given, expect: type | None) -> HMMFit | SSMFit
     check_info(info, record.n_subjects)
     n, d = record.n_subjects, model.n_effects
     kinds = model.param_info()
-    params = {name: archive.numbers(_param(name), of.shape) for name, of in kinds.items()}
+    params = {name: archive.numbers(param_member(name), of.shape) for name, of in kinds.items()}
     check_params(params, model)
     effects_mean = archive.numbers("effects_mean.npy", (n, d))
     effects_cov = archive.numbers("effects_cov.npy", (n, d, d))
@@ -271,10 +282,20 @@ def _fit(archive: Archive, given: Given, expect: type | None) -> HMMFit | SSMFit
     return fit
 
 
+def refuse_other(archive: Archive, wanted: str) -> None:
+    """Raise unless there is this member, by which kinds of files are known."""
+    if wanted in archive.names:
+        return
+    for name, (what, reads) in _WHAT.items():
+        if name in archive.names:
+            raise FileError(f"it is a {what}; {reads} reads it.")
+    some = ", ".join(archive.names[:3])[:200] or "nothing"
+    what, _ = _WHAT[wanted]
+    raise FileError(f"it is a zip archive (of {some}) without {wanted}, so not a {what}.")
+
+
 def _record(archive: Archive) -> _Record:
-    if _JSON not in archive.names:
-        some = ", ".join(archive.names[:3])[:200] or "nothing"
-        raise FileError(f"it is a zip archive (of {some}) without {_JSON}, so not a saved fit.")
+    refuse_other(archive, _JSON)
     found = archive.json(_JSON)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise FileError(f"its {_JSON} does not say that it is of the format {FORMAT!r}.")

@@ -7,6 +7,7 @@ from typing import Any
 
 from avem.components.scaling import Scaling
 from avem.data import parse_formula
+from avem.data.clock import Clock
 from avem.errors import FileError
 from avem.fits.io.checked_json import typed
 from avem.fits.io.hmm_json import designs_in, designs_out, one_sided, scaling_in
@@ -26,6 +27,8 @@ class _Model:
     """For every formula, levels and moments of its covariates."""
     scaling: dict
     state_names: tuple[str, ...] = ()
+    continuous: bool = False
+    unit: str | None = None
 
 
 def ssm_model_out(model: SSMModel) -> dict[str, Any]:
@@ -41,6 +44,8 @@ def ssm_model_out(model: SSMModel) -> dict[str, Any]:
         learned=designs_out(model.designs),
         scaling=model.scaling.to_json(),
         state_names=spec.state_names,
+        continuous=spec.clock is not None,
+        unit=None if spec.clock is None else spec.clock.unit,
     )
     return asdict(record)
 
@@ -64,8 +69,11 @@ def ssm_model_in(found: dict[str, Any]) -> SSMModel:
     if len(words) != len(BLOCKS) or any(word not in STRUCTURES for word in words):
         raise FileError(f"its effect_covariance is {words!r}.")
     names = check_state_names(record.state_names or None, record.n_latent)
-    spec = SSMSpecification(record.n_latent, formula, state, record.random, words, names)
-    designs = designs_in(spec.formulas, record.learned)
+    if record.unit is not None and not record.continuous:
+        raise FileError("its model has a unit of time, and its time goes in steps.")
+    clock = Clock(record.unit) if record.continuous else None
+    spec = SSMSpecification(record.n_latent, formula, state, record.random, words, names, clock)
+    designs = replace(designs_in(spec.formulas, record.learned), clock=clock)
     check_ssm(spec, designs)
     model = SSMModel(spec, designs, Scaling.none(0, 0, 0))
     return replace(model, scaling=scaling_in(record.scaling, designs, len(formula.outcomes)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -76,7 +76,7 @@ def predict(
         names = fit._state_columns()
         table = for_each(ahead, names, "state").assign(probability=at.chance.ravel())
     else:
-        table = _outcome_table(at, ahead, level)
+        table = outcome_table(fit.model, at.each(), ahead.keys, level)
     return encoded.panel.source.table(table)
 
 
@@ -191,11 +191,14 @@ def _column_names(place: Place) -> list[str]:
     return [place.name + end for end in ("", "_sd", "_lower", "_upper")]
 
 
-def _outcome_table(at: Predictive | Simulated, ahead: Ahead, level: float) -> pd.DataFrame:
-    every = places(at.fit.model)
+def outcome_table(
+    model: HMMModel, each: Iterable[tuple[Any, ...]], keys: pd.DataFrame, level: float
+) -> pd.DataFrame:
+    """What is said of coming values, (rows, place, mixture, known) at a time, beside their keys."""
+    every = places(model)
     labelled = any(place.piece.family.labels is not None for place in every)
     parts: list[Any] = []
-    for rows, place, mixture, known in at.each():
+    for rows, place, mixture, known in each:
         levels = place.piece.family.labels
         if levels is None:
             found = [(None, mixture.mean, mixture.sd, *mixture.interval(level))]
@@ -205,7 +208,7 @@ def _outcome_table(at: Predictive | Simulated, ahead: Ahead, level: float) -> pd
             sds = [np.sqrt(p * (1 - p)) for p in chances]
             found = [(v, p, sd, none, none) for v, p, sd in zip(levels, chances, sds, strict=True)]
         for number, (label, *values) in enumerate(found):
-            part: Any = ahead.keys.iloc[rows].assign(outcome=place.name)
+            part: Any = keys.iloc[rows].assign(outcome=place.name)
             if labelled:
                 part["level"] = pd.Series([label] * len(rows), index=part.index, dtype=object)
             numbers = [np.where(known, each, np.nan) for each in values]

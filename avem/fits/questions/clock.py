@@ -17,6 +17,7 @@ from avem.models.hmm import HMMModel
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
+    from avem.fits.ssm_fit import SSMFit
 
 _MOST = 1000
 """Times that are asked for at once."""
@@ -123,9 +124,9 @@ def mean_stays(generators: np.ndarray) -> np.ndarray:
     return np.where(leaving > 0, 1.0 / np.where(leaving > 0, leaving, 1.0), np.inf)
 
 
-def time_words(fit: HMMFit, n: float | None = None) -> str:
+def time_words(fit: HMMFit | SSMFit, n: float | None = None) -> str:
     """The unit of time: "days", "day" for one; where nobody named it, "units of time"."""
-    clock = fit.model.spec.transition.clock
+    clock = fit.model.clock
     unit = "rows" if clock is None else clock.unit or ""
     if not unit:
         unit = "days" if fit.panel is not None and is_date(fit.panel) else "units of time"

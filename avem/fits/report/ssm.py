@@ -10,6 +10,7 @@ import numpy as np
 
 from avem.data import Panel
 from avem.fits.predict.ssm import smoothed
+from avem.fits.questions.clock import time_words
 from avem.fits.report.estimates import section_table
 from avem.fits.report.frame import PageSection
 from avem.fits.report.html import side_by_side, table
@@ -109,12 +110,17 @@ def _matrices(fit: SSMFit) -> str:
 
 def _radius(fit: SSMFit) -> str:
     """How fast states forget, over subjects."""
-    own = spectral_radius(fit.transitions)
-    population = float(spectral_radius(fit.params["transition_mean"][None])[0])
+    # In the user's units of time, whatever those of the fit are.
+    model, mean = fit.model, fit.params[f"{fit.model.spec.kinds[0]}_mean"]
+    own = spectral_radius(model, fit._matrices.dynamics)
+    population = float(spectral_radius(model, mean[None])[0])
     rows = [["population", number(population)]]
     if fit.model.n_effects:
         low, middle, high = np.quantile(own, [0.0, 0.5, 1.0])
         rows += [["lowest of all subjects", number(low)], ["median subject", number(middle)]]
         rows += [["highest of all subjects", number(high)]]
-    caption = "Spectral radius of the transitions: at 0 the past is forgotten at once, at 1 never"
+    over = f" over 1 {time_words(fit, 1)}" if model.continuous else ""
+    caption = (
+        f"Spectral radius of the transitions{over}: at 0 the past is forgotten at once, at 1 never"
+    )
     return table(caption, ["", "radius"], rows)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from avem.fits.questions.clock import time_words
 from avem.fits.report.findings import (
     Fact,
     Influence,
@@ -32,11 +33,13 @@ def ssm_findings(fit: SSMFit, level: float | None) -> str:
 
 def latent_cards(fit: SSMFit, table: Any, level: float | None) -> str:
     """A card per latent state: how long it lasts, what moves it, and through what it is seen."""
-    labels, made = fit.state_labels, []
+    labels, made, continuous = fit.state_labels, [], fit.model.continuous
+    mean, unit = f"{fit.model.spec.kinds[0]}_mean", time_words(fit, 1)
+    carried = f"drift per {unit}" if continuous else "carried over per row"
     for k, label in enumerate(labels):
-        own = table[(table["parameter"] == "transition_mean") & (table["to_state"] == k)]
+        own = table[(table["parameter"] == mean) & (table["to_state"] == k)]
         stays = own[own["state"] == k].iloc[0]
-        facts = [Fact("carried over per row", number(stays["estimate"]), ends(stays, level))]
+        facts = [Fact(carried, number(stays["estimate"]), ends(stays, level))]
         for row in own[own["state"] != k].to_dict("records"):
             name = f"moved by {labels[int(row['state'])]}"
             facts.append(Fact(name, number(row["estimate"]), ends(row, level)))
@@ -45,10 +48,13 @@ def latent_cards(fit: SSMFit, table: Any, level: float | None) -> str:
             facts.append(
                 Fact(f"loading of {row['outcome']}", number(row["estimate"]), ends(row, level))
             )
-        made.append(card(k, label, _lead(float(stays["estimate"])), facts))
+        one = float(stays["estimate"])
+        lead = _lead_of_drift(one, fit) if continuous else _lead(one)
+        made.append(card(k, label, lead, facts))
+    when = f"within one {unit}" if continuous else "from one row to the next"
     note = (
         "A loading is how much the outcome changes when the state rises by 1, which is the sd of "
-        "what moves the state by chance from one row to the next. "
+        f"what moves the state by chance {when}. "
     )
     whose = "All are those of the average subject. " if fit.model.n_effects else ""
     return cards(made, note + whose + interval_words(level))
@@ -66,6 +72,13 @@ def _lead(carried: float) -> str:
     if np.isnan(rows):
         return "swings to the other side at every row" if carried < 0 else "fades at once"
     return f"half of it has faded after {number(rows)} row{'' if rows == 1 else 's'}"
+
+
+def _lead_of_drift(drift: float, fit: SSMFit) -> str:
+    if drift >= 0:
+        return "does not fade"
+    after = half_life(float(np.exp(drift)))
+    return f"half of it has faded after {number(after)} {time_words(fit)}"
 
 
 def influences(fit: SSMFit, table: pd.DataFrame) -> list[Influence]:
@@ -86,10 +99,12 @@ def effect_words(fit: SSMFit, e: int) -> str:
     shape = model.shape
     kinds = list(model.effect_kinds)
     kind, place = kinds[e], e - kinds.index(kinds[e])
-    if kind == "transition":
+    if e < len(shape.transition_effects):
         to, source = shape.transition_effects[place]
         if to == source:
-            return f"what {labels[to]} carries over"
+            return f"{'drift of' if model.continuous else 'what'} {labels[to]}" + (
+                "" if model.continuous else " carries over"
+            )
         return f"how {labels[source]} moves {labels[to]}"
     if kind == "loading":
         outcome, state = shape.loading_effects[place]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from avem.fits.questions.clock import time_words
 from avem.fits.report.html import code, listed, words
 from avem.fits.report.sentences import call_code, explained, no_effects
 from avem.fits.words import count
-from avem.models.ssm import BLOCKS, RANDOM, SSMModel, SSMSpecification
+from avem.models.ssm import RANDOM, SSMModel, SSMSpecification
 
 if TYPE_CHECKING:
     from avem.fits.ssm_fit import SSMFit
 
 _KINDS = {
     "transition": "transitions",
+    "drift": "drifts",
     "loading": "loadings",
     "coef": "coefficients of the outcomes",
 }
@@ -31,9 +33,15 @@ def ssm_model_words(model: SSMModel, subject: str) -> list[str]:
     covariates = [term for term in model.terms if term != "Intercept"]
     if covariates:
         outcomes.append(f"Their level depends on {words(covariates)}.")
+    how = "from each row to the next by a matrix of transitions, plus Gaussian noise of variance 1"
+    if model.continuous:
+        how = (
+            "in continuous time, with a drift that depends on where "
+            f"{'it is' if q == 1 else 'they are'}, plus Gaussian noise of variance 1 per unit of "
+            "time"
+        )
     states = (
-        f"{'The state moves' if q == 1 else 'The states move'} from each row to the next by a "
-        "matrix of transitions, plus Gaussian noise of variance 1"
+        f"{'The state moves' if q == 1 else 'The states move'} {how}"
         + (" that is independent between states" if q > 1 else "")
         + "."
     )
@@ -49,7 +57,9 @@ def ssm_model_words(model: SSMModel, subject: str) -> list[str]:
 def _effects(model: SSMModel, subject: str) -> str:
     if not model.n_effects:
         return no_effects(subject)
-    structures: dict[str, str] = dict(zip(BLOCKS, model.spec.effect_covariance, strict=True))
+    structures: dict[str, str] = dict(
+        zip(model.spec.kinds, model.spec.effect_covariance, strict=True)
+    )
     parts = [
         f"{_KINDS[kind]} ({'correlated' if structures[kind] == 'full' else 'not correlated'})"
         for kind in dict.fromkeys(model.effect_kinds)
@@ -63,9 +73,10 @@ def _effects(model: SSMModel, subject: str) -> str:
 
 def ssm_reading(fit: SSMFit) -> str:
     """What states, effects and the bound are, for those who meet them first."""
+    when = f"within one {time_words(fit, 1)}" if fit.model.continuous else "per step"
     state = (
         "<p><strong>A latent state</strong> is a quantity that changes from row to row. It is not "
-        "observed itself, only through the outcomes. Its unit is that of its own noise: per step "
+        f"observed itself, only through the outcomes. Its unit is that of its own noise: {when} "
         "it is pushed by a random amount with sd 1. Bands hold it with a probability "
         "of 95%, given the parameters and the subject's effects.</p>"
     )
@@ -78,8 +89,11 @@ def ssm_model_code(spec: SSMSpecification) -> str:
     if spec.state.text.replace(" ", "") != "~0":
         arguments.append(f"state={spec.state.text!r}")
     if spec.random != RANDOM:
-        arguments.append(f"random={spec.random[0]!r}" if spec.random else "random='none'")
+        word = spec.kinds[RANDOM.index(spec.random[0])] if spec.random else "none"
+        arguments.append(f"random={word!r}")
     if any(structure != "full" for structure in spec.effect_covariance):
-        by_kind = dict(zip(BLOCKS, spec.effect_covariance, strict=True))
+        by_kind = dict(zip(spec.kinds, spec.effect_covariance, strict=True))
         arguments.append(f"effect_covariance={by_kind!r}")
+    named = ("time_scale", "unit")
+    arguments += [f"{name}={code}" for name, code in spec.options.items() if name in named]
     return call_code("avem.MixedSSM", arguments)

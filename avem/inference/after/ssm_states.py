@@ -134,8 +134,12 @@ def moments(
     if not all(np.isfinite(part).all() for part in rows):
         raise AvemError(IMPOSSIBLE)
     scale, centre = model.scaling.scale, model.scaling.centre
+    usual = model.usual_time
     return rows._replace(
-        level=rows.level * scale + centre, level_cov=rows.level_cov * np.outer(scale, scale)
+        state=rows.state * np.sqrt(usual),
+        state_cov=rows.state_cov * usual,
+        level=rows.level * scale + centre,
+        level_cov=rows.level_cov * np.outer(scale, scale),
     )
 
 

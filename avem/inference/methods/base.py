@@ -113,6 +113,8 @@ class Method(ABC):
     """Its name, in `fit.info.method` and wherever people read."""
     likelihood: ClassVar[bool] = False
     """It maximises the marginal likelihood, not a bound: there is nothing to refine."""
+    expects_densities: ClassVar[bool] = False
+    """Its local pass reads expectations of log densities over the effects."""
     anchors_first: ClassVar[bool] = False
     """It needs good anchors to begin with: AVEM comes near its solution first."""
 

@@ -28,6 +28,7 @@ class MeanField(Method):
     """
 
     word = "mean_field"
+    expects_densities = True
 
     def bind(
         self, em: EM, effect_names: Sequence[str], plain: bool, rng: np.random.Generator

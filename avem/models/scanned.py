@@ -13,6 +13,7 @@ from avem.components.scaling import Scaling
 from avem.data import Panel
 from avem.data.layout import Layout, Slots, build_outline, layout_of_chunk, list_size
 from avem.data.scanning.cache import removed_with, temporary_folder
+from avem.data.scanning.room import writing_into
 from avem.data.scanning.scan import Scan
 from avem.errors import AvemError, ModelError
 from avem.execution.chunk_files import write_chunk
@@ -50,11 +51,11 @@ def read_scan(model: Any, scan: Scan) -> StoredData:
     seen_in, by_lane = np.zeros(0, bool), True
     outcomes = ColumnSums.of(np.full((1, n_outcomes), np.nan))
     design = ColumnSums.of(np.full((1, n_columns), np.nan))
-    with open(path, "wb") as file:
+    with writing_into(folder.path), open(path, "wb") as file:
         for group, panel in zip(groups, scan.panels(groups), strict=True):
             data = model.read(panel)
             possible = np.zeros((panel.n_rows, 0), bool) if data.possible is None else data.possible
-            np.concatenate([data.Y, data.A, possible], axis=1).tofile(file)
+            file.write(np.concatenate([data.Y, data.A, possible], axis=1).tobytes())
             seen = ~np.isnan(data.Y)
             for j in range(n_outcomes):
                 n_seen[group, j] = np.bincount(panel.row_subject, seen[:, j], len(group))
@@ -217,7 +218,7 @@ def encode_scan(
     spread = (data.spreads(range(data.n_outcomes)) / model.scaling.scale) ** 2
     collected, chunks = _Collected(model, scan, spread), []
     folder: Path = data.owner.path
-    with open(folder / f"chunks-{id(layout):x}", "wb") as file:
+    with writing_into(folder), open(folder / f"chunks-{id(layout):x}", "wb") as file:
         for part in parts:
             made = part.made
             own = layout_of_chunk(part.slots, part.panel, layout.weight)

@@ -9,21 +9,25 @@ PIP_INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check --no-
 # Those that are imported are compiled once, also where Python is told to keep nothing: the tests start many processes.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test test-slow test-environments fuzz lint docs bench package clean
+.PHONY: demo test test-slow test-costs test-environments fuzz lint docs bench package clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
 demo: .venv/.done-demo
 	$(BIN)/avem demo --out demo-output
 
-# The tests of a file share fits and compiled code: one process runs all of them.
-PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+# Tests that share fits and compiled code run in one process: tests/conftest.py says which.
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 test: .venv/.done-test
 	$(PYTEST)
 
 test-slow: .venv/.done-test
 	$(PYTEST) -m slow
+
+# Processor seconds and compilations of the dearest files and tests (TESTS chooses).
+test-costs: .venv/.done-test
+	$(PYTEST) --costs=40 $(TESTS)
 
 # TESTS="tests/test_cli.py -k fit" chooses; a short selection otherwise.
 test-environments: .venv/.done-test

@@ -19,7 +19,7 @@ from tests import compiled
 from tests.costs import Costs
 
 _MAPS = Path("/proc/self/maps")
-_MOST_MAPS = 25_000
+_MOST_MAPS = 40_000
 _FLAGS = "--xla_backend_optimization_level=0"
 _TOGETHER = " --xla_cpu_parallel_codegen_split_count=1"
 """The parts that a program is otherwise compiled in, side by side, cost a third more in all."""
@@ -55,6 +55,15 @@ def pytest_configure(config):
         os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"
     if config.getoption("costs"):
         config.pluginmanager.register(Costs(config.getoption("costs")))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """The tests of a file share fits and compiled code, those of `fits/` with each other, too."""
+    for item in items:
+        file = item.nodeid.split("::")[0]
+        group = "tests/fits" if file.startswith("tests/fits/") else file
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_collection_finish():

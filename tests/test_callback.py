@@ -63,6 +63,7 @@ def test_refinement_is_a_stage_of_its_own(made):
     assert list(dict.fromkeys(stages)) == ["refine"]
 
 
+@pytest.mark.slow
 def test_state_space_models_have_it_too():
     model = avem.MixedSSM(["a", "b"], n_latent=1, subject="subject", random="loading")
     rng = np.random.default_rng(3)

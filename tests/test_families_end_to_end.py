@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import avem
+from tests.chosen import chosen
 
 N = 25
 INITIAL, TRANSITION = [0.5, 0.5], [[0.95, 0.05], [0.08, 0.92]]
@@ -311,30 +312,9 @@ class Fitted(NamedTuple):
     fit: Any
 
 
-LATER = {
-    "von_mises",
-    "student_t",
-    "beta",
-    "binomial",
-    "exponential",
-    "hurdle_negative_binomial",
-    "hurdle_poisson",
-    "log_normal",
-    "negative_binomial",
-    "ordinal",
-    "weibull",
-    "wrapped_cauchy",
-    "zero_augmented_gamma",
-    "zero_inflated_negative_binomial",
-    "zero_inflated_poisson",
-    "zero_one_inflated_beta",
-}
-"""Close relatives of families that are always fitted; compiling each takes ten seconds."""
-
-
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(c, marks=pytest.mark.slow) if c in LATER else c for c in CASES],
+    params=chosen(CASES, ("poisson", "gamma", "gaussian_with_sd")),
 )
 def fitted(request):
     case = CASES[request.param]
@@ -461,6 +441,7 @@ def test_three_families_with_covariate_and_effects_on_the_transitions():
     assert min(along) > 0.5
 
 
+@pytest.mark.slow
 def test_effects_of_each_state_have_their_own_variances():
     model = avem.MixedHMM("y ~ 1 + (1 | who)", 2, "poisson", effects_by_state=True)
     truth = {

@@ -16,6 +16,8 @@ import pandas as pd
 import pytest
 from scipy.special import expit
 
+from tests.chosen import chosen
+
 FOLDER = Path(__file__).parents[1] / "examples" / "first_hour"
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py"))
 LEAST_HELD = 0.8
@@ -50,7 +52,7 @@ def data_scientist(tmp_path_factory, blank):
     return ask("data_scientist", tmp_path_factory.mktemp("log"), blank)
 
 
-@pytest.fixture(params=SCRIPTS)
+@pytest.fixture(params=chosen(SCRIPTS, ("psychologist",)))
 def user(request):
     return request.getfixturevalue(request.param)
 
@@ -194,6 +196,7 @@ def test_psychologist(psychologist):
     assert ((ahead["lower"] < mean) & (mean < ahead["upper"])).all()
 
 
+@pytest.mark.slow
 def test_ecologist(ecologist):
     user = ecologist
     positions, states, effects = user.script.make_tracks()
@@ -214,6 +217,7 @@ def test_ecologist(ecologist):
     np.testing.assert_allclose(ahead, found, atol=0.12)
 
 
+@pytest.mark.slow
 def test_neuroscientist(neuroscientist):
     user = neuroscientist
     trials, states, effects = user.script.make_trials()
@@ -242,6 +246,7 @@ def test_neuroscientist(neuroscientist):
     assert min(map(float, checked)) > 0.05
 
 
+@pytest.mark.slow
 def test_data_scientist(data_scientist, tmp_path):
     user = data_scientist
     log, states, effects = user.script.make_log(tmp_path)

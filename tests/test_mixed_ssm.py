@@ -129,6 +129,7 @@ def test_max_radius_keeps_subjects_stable():
     assert any("max_radius=0.9" in note for note in kept.info.notes)
 
 
+@pytest.mark.slow
 def test_covariates_of_states_and_outcomes_and_subjects_own_intercepts():
     formula = "y + z ~ 1 + x + (1 | id)"
     model = avem.MixedSSM(

@@ -39,7 +39,7 @@ def drawn(model):
 
 @pytest.fixture(scope="module")
 def fit(model, drawn):
-    return model.fit(drawn.frame, time="time", n_starts=2, refine=None)
+    return model.fit(drawn.frame, time="time", n_starts=1, refine=None)
 
 
 def plain_loglik(fit, effects):
@@ -82,7 +82,7 @@ def test_it_finds_the_truth(fit, drawn):
 
 
 def fit_without(drawn):
-    return avem.MixedHMM(FORMULA, 2).fit(drawn.frame, time="time", n_starts=2, refine=None)
+    return avem.MixedHMM(FORMULA, 2).fit(drawn.frame, time="time", n_starts=1, refine=None)
 
 
 def test_the_likelihood_is_that_of_a_plain_forward_pass(fit):
@@ -100,7 +100,7 @@ def test_the_likelihood_is_that_of_a_plain_forward_pass(fit):
 
 
 def test_geometric_durations_are_the_markov_chain(drawn):
-    frame, options = drawn.frame, {"time": "time", "n_starts": 2, "refine": None, "tol": 1e-8}
+    frame, options = drawn.frame, {"time": "time", "n_starts": 1, "refine": None, "tol": 1e-8}
     hmm = avem.MixedHMM(FORMULA, 2).fit(frame, **options)
     model = avem.MixedHMM(FORMULA, 2, duration="geometric")
     semi = model.fit(frame, **options)

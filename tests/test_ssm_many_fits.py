@@ -129,6 +129,7 @@ def test_models_that_look_back_are_not_cut_in_time(frame, model):
 # --- bootstrap ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_spread_of_replicates_is_that_of_the_information(differing, tmp_path):
     n, path = 40, tmp_path / "boot.jsonl"
     found = avem.bootstrap(differing, n, path=path)

@@ -82,6 +82,23 @@ def tables_of(folder):
     return {path.name: path.read_bytes() for path in folder.glob("*.csv")}
 
 
+def test_tables_are_the_same_bytes_after_a_torn_line(tmp_path):
+    """As a kill leaves it; the slow run kills processes."""
+    study, torn = catalogue.find("tests.tiny_study"), tmp_path / "torn"
+    runner.run(study, {"paper": 2}, 1, tmp_path / "whole")
+    torn.mkdir()
+    before = lines_of(tmp_path / "whole")[:2]
+    half = '{"protocol": "paper", "ce'
+    (torn / "replicates.jsonl").write_text("\n".join([*before, half]))
+    runner.run(study, {"paper": 2}, 1, torn)
+    assert lines_of(torn)[:2] == before  # nothing was done twice
+    assert len(lines_of(torn)) == 4
+    ours, theirs = tables_of(torn), tables_of(tmp_path / "whole")
+    assert ours.pop("times.csv") != theirs.pop("times.csv")  # times are kept apart: they do differ
+    assert ours == theirs
+
+
+@pytest.mark.slow
 def test_tables_are_the_same_bytes_after_a_kill_and_with_more_jobs(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     victim = start_study(killed, "tests.tiny_study", 8, 2)
@@ -290,6 +307,7 @@ def test_a_state_space_panel_with_growing_states():
     assert max(errors.values()) < 0.2, errors
 
 
+@pytest.mark.slow
 def test_the_default_finds_states_that_anchoring_merges():
     """Beside an exact likelihood that is written once more, from several starts."""
     cell = {"setting": "means +-0.5, staying 0.9"}

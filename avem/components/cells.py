@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 _FEW = 8
 
@@ -17,3 +17,15 @@ def from_cells(cells: Array, index: Array) -> Array:
     # A few selections are much faster than a gather.
     parts = [jnp.where(index == c, cells[c][None], 0.0) for c in range(len(cells))]
     return sum(parts[1:], parts[0])
+
+
+def in_cells(rows: Array, index: Array, n_cells: int) -> Array:
+    """(cell, ..., lane) sums over the rows (time, ..., lane) of each cell."""
+    index = index.reshape(len(index), *[1] * (rows.ndim - 2), index.shape[-1])
+
+    def total(cell: Array | int) -> Array:
+        return jnp.where(index == cell, rows, 0.0).sum(0)
+
+    if n_cells > _FEW:  # written out, it takes long to compile
+        return lax.map(total, jnp.arange(n_cells))
+    return jnp.stack([total(cell) for cell in range(n_cells)])

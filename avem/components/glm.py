@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 from avem.components.base import EmissionBlock, Row
-from avem.components.cells import from_cells
+from avem.components.cells import from_cells, in_cells
 from avem.components.emission import BlockMaker, Clusters, Emission, Unit, matches_of_lines
 from avem.components.lanes import Theta, by_subject, q_on_lanes, to_lanes
 from avem.components.linear import Cells, CoefTerms, GeneralKernel
@@ -316,9 +316,7 @@ class FamilyBlock(EmissionBlock):
             own = state[rows.step, :, rows.lane].T
             return jnp.where(rows.real, own, 0.0)[None]
         cells = chunk.patterns[self.pattern]
-        index = cells.index[:, None]
-        in_cell = [jnp.where(index == c, state, 0.0).sum(0) for c in range(len(cells.a))]
-        return by_subject(jnp.stack(in_cell), chunk)
+        return by_subject(in_cells(state, cells.index, len(cells.a)), chunk)
 
     def weigh(self, collected: Array, share: Array, chunk: Chunk) -> Array:
         return collected * (share if self.pattern >= 0 else share[chunk.lists[self.row_list].owner])

@@ -340,10 +340,11 @@ def _along(function: Callable[..., Array], which: int) -> Callable[..., Array]:
     """The elementwise derivative in one argument, by forward mode."""
 
     def derivative(*eta: Array) -> Array:
-        tangents = tuple(
-            (jnp.ones_like if i == which else jnp.zeros_like)(e) for i, e in enumerate(eta)
-        )
-        return jax.jvp(function, eta, tangents)[1]
+        # The others are no arguments: zeros along them would be computed with.
+        def of_one(value: Array) -> Array:
+            return function(*eta[:which], value, *eta[which + 1 :])
+
+        return jax.jvp(of_one, (eta[which],), (jnp.ones_like(eta[which]),))[1]
 
     return derivative
 

@@ -18,6 +18,7 @@ from avem.data.panel import Panel
 from avem.data.scanning.memory import need_rows
 
 _MAX_BUCKETS = 4
+_LARGE = 1 << 16
 _BUCKET_PRICE = 200_000
 """Padded cells that one more compiled shape must save to be worth its compile time."""
 
@@ -321,8 +322,12 @@ def layout_of_chunk(slots: Slots, panel: Panel, weight: np.ndarray | None = None
 
 
 def _round_up(size: int, smallest: int) -> int:
-    """The next size on a grid whose spacing is at most an eighth of the size."""
-    spacing = max(smallest, 2 ** (max(size, 1).bit_length() - 4))
+    """The next size on a grid whose spacing is at most an eighth of the size; less of a large one.
+
+    What is padded costs as much as what is there, and compiling as much whatever the size.
+    """
+    finer = 6 if size > _LARGE else 4
+    spacing = max(smallest, 2 ** (max(size, 1).bit_length() - finer))
     return -(-size // spacing) * spacing
 
 

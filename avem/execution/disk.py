@@ -12,13 +12,13 @@ from threading import Lock
 from typing import Any
 
 import jax
-import numpy as np
 
 from avem.data.layout import Chunk
 from avem.data.scanning.memory import shown_bytes
 from avem.execution.chunk_files import ChunkFile
 from avem.execution.shelf import Held, Shelf
 from avem.numerics import devices
+from avem.numerics.arrays import fetched
 from avem.numerics.precision import in_float64
 
 _FOR_CHUNKS, _FOR_SUBJECTS = 0.4, 0.4
@@ -73,7 +73,7 @@ class Disk:
                 known = [value.get() for value in values]
                 stays, travels = function(chunk, *known, *shared)
                 stays = jax.block_until_ready(stays)
-                return self._shelf.put(stays), jax.tree.map(np.asarray, travels)
+                return self._shelf.put(stays), fetched(travels)
 
         readers, workers = _pools(self._n_threads)
         n, most = len(shards), self._n_threads + 1

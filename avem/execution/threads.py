@@ -10,9 +10,9 @@ from functools import cache
 from typing import Any
 
 import jax
-import numpy as np
 
 from avem.numerics import devices
+from avem.numerics.arrays import fetched
 from avem.numerics.precision import in_float64
 
 _ON_DEVICE = 2
@@ -20,9 +20,9 @@ _ON_DEVICE = 2
 
 
 @cache
-def _pool(platform: str) -> ThreadPoolExecutor:
+def _pool(platform: str, n_devices: int) -> ThreadPoolExecutor:
     """One thread per core, kept: to start them takes longer than a small chunk."""
-    n_threads = (os.cpu_count() or 1) if platform == "cpu" else _ON_DEVICE
+    n_threads = (os.cpu_count() or 1) if platform == "cpu" else _ON_DEVICE * n_devices
     return ThreadPoolExecutor(n_threads, thread_name_prefix="avem")
 
 
@@ -47,20 +47,27 @@ class Threads:
         shared: tuple[Any, ...],
     ) -> list[tuple[Any, Any]]:
         """On several threads where there are several shards."""
+        where = [self.device or devices.of(shard.source.valid) for shard in shards]
+        # Nobody waits for what a GPU has been told to do, but where room is needed for the next.
+        far = self.device is None and where[0].platform != "cpu"
 
         @in_float64
-        def work(shard: Any, *values: Any) -> tuple[Any, Any]:
-            chunk = shard.source
-            if self.device is not None:
-                chunk = jax.device_put(chunk, self.device)
-            with devices.on(devices.of(chunk.valid)):
+        def work(device: Any, shard: Any, *values: Any) -> tuple[Any, Any]:
+            chunk = jax.device_put(shard.source, device) if self.device else shard.source
+            with devices.on(device):
                 stays, travels = function(chunk, *values, *shared)
-                return stays, jax.tree.map(np.asarray, travels)
+            pair = stays, travels if far else fetched(travels)
+            return pair if far or len(shards) == 1 else jax.block_until_ready(pair)
 
-        if len(shards) == 1:
-            return [work(shards[0], *(values[0] for values in own))]
-        pool = _pool((self.device or devices.of(shards[0].source.valid)).platform)
-        return list(pool.map(lambda *a: jax.block_until_ready(work(*a)), shards, *own))
+        if len(shards) == 1 or (far and len(set(where)) == 1):
+            pairs = [work(*one) for one in zip(where, shards, *own, strict=True)]
+        else:
+            pool = _pool(where[0].platform, len(set(where)))
+            pairs = list(pool.map(work, where, shards, *own))
+        if not far:
+            return pairs
+        travels = in_float64(fetched)([travels for _, travels in pairs])
+        return [(stays, one) for (stays, _), one in zip(pairs, travels, strict=True)]
 
     def place(self, shards: Sequence[Any], values: Sequence[Any]) -> Sequence[Any]:
         """The values themselves."""

@@ -12,7 +12,8 @@ from jax import Array
 from scipy.special import betainc
 
 from avem.families.base import LOG, LOGIT, Etas, Parameter
-from avem.families.gamma import is_positive, log_gamma_rest
+from avem.families.gamma import is_positive
+from avem.families.log_gamma import log_gamma_rest
 from avem.families.univariate import Univariate
 
 

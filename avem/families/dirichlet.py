@@ -16,7 +16,8 @@ from avem.data.formula import Formula
 from avem.errors import ModelError
 from avem.families.base import IDENTITY, LOG, Alone, Etas, Family, Parameter
 from avem.families.beta import Beta
-from avem.families.gamma import is_positive, log_gamma_rest
+from avem.families.gamma import is_positive
+from avem.families.log_gamma import log_gamma_rest
 from avem.families.univariate import Univariate
 
 _MOST = 20

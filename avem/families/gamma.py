@@ -11,11 +11,8 @@ from jax import Array
 from scipy.special import gammainc
 
 from avem.families.base import LOG, Etas, Parameter
+from avem.families.log_gamma import log_gamma_rest
 from avem.families.tails import Tailed, log_gamma_tails
-
-# Coefficients of 1/x, 1/x^3, ... in the asymptotic series of log gamma; exact to rounding from 8.
-_SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
-_FAR = 8.0
 
 
 @dataclass(frozen=True)
@@ -82,23 +79,3 @@ class Gamma(Tailed):
 def is_positive(y: np.ndarray) -> np.ndarray:
     """Which values are positive, finite, and not so small that they lose digits."""
     return np.isfinite(y) & (y >= np.finfo(float).tiny)
-
-
-def log_gamma_rest(x: Array) -> Array:
-    """log gamma(x) less its leading part (x - 1/2) log x - x + log(2 pi) / 2.
-
-    Differences of log gammas at large arguments lose all digits; differences of these do not. And
-    its derivatives are cheap: sums, products and logs.
-    """
-    near = x < _FAR
-    small = jnp.where(near, x, 1.0)
-    far = jnp.where(near, small + _FAR, x)
-    step = small * (small + 7.0)
-    rising = step * (step + 6.0) * (step + 10.0) * (step + 12.0)  # x (x + 1) ... (x + 7)
-    above = small + _FAR
-    moved = (above - 0.5) * jnp.log(above) - (small - 0.5) * jnp.log(small) - _FAR
-    inverse = 1.0 / far
-    square, series = inverse**2, 0.0
-    for coefficient in reversed(_SERIES):
-        series = series * square + coefficient
-    return series * inverse + jnp.where(near, moved - jnp.log(rising), 0.0)

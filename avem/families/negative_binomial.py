@@ -13,7 +13,7 @@ from jax.scipy.special import gammaln
 from scipy.special import betainc
 
 from avem.families.base import LOG, LOGIT, Etas, Parameter
-from avem.families.gamma import log_gamma_rest
+from avem.families.log_gamma import log_gamma_rest
 from avem.families.poisson import CountFamily, count_mean
 
 

@@ -11,7 +11,7 @@ from jax import Array
 from scipy.special import stdtr, stdtrit
 
 from avem.families.base import IDENTITY, LOG, Etas, Parameter
-from avem.families.gamma import log_gamma_rest
+from avem.families.log_gamma import log_gamma_rest
 from avem.families.normal import spread
 from avem.families.univariate import Univariate
 

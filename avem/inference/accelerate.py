@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from avem.execution.dataset import Dataset, PerShard
 from avem.inference.e_steps import State
 from avem.inference.on_shard import Subjects
 from avem.inference.theta import pack_theta, unpack_theta
+from avem.numerics.arrays import in_numpy, per_subject
 
 
 class Anderson:
@@ -61,20 +63,17 @@ class Anderson:
         if not self._anchors:
             return trial
         own = (after.subjects, *self._past)
-        return replace(trial, subjects=self._data.keep(_extrapolated, own, blend))
+        return replace(
+            trial, subjects=self._data.keep(partial(_extrapolated, self._depth), own, blend)
+        )
 
     def _blend(self, changes: np.ndarray, last: np.ndarray) -> np.ndarray:
         """Weights of the changes of residuals that come nearest to the last residual."""
         rows = [np.column_stack([changes, last])]
         if self._anchors:
-            rows += self._data.map(_triangle, self._past)
+            rows += self._data.map(partial(_triangle, self._depth), self._past)
         system = np.concatenate(rows)
         return np.linalg.lstsq(system[:, :-1], system[:, -1], rcond=1e-6)[0]
-
-
-def _columns(residuals: list[np.ndarray]) -> np.ndarray:
-    """(entries, changes + 1): how residuals changed from step to step, and the last one."""
-    return np.concatenate([np.diff(np.array(residuals), axis=0), residuals[-1:]]).T
 
 
 Past = tuple[np.ndarray, np.ndarray]
@@ -86,21 +85,46 @@ def _image_and_residual(
 ) -> Past | None:
     if before is None or after is None:
         return None
-    return after.anchor, np.ravel(after.anchor - before.anchor)
+    return after.anchor, _moved(after.anchor, before.anchor)
 
 
-def _triangle(chunk: Chunk, *past: Past | None) -> np.ndarray:
+@per_subject
+def _moved(xp: Any, after: Any, before: Any) -> Any:
+    return xp.ravel(after - before)
+
+
+def _triangle(depth: int, chunk: Chunk, *past: Past | None) -> Any:
     """R of the QR factors of this shard's rows of the least squares setting."""
     known = [step[1] for step in past if step is not None]
     if len(known) < len(past):
         return np.zeros((0, len(past)))
-    return np.asarray(np.linalg.qr(_columns(known), mode="r"))
+    return np.asarray(_factor(_filled(known, depth)))[:, -len(past) :]
 
 
-def _extrapolated(chunk: Chunk, after: Subjects | None, *past_and_blend: Any) -> Subjects | None:
+@per_subject
+def _factor(xp: Any, residuals: tuple[Any, ...]) -> Any:
+    """Of how residuals changed from step to step, and the last one, a column each."""
+    columns = xp.concatenate([xp.diff(xp.stack(residuals), axis=0), residuals[-1][None]])
+    return xp.linalg.qr(columns.T, mode="r")
+
+
+def _extrapolated(
+    depth: int, chunk: Chunk, after: Subjects | None, *past_and_blend: Any
+) -> Subjects | None:
     *past, blend = past_and_blend
     images = [step[0] for step in past if step is not None]
     if after is None or len(images) < len(past):
         return after
-    moves = np.diff(np.array(images), axis=0)
-    return Subjects(after.anchor - np.tensordot(blend, moves, axes=1), after.around)
+    filled = _filled(images, depth)
+    blend = np.concatenate([np.zeros(len(filled) - 1 - len(blend)), blend])
+    return Subjects(_blended(after.anchor, filled, blend), after.around)
+
+
+@per_subject
+def _blended(xp: Any, anchor: Any, images: tuple[Any, ...], blend: Any) -> Any:
+    return anchor - xp.tensordot(blend, xp.diff(xp.stack(images), axis=0), axes=1)
+
+
+def _filled(past: list[Any], depth: int) -> tuple[Any, ...]:
+    """One program serves all lengths of the past: what came before did not change."""
+    return tuple(past if in_numpy() else [past[0]] * (depth + 1 - len(past)) + past)

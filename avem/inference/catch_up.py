@@ -19,8 +19,8 @@ import numpy as np
 from avem.data.layout import Chunk
 from avem.effects.prior import log_joint
 from avem.inference.methods.anchored import bound_at
-from avem.inference.on_shard import Setting, ShardSums, Subjects, is_finite, squares, summary
-from avem.inference.passes import Glance, Pass
+from avem.inference.on_shard import Setting, ShardSums, Subjects, squares, summary
+from avem.inference.passes import Pass
 from avem.numerics.arrays import per_subject
 
 MOST_PASSES = 8
@@ -39,11 +39,11 @@ def e_step(
 ) -> tuple[Subjects, ShardSums]:
     """The E-step, the anchors first settled to within `still`."""
     subjects = known(chunk, subjects, setting)
-    subjects = subjects._replace(found=setting.look(chunk, subjects))
-    possible = is_finite(seen(chunk, subjects, setting))
-    if possible and still < np.inf:
+    first = setting.look(chunk, subjects)
+    subjects = subjects._replace(found=first)
+    if still < np.inf:
         subjects = settle(chunk, subjects, setting, still)
-    return subjects, summary(chunk, subjects, setting, possible)
+    return subjects, summary(chunk, subjects, first)
 
 
 def known(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Subjects:
@@ -109,37 +109,45 @@ def settle(
     chunk: Chunk, subjects: Subjects, setting: Setting, still: float, most: int = MOST_PASSES
 ) -> Subjects:
     """Anchors whose next step is at most `still` (root mean square), and the E-step at them."""
-    sigma = setting.theta["effect_covariance"]
-
-    def place(anchor: Any, p: Pass | Glance) -> _Place:
-        return _Place(anchor, p.mean, log_joint(p.loglik, sigma, anchor))
-
+    sigma = setting.here["effect_covariance"]
     found = setting.look(chunk, subjects) if subjects.found is None else subjects.found
-    best = place(subjects.anchor, found)
-    trial, distance = best.towards, _distance(best, chunk.real)
+    best, distance = _placed(subjects.anchor, found.mean, found.loglik, sigma, chunk.real)
+    trial = best.towards
     for _ in range(most):
         if not float(distance) > still:
             break
         glance, there = setting.glance(chunk, trial)
-        best, trial, distance, all_rose = _step(best, place(trial, glance), chunk.real)
-        found = there if all_rose else None
+        seen_there = (trial, glance.mean, glance.loglik, sigma)
+        best, trial, distance, all_rose = _step(best, *seen_there, chunk.real)
+        found = there if there is not None and all_rose else None
     at_best = subjects._replace(anchor=best.at, found=None)
     return at_best._replace(found=setting.look(chunk, at_best) if found is None else found)
 
 
 @per_subject
+def _placed(
+    xp: Any, at: Any, towards: Any, loglik: Any, sigma: Any, real: Any
+) -> tuple[_Place, Any]:
+    """The first place, and how far from it the next one is."""
+    place = _Place(at, towards, log_joint(loglik, sigma, at))
+    return place, _distance(xp, place, real)
+
+
 def _distance(xp: Any, place: _Place, real: Any) -> Any:
     away = place.towards - place.at
     return xp.sqrt(squares(xp, away, real) / xp.maximum(len(away) * real.sum(), 1))
 
 
 @per_subject
-def _step(xp: Any, best: _Place, new: _Place, real: Any) -> tuple[_Place, Any, Any, Any]:
+def _step(
+    xp: Any, best: _Place, at: Any, towards: Any, loglik: Any, sigma: Any, real: Any
+) -> tuple[_Place, Any, Any, Any]:
     """The better of two places, where to try next, how far that is, and if all have risen."""
+    new = _Place(at, towards, log_joint(loglik, sigma, at))
     rose = new.height >= best.height - 1e-9
     trial = xp.where(rose, _extrapolated(xp, best, new), best.towards)
     best = _Place(*(xp.where(rose, n, o) for n, o in zip(new, best, strict=True)))
-    return best, trial, _distance(best, real), (rose | ~real).all()
+    return best, trial, _distance(xp, best, real), (rose | ~real).all()
 
 
 def _extrapolated(xp: Any, old: _Place, new: _Place) -> Any:
@@ -190,7 +198,7 @@ def q_step(chunk: Chunk, walk: Walk | None, setting: Setting) -> tuple[Walk, Sha
         stride = np.where(fine, stride, 0.5 * stride)
         there = _stepped(subjects, old, np.where(fine, stride, 0.0))
         there = there._replace(found=setting.look(chunk, there))
-    return Walk(there, stride), summary(chunk, there, setting)
+    return Walk(there, stride), summary(chunk, there)
 
 
 def end_walk(chunk: Chunk, walk: Walk | None) -> Subjects | None:

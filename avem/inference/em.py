@@ -15,7 +15,7 @@ from avem.execution.dataset import Dataset, PerShard, add_up
 from avem.inference.catch_up import best_anchors, known, seen, whole
 from avem.inference.e_steps import ESteps, Expectation, Guard, State
 from avem.inference.m_step import MStep
-from avem.inference.on_shard import Setting, Subjects, squares
+from avem.inference.on_shard import Setting, Subjects, squares, totals_of
 from avem.inference.passes import coef_height, coef_pass
 from avem.inference.theta import pack_theta, theta_moves
 from avem.models.kernel import Kernel
@@ -129,7 +129,7 @@ class EM:
                 lambda coef, key=key: self.data.sum(_coef_terms, own, setting, key, coef),
                 lambda coef, key=key: self.data.sum(_coef_value, own, setting, key, coef),
             )
-        total = add_up([part.totals for part in found.parts])
+        total = totals_of(self.kernel, found.parts)
         new, shift = self.m_step.update(theta, total, moved, self.data.weight)
         return new, shift, sharpness
 
@@ -178,7 +178,8 @@ def _next(
     around = subjects.around
     if not stay:
         around = None if p.around is None else p.around.shifted(shift)
-    return Subjects(anchor, around), _moves(anchor, subjects.anchor, chunk.real)
+    moves = _moves(anchor, subjects.anchor, chunk.real) if rule == "optimal" else None
+    return Subjects(anchor, around), moves
 
 
 @per_subject

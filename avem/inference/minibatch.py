@@ -26,7 +26,7 @@ from avem.inference.em import EM
 from avem.inference.loop import Rules, Run, Watcher, iterate
 from avem.inference.m_step import shifted_second
 from avem.inference.newton import newton_step
-from avem.inference.on_shard import Setting, ShardSums, Subjects
+from avem.inference.on_shard import Setting, ShardSums, Subjects, totals_of
 from avem.inference.passes import Totals
 from avem.inference.theta import pack_theta
 
@@ -117,7 +117,8 @@ def _share(em: EM, theta: dict[str, np.ndarray], part: ShardSums, shard: int) ->
         pulls.append(terms.gradient + np.einsum("bij,bj->bi", terms.curvature, coef))
         curvatures.append(terms.curvature)
     n_subjects = em.data.on([shard]).weight
-    return _Share(part.totals, tuple(pulls), tuple(curvatures), n_subjects)
+    totals = totals_of(em.kernel, [part])
+    return _Share(totals, tuple(pulls), tuple(curvatures), n_subjects)
 
 
 def _m_step(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import numpy as np
 
 from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
+from avem.execution.dataset import add_up
 from avem.inference.passes import Glance, Pass, Totals
 from avem.inference.theta import Match
 from avem.models.kernel import Kernel
-from avem.numerics.arrays import per_subject, stay
+from avem.numerics import devices
+from avem.numerics.arrays import per_subject, placed, stay
 
 if TYPE_CHECKING:
     from avem.inference.methods.base import EStep
@@ -48,18 +51,28 @@ class Setting:
     code_price: float = 1.0
     """What compiling costs beside work on this shard: 1 for the only one, on a processor."""
 
+    @cached_property
+    def _copies(self) -> dict[Any, dict[str, Any]]:
+        """theta on each device."""
+        return {}
+
+    @property
+    def here(self) -> dict[str, Any]:
+        """theta where the computation at hand is."""
+        device = devices.here()
+        if device not in self._copies:
+            self._copies[device] = placed(self.theta)
+        return self._copies[device]
+
     def look(self, chunk: Chunk, subjects: Subjects) -> Pass:
-        """The E-step of a chunk; sums leave the device here, once, and on a CPU all but `kept`."""
-        p = self.method.e_step(
-            self.kernel, self.theta, subjects.anchor, subjects.around, chunk, self.form
-        )
-        totals, terms = jax.device_get((p.totals, p.terms))
-        seen = Pass(*stay(p._replace(kept=None, totals=None, terms=())))
-        return seen._replace(kept=p.kept, totals=totals, terms=terms)
+        """The E-step of a chunk; on a CPU all but `kept` is NumPy's."""
+        at = (subjects.anchor, subjects.around)
+        p = self.method.e_step(self.kernel, self.here, *at, chunk, self.form)
+        return Pass(*stay(p._replace(kept=None)))._replace(kept=p.kept)
 
     def glance(self, chunk: Chunk, anchor: np.ndarray) -> tuple[Glance, Pass | None]:
         """What climbing reads of an E-step at anchors, and the E-step itself if it was run."""
-        at = (self.kernel, self.theta, anchor, chunk, self.form)
+        at = (self.kernel, self.here, anchor, chunk, self.form)
         found = self.method.glance(*at)
         if found is not None:
             return Glance(*stay(found)), None
@@ -81,33 +94,30 @@ class ShardSums(NamedTuple):
     terms: tuple[CoefTerms, ...]
 
 
-def summary(chunk: Chunk, subjects: Subjects, setting: Setting, possible: bool = True) -> ShardSums:
-    """Of the E-step that was run."""
+def summary(chunk: Chunk, subjects: Subjects, first: Pass | None = None) -> ShardSums:
+    """Of the E-step that was run; `first` is the one that it began with."""
     p = subjects.found
     assert p is not None
-    totals = p.totals._replace(model=setting.kernel.read(p.totals.model))
     at = (subjects.anchor, p.mean, chunk.real, chunk.weight)
-    bound, loglik, moved = _sums(p.bound, p.loglik, *at)
-    return ShardSums(possible, bound, loglik, moved, totals, p.terms)
+    began = p.bound if first is None else first.bound
+    possible, bound, loglik, moved = _sums(began, p.bound, p.loglik, *at)
+    return ShardSums(possible, bound, loglik, moved, p.totals, p.terms)
 
 
-def is_finite(p: Pass) -> bool:
-    """Whether every subject has a bound."""
-    return bool(_all_finite(p.bound))
-
-
-@per_subject
-def _all_finite(xp: Any, values: Any) -> Any:
-    return xp.isfinite(values).all()
+def totals_of(kernel: Kernel, parts: Sequence[ShardSums]) -> Totals:
+    """Of some shards, as the M-step reads them."""
+    total = add_up([part.totals for part in parts])
+    return total._replace(model=kernel.read(total.model))
 
 
 @per_subject
 def _sums(
-    xp: Any, bound: Any, loglik: Any, anchor: Any, mean: Any, real: Any, weight: Any
-) -> tuple[Any, Any, Any]:
+    xp: Any, began: Any, bound: Any, loglik: Any, anchor: Any, mean: Any, real: Any, weight: Any
+) -> tuple[Any, Any, Any, Any]:
     if weight is not None:
         bound, loglik = weight * bound, weight * loglik
-    return bound.sum(), loglik.sum(), squares(xp, mean - anchor, real)
+    moved = squares(xp, mean - anchor, real)
+    return xp.isfinite(began).all(), bound.sum(), loglik.sum(), moved
 
 
 def squares(xp: Any, away: Any, real: Any) -> Any:

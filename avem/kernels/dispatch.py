@@ -45,6 +45,12 @@ class Engine:
         )
 
 
+def _associative(**sizes: int) -> Any:
+    from avem.kernels import associative
+
+    return associative.forward_backward(**sizes)
+
+
 def _pallas(kernel: str) -> Callable[..., Any]:
     """An engine of `kernels/pallas`, which takes a while to import."""
 
@@ -66,8 +72,13 @@ ENGINES: tuple[Engine, ...] = (
     # The definitions write smaller matrices out entry by entry, which is as fast.
     Engine("posterior", cpp.posterior, at_least={"rows": 7}),
     Engine("inverse", cpp.inverse, at_least={"rows": 7}),
+    Engine("forward_backward", _associative, "gpu", at_most={"states": 8}),
     Engine("forward_backward", _pallas("forward_backward"), "gpu", at_most={"states": 8}),
     Engine("gaussian_chain", _pallas("gaussian_chain"), "gpu", at_most={"states": 8}),
+    # With four states it takes most of a minute to compile.
+    Engine("kalman_moments", _pallas("kalman_moments"), "gpu", at_most={"states": 3}),
+    Engine("viterbi", _pallas("viterbi"), "gpu", at_most={"states": 8}),
+    Engine("inverse", _pallas("inverse"), "gpu", at_least={"rows": 7}, at_most={"rows": 32}),
 )
 """Of several that serve, the first that can be made runs."""
 

@@ -99,6 +99,7 @@ def smooth(
     if form == "scaled":
         states, outcomes = squares.coef.shape[:2]
         sizes = {"features": len(squares.lists.features), "cells": steps.n_cells}
+        sizes |= {"times": len(rows.valid), "lanes": rows.valid.shape[-1]}
         dtype = squares.coef.dtype
         run = engine("gaussian_chain", dtype, states=states, outcomes=outcomes, **sizes)
     if run is None:

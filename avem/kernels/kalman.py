@@ -15,7 +15,15 @@ from jaxtyping import Bool, Float
 
 from avem.kernels.dispatch import engine
 from avem.kernels.inverse import inverse_and_logdet
-from avem.kernels.kalman_filter import LOG_2PI, Problem, column, filter_pass
+from avem.kernels.kalman_filter import (
+    LOG_2PI,
+    Known,
+    Leaving,
+    Packed,
+    Problem,
+    column,
+    filter_pass,
+)
 from avem.kernels.lanes import has_next
 from avem.kernels.matrices import Matrix, pack
 
@@ -43,7 +51,7 @@ class SmoothedStep(NamedTuple):
     valid: Bool[Array, " lane"]
     goes_on: Bool[Array, " lane"]
     """There is a next step."""
-    also: Any
+    also: Any = None
     """What the caller wants to see at this step."""
 
 
@@ -72,6 +80,27 @@ def definition(problem: Problem) -> Smoothed:
     return Smoothed(loglik, mean.unpack()[..., 0, :], cov.unpack(), crosses)
 
 
+def smooth_step(
+    packed: Packed,
+    here: Known,
+    next_step: Known,
+    after: Leaving,
+    valid: Array,
+    goes_on: Array,
+) -> SmoothedStep:
+    """What is known of a step from all outcomes: from those up to it, and from the step after."""
+    mean, cov = here
+    ahead, cov_ahead = next_step
+    predicted, predicted_cov = packed.ahead(mean, cov, after)
+    inverse, _ = predicted_cov.inverse_and_logdet()
+    gain = cov @ packed.leaving(after).transition.T @ inverse
+    back = mean + gain @ (ahead - predicted)
+    spread = cov + gain @ (cov_ahead - predicted_cov) @ gain.T
+    cross = (cov_ahead @ gain.T).where(goes_on)
+    mean, cov = back.where(goes_on, mean), spread.where(goes_on, cov)
+    return SmoothedStep(mean, cov, ahead, cross, valid, goes_on)
+
+
 def visit_smoothed(
     problem: Problem,
     visit: Callable[[Any, SmoothedStep], tuple[Any, Any]],
@@ -88,18 +117,11 @@ def visit_smoothed(
     goes_on = has_next(valid)
 
     def step(carry, now):
-        ahead, cov_ahead, total = carry
-        mean, cov, u, valid_t, goes_on, also_t = now
-        predicted, predicted_cov = packed.ahead(mean, cov, u)
-        inverse, _ = predicted_cov.inverse_and_logdet()
-        gain = cov @ packed.leaving(u).transition.T @ inverse
-        back = mean + gain @ (ahead - predicted)
-        spread = cov + gain @ (cov_ahead - predicted_cov) @ gain.T
-        cross = (cov_ahead @ gain.T).where(goes_on)
-        mean, cov = back.where(goes_on, mean), spread.where(goes_on, cov)
-        seen = SmoothedStep(mean, cov, ahead, cross, valid_t, goes_on, also_t)
-        total, each = visit(total, seen)
-        return (mean, cov, total), each
+        *ahead, total = carry
+        mean, cov, after, valid_t, goes_on, also_t = now
+        seen = smooth_step(packed, (mean, cov), (ahead[0], ahead[1]), after, valid_t, goes_on)
+        total, each = visit(total, seen._replace(also=also_t))
+        return (seen.mean, seen.cov, total), each
 
     n_lanes, q = problem.y.shape[-1], problem.system.transition.shape[0]
     nothing = jnp.zeros((q, n_lanes), problem.y.dtype)

@@ -123,6 +123,50 @@ def column(array: Float[Array, "*time i lane"], alike: Matrix) -> Matrix:
     return pack(array[..., None, :], alike)
 
 
+class Now(NamedTuple):
+    """What the filter reads at a step."""
+
+    y: Matrix
+    """(p, 1); a number also where nothing was seen."""
+    weight: Matrix
+    """(p, 1), 1 over the noise; 0 where nothing was seen."""
+    constant: Array
+    valid: Array
+    after: Leaving
+    more: tuple[Matrix, Matrix, Array] | None
+
+
+Known = tuple[Matrix, Matrix]
+"""Mean and covariance."""
+
+
+def filter_step(
+    packed: Packed, carry: tuple[Matrix, Matrix, Array], now: Now
+) -> tuple[tuple[Matrix, Matrix, Array], Known]:
+    """What is known before the next step, with the log likelihood so far; and after this one."""
+    mean, cov, total = carry
+    y, weight, constant, valid, after, other = now
+    loading = packed.loading
+    prior, prior_logdet = cov.inverse_and_logdet()
+    weighed = loading.scaled(weight)
+    precision = prior + loading.T @ weighed
+    miss = y - loading @ mean
+    pull = weighed.T @ miss
+    if other is not None:
+        precision, pull = precision + other[0], pull + other[1] - other[0] @ mean
+    posterior, logdet = precision.inverse_and_logdet()
+    moved = posterior @ pull
+    known = mean + moved
+    # r'S^-1 r as squares at the filtered state: however wide the prior is, nothing cancels.
+    left = y - loading @ known
+    square = left.scaled(weight).dot(left) + moved.dot(prior @ moved)
+    if other is not None:
+        square += known.dot(other[0] @ known) - 2.0 * (other[1].dot(known) + other[2])
+    total += jnp.where(valid, -0.5 * (constant + prior_logdet + logdet + square), 0.0)
+    next_mean, next_cov = packed.ahead(known, posterior, after)
+    return (next_mean.where(valid, mean), next_cov.where(valid, cov), total), (known, posterior)
+
+
 def filter_pass(problem: Problem) -> tuple[Packed, Array, Matrix, Matrix, Leaving]:
     """The matrices, log likelihood, filtered means and covariances, and what leads on."""
     system, y, seen, valid, drive, more, moves = problem
@@ -145,27 +189,7 @@ def filter_pass(problem: Problem) -> tuple[Packed, Array, Matrix, Matrix, Leavin
         more = (pack(more.precision, loading), column(more.linear, loading), more.constant)
 
     def step(carry, now):
-        mean, cov, total = carry
-        y_t, w, const, valid_t, u, other = now
-        prior, prior_logdet = cov.inverse_and_logdet()
-        weighed = loading.scaled(w)
-        precision = prior + loading.T @ weighed
-        miss = y_t - loading @ mean
-        pull = weighed.T @ miss
-        if other is not None:
-            precision, pull = precision + other[0], pull + other[1] - other[0] @ mean
-        posterior, logdet = precision.inverse_and_logdet()
-        moved = posterior @ pull
-        known = mean + moved
-        # r'S^-1 r as squares at the filtered state: however wide the prior is, nothing cancels.
-        left = y_t - loading @ known
-        square = left.scaled(w).dot(left) + moved.dot(prior @ moved)
-        if other is not None:
-            square += known.dot(other[0] @ known) - 2.0 * (other[1].dot(known) + other[2])
-        total += jnp.where(valid_t, -0.5 * (const + prior_logdet + logdet + square), 0.0)
-        next_mean, next_cov = packed.ahead(known, posterior, u)
-        carry = (next_mean.where(valid_t, mean), next_cov.where(valid_t, cov), total)
-        return carry, (known, posterior)
+        return filter_step(packed, carry, Now(*now))
 
     first = system.start_mean + (0.0 if drive is None else drive[0])
     q = len(first)

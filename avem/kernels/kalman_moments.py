@@ -74,7 +74,7 @@ def moments(
     times, groups, lanes = seen.shape
     sizes = {"states": shape.n_latent, "outcomes": shape.n_outcomes, "groups": groups}
     run = None
-    if problem.more is None:
+    if problem.more is None and problem.moves is None:
         run = engine("kalman_moments", w.dtype, **sizes, times=times, lanes=lanes)
     arguments = shape, problem, w, s, seen
     return definition(*arguments) if run is None else Moments(*run(*arguments))
@@ -88,9 +88,15 @@ def definition(
     seen: Bool[Array, "time group lane"],
 ) -> Moments:
     """What `moments` computes, by the scans of `kalman.visit_smoothed`."""
-    sums = _Sums.start(shape, problem)
+    alike = pack(problem.system.loading)
+
+    def zeros(rows: int, columns: int) -> Matrix:
+        return pack(jnp.zeros((rows, columns, w.shape[-1])), alike)
+
+    sums = Sums.start(shape, zeros)
     also = sums.also(problem, w, s, seen)
-    loglik, sums, _ = visit_smoothed(problem, sums.visit(problem), sums, also)
+    visit = sums.visit(alike, pack(problem.system.transition, alike))
+    loglik, sums, _ = visit_smoothed(problem, visit, sums, also)
 
     def array(part: Matrix | None, rows: int) -> Array:
         return jnp.zeros((rows, 0, w.shape[-1])) if part is None else part.unpack()
@@ -133,7 +139,7 @@ def outcome_moments(
     )
 
 
-class _Sums(NamedTuple):
+class Sums(NamedTuple):
     """The sums of the steps that the backward pass has visited."""
 
     mean: Matrix
@@ -152,13 +158,12 @@ class _Sums(NamedTuple):
     seen_ee: Matrix
 
     @classmethod
-    def start(cls, shape: Shape, problem: Problem) -> _Sums:
-        """Nothing yet."""
-        alike, n = pack(problem.system.loading), problem.y.shape[-1]
+    def start(cls, shape: Shape, zeros: Callable[[int, int], Matrix]) -> Sums:
+        """Nothing yet; `zeros` makes a matrix of so many rows and columns."""
         q, p, n_groups = shape.n_latent, shape.n_outcomes, len(shape.groups)
 
-        def zeros(rows: int, columns: int) -> Any:
-            return pack(jnp.zeros((rows, columns, n)), alike) if columns else None
+        def some(rows: int, columns: int) -> Any:
+            return zeros(rows, columns) if columns else None
 
         s, w = len(shape.drive_cols), len(shape.w_cols)
         return cls(
@@ -166,12 +171,12 @@ class _Sums(NamedTuple):
             zeros(q, q),
             zeros(q, q),
             zeros(q, q),
-            zeros(q, s),
-            zeros(q, s),
+            some(q, s),
+            some(q, s),
             (zeros(q, q),) * n_groups,
-            (zeros(q, w),) * n_groups,
+            (some(q, w),) * n_groups,
             zeros(p, q),
-            zeros(p, w),
+            some(p, w),
             zeros(p, 1),
         )
 
@@ -187,12 +192,11 @@ class _Sums(NamedTuple):
         known = (problem.y, weight, w, jnp.roll(s, -1, 0))
         return *map(column, known), drive, masks
 
-    def visit(self, problem: Problem) -> Callable[[_Sums, SmoothedStep], Any]:
+    @staticmethod
+    def visit(loading: Matrix, transition: Matrix) -> Callable[[Sums, SmoothedStep], Any]:
         """Adds a step to the sums."""
-        loading = pack(problem.system.loading)
-        transition = pack(problem.system.transition, loading)
 
-        def add(total: _Sums, step: SmoothedStep) -> tuple[_Sums, None]:
+        def add(total: Sums, step: SmoothedStep) -> tuple[Sums, None]:
             y, seen, w, s, drive, masks = step.also
             mean, cov, on = step.mean, step.cov, step.goes_on
             xx = mean @ mean.T + cov
@@ -205,7 +209,7 @@ class _Sums(NamedTuple):
             def more(old: Any, new: Callable[[], Any]) -> Any:
                 return None if old is None else old + new()
 
-            return _Sums(
+            return Sums(
                 mean=mean,
                 cov=cov,
                 xx=total.xx + xx.where(on),

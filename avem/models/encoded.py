@@ -22,10 +22,13 @@ _LANES = (128, 1024)
 """Few enough to stay in a core's cache, enough to be worth a call."""
 _LANES_ELSEWHERE = 1 << 20
 """A GPU wants all lanes at once, as far as they fit into its memory."""
-_LANES_OF_STARTS = 1 << 14
-"""There are several chunks, so that starts can be tried on some of them."""
-_GPU_SPEED = 100.0
-"""Of a pass at many nodes, beside a processor's."""
+_LANES_OF_STARTS = 1 << 17
+"""With more there are several chunks, so that starts can be tried on some of them; fewer do not
+keep a GPU busy while it is told what is next."""
+_LEAST_LANES = 1 << 14
+"""Of a chunk, where there are several GPUs to share the work."""
+_GPU_SPEED = 1000.0
+"""Of a pass at many nodes, in compilations of the code for it, beside a processor's."""
 _UNKNOWN_ROOM = 4 << 30
 _NODES_AT_ONCE = 32
 """Of a subject, whose results must fit as well."""
@@ -176,15 +179,17 @@ class Placement:
     device: Any
     n_lanes: int
     stays: bool
+    devices: tuple[Any, ...] = ()
+    """Chunks that stay are on these in turn; others are sent to the first."""
 
     @classmethod
     def of(cls, panel: Any, n_states: int, n_columns: int, one_per_core: bool) -> Placement:
         """For a panel whose rows have so many numbers."""
-        device = devices.device_for(panel.n_rows)
-        n_lanes = panel.n_lanes
+        several = devices.devices_for(panel.n_rows)
+        device, n_lanes = several[0], panel.n_lanes
         if device.platform == "cpu":
             per_core = -(-n_lanes // (cpu_count() or 1)) if one_per_core else _LANES[1]
-            return cls(device, int(np.clip(per_core, *_LANES)), stays=True)
+            return cls(device, int(np.clip(per_core, *_LANES)), stays=True, devices=several)
         room, longest = devices.room(device), int(panel.lane_length.max(initial=1))
         if room is None:
             room = _UNKNOWN_ROOM
@@ -192,14 +197,23 @@ class Placement:
         # At every node a subject leaves state probabilities, or sums of products, thrice.
         work = 3 * 8 * n_states * max(longest, n_columns**2) * _NODES_AT_ONCE
         most = int(np.clip(room // (2 * (data + work)), _LANES[1], _LANES_ELSEWHERE))
-        few = max(_LANES_OF_STARTS, n_lanes // 8)
-        return cls(device, min(most, few), stays=data * n_lanes < room // 2)
+        each = -(-n_lanes // len(several))
+        few = max(_LANES_OF_STARTS, each // 8)
+        few = min(few, max(each, _LEAST_LANES))
+        return cls(device, min(most, few), data * each < room // 2, several)
 
     def chunks(self, made: Iterable[Chunk]) -> tuple[Chunk, ...]:
         """On the device, where there is room for all of them."""
         if not self.stays:
             return tuple(made)
-        return tuple(jax.device_put(chunk, self.device) for chunk in made)
+        several = self.devices or (self.device,)
+        if self.device.platform != "cpu" and len(several) == 1:
+            # Not bound to it, as what comes from the driver is not: code is compiled for either.
+            with jax.default_device(self.device):
+                return tuple(jax.device_put(chunk) for chunk in made)
+        return tuple(
+            jax.device_put(chunk, several[i % len(several)]) for i, chunk in enumerate(made)
+        )
 
     @property
     def executor(self) -> Threads:

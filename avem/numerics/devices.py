@@ -23,6 +23,7 @@ _ROOM = 0.75
 """Share of a device's memory that may be used."""
 
 _platform: ContextVar[str | None] = ContextVar("platform", default=None)
+_device: ContextVar[Any] = ContextVar("device", default=None)
 _wanted: ContextVar[str | None] = ContextVar("wanted", default=None)
 
 
@@ -34,12 +35,18 @@ def platform() -> str:
 @contextmanager
 def on(device: Any) -> Iterator[None]:
     """Computations inside are on this device."""
-    token = _platform.set(device.platform)
+    tokens = _platform.set(device.platform), _device.set(device)
     try:
         with jax.default_device(device):
             yield
     finally:
-        _platform.reset(token)
+        _platform.reset(tokens[0])
+        _device.reset(tokens[1])
+
+
+def here() -> Any:
+    """The device of the computation at hand; None: JAX's own choice."""
+    return _device.get()
 
 
 def of(value: Any) -> Any:
@@ -66,16 +73,21 @@ def wanted(device: str | None) -> Iterator[None]:
 
 
 def device_for(n_rows: int) -> Any:
+    """The first of `devices_for`."""
+    return devices_for(n_rows)[0]
+
+
+def devices_for(n_rows: int) -> tuple[Any, ...]:
     """Where a panel of so many rows is computed.
 
-    The user's choice, by `wanted` or the variable AVEM_DEVICE; else a GPU, if there is one and the
-    panel is large enough to gain from it.
+    The user's choice, by `wanted` or the variable AVEM_DEVICE; else on GPUs, if there are some and
+    the panel is large enough to gain from them.
     """
     choice = _wanted.get() or os.environ.get("AVEM_DEVICE") or None
     gpus = [] if choice == "cpu" else _gpus()
     if gpus and (choice == "gpu" or n_rows >= _WORTH_IT):
-        return gpus[0]
-    return _cpu()
+        return tuple(gpus)
+    return (_cpu(),)
 
 
 def best() -> Any:

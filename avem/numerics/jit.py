@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from functools import partial, wraps
 from importlib.metadata import version
@@ -17,12 +19,20 @@ _QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_
 """They halve the time of the compiler, and its code is as fast."""
 
 
+def _options() -> dict[str, Any] | None:
+    """Those that the user's own XLA_FLAGS do not decide."""
+    if not version("jaxlib").startswith(_KNOWN):
+        return None
+    decided = re.findall(r"--(\w+)", os.environ.get("XLA_FLAGS", ""))
+    return {name: value for name, value in _QUICK.items() if name not in decided}
+
+
 def jit(*static: str) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function for every choice of its arguments named `static`.
 
     It cannot be called from within another compiled one.
     """
-    options = _QUICK if version("jaxlib").startswith(_KNOWN) else None
+    options = _options()
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         # Engines are chosen while a function is traced: one trace for each platform.

@@ -95,7 +95,9 @@ def contents(out):
     return found
 
 
+@pytest.mark.slow
 def test_a_simulation_killed_at_some_moments(place):
+    """`test_whole_files.py` has the smaller one."""
     command = commands(place)["simulate"]
     assert ended(start(*command))[0] == 0
     same = contents(place / "out")
@@ -127,7 +129,7 @@ def start_boot(place, jobs):
     )
 
 
-@pytest.mark.parametrize(("jobs", "kills"), [(1, 2), pytest.param(2, 30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("jobs", "kills"), [(1, 1), pytest.param(2, 30, marks=pytest.mark.slow)])
 def test_a_bootstrap_killed_at_random_moments(tmp_path, jobs, kills):
     """Nothing that was written is done again, and the result is that of one run."""
     whole = avem.bootstrap(fit(), 12)

@@ -86,10 +86,11 @@ def test_a_table_that_cannot_be_written_is_refused_before_the_work(
 
 
 @unix
-def test_tables_and_pages_go_to_devices(saved):
+def test_tables_and_pages_go_to_devices(saved, capfd):
     command = ("simulate", saved / "fit.avem", "--subjects", 2, "--times", 3, "--seed", 1)
-    code, out, err = ended(start(*command, "--out", "/dev/stdout"))
-    assert (code, err) == (0, "")
+    done = run(*command, "--out", "/dev/stdout")
+    assert (done.exit_code, done.output) == (0, "")
+    out = capfd.readouterr().out
     assert out.startswith("who,t,y\n1,1,")
     assert len(out.splitlines()) == 7
     assert run(*command, "--out", "/dev/null").stdout == ""

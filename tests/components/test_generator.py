@@ -205,8 +205,13 @@ def test_slopes_and_information_are_those_of_differences():
     pair = rng.gamma(2.0, 1.0, chance.shape) * (chance > 0)
     steps = 1e-5 * np.eye(16)
     wanted = [(value(here + h, pair) - value(here - h, pair)) / 2e-5 for h in steps]
-    slopes = block._slopes(block._log_rates(coef, f, a), pair, a)
-    of_effects = block._in_effects(slopes, a)
+
+    @jax.jit
+    def at(pair):
+        slopes = block._slopes(block._log_rates(coef, f, a), pair, a)
+        return slopes, block._in_effects(slopes, a)
+
+    slopes, of_effects = at(pair)
     first, z = np.asarray(slopes.first), a[:, :2]
     found = np.einsum("mcl,cil->mi", first, z)
     np.testing.assert_allclose(
@@ -215,7 +220,7 @@ def test_slopes_and_information_are_those_of_differences():
     np.testing.assert_allclose(np.sum(slopes.value), value(here, pair))
     # An event's density does not add up to 1: its information is left out.
     expected = count * chance * (a[:, 3] == 0)[:, None, None]
-    bend = block._in_effects(block._slopes(block._log_rates(coef, f, a), expected, a), a).curvature
+    bend = at(expected)[1].curvature
     h = 1e-4 * np.eye(16)[8:]
     second = [
         [

@@ -6,16 +6,23 @@ import pytest
 
 import avem
 from avem.data.subset import some_of
-from avem.inference.e_steps import state_at
 from avem.inference.fit_hmm import make_e_steps
 from avem.inference.on_shard import Subjects
 from avem.numerics.precision import in_float64
+from tests.panels import prepare_model, start_state
 
+PARAMS = {
+    "initial": [0.4, 0.6],
+    "transition": [[0.8, 0.2], [0.3, 0.7]],
+    "coef": [[[-0.5, 0.2]], [[1.0, -0.1]]],
+    "effect_covariance": [[0.3]],
+}
+NOISE = {"variance": [[1.0], [0.7]]}
 KINDS = {
-    "one sequence each": ("y ~ x + (1 | who)", "gaussian", 1),
-    "several sequences": ("y ~ x + (1 | who)", "gaussian", 3),
-    "patterns": ("b ~ 1 + (1 | who)", "bernoulli", 2),
-    "lists of rows": ("g ~ x + (1 | who)", "gamma", 2),
+    "one sequence each": ("y ~ x + (1 | who)", "gaussian", 1, NOISE),
+    "several sequences": ("y ~ x + (1 | who)", "gaussian", 3, NOISE),
+    "patterns": ("b ~ 1 + (1 | who)", "bernoulli", 2, {"coef": [[[-0.5]], [[1.0]]]}),
+    "lists of rows": ("g ~ x + (1 | who)", "gamma", 2, {"shape": [[2.0], [3.0]]}),
 }
 
 
@@ -38,23 +45,21 @@ def made(n_sequences):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_part_of_a_chunk_is_like_the_whole(kind):
-    formula, family, n_sequences = KINDS[kind]
-    model = avem.MixedHMM(formula, 2, family)
-    with pytest.warns(avem.AvemWarning, match="limit"):
-        fit = model.fit(
-            made(n_sequences), time="t", sequence="day", n_starts=1, max_iter=2, refine=None
-        )
-    check(fit)
+    formula, family, n_sequences, more = KINDS[kind]
+    frame = made(n_sequences).rename(columns={"day": "session"})
+    check(*prepare_model(avem.MixedHMM(formula, 2, family), frame)[:2], more)
 
 
 @in_float64
-def check(fit):
-    data = fit._own_data
-    e = make_e_steps(fit.model, data)
-    state = state_at(e.data, fit.theta, fit._effects_in())
+def check(model, data, more):
+    n = data.panel.n_subjects
+    effects = 0.4 * np.random.default_rng(1).standard_normal((1, n))
+    own = {name: np.array(value, float) for name, value in {**PARAMS, **more}.items()}
+    state = start_state(model, data, own, effects)
+    e = make_e_steps(model, data)
     setting, (chunk,) = e.setting(state), data.chunks
-    anchor = np.zeros((fit.model.n_effects, len(chunk.real)))
-    anchor[:, : len(fit.subjects)] = fit._effects_in()
+    anchor = np.zeros((model.n_effects, len(chunk.real)))
+    anchor[:, :n] = effects
     whole = setting.look(chunk, Subjects(anchor))
     totals = []
     for members in (np.array([4, 1, 5, 9]), np.array([0, 2, 3, 6, 7, 8, 10])):
@@ -79,7 +84,7 @@ def test_a_chunk_without_a_value_of_an_outcome(monkeypatch):
     frame = pd.DataFrame({"who": np.repeat(np.arange(24), 4), "t": np.tile(np.arange(4), 24)})
     frame["g"], frame["z"] = rng.gamma(2.0, size=96), rng.normal(size=96)
     frame.loc[frame["who"] >= 16, "g"] = np.nan
-    outcomes = [avem.outcome("g ~ 1 + (1 | who)", "gamma"), avem.outcome("z ~ 1")]
+    outcomes = [avem.outcome("g ~ 1 + (1 | who)", "exponential"), avem.outcome("z ~ 1")]
     with pytest.warns(avem.AvemWarning, match="limit"):
         fit = avem.MixedHMM(outcomes, 1).fit(frame, time="t", n_starts=1, max_iter=2, refine=None)
     assert np.isfinite(fit.bound)

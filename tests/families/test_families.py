@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from scipy.special import gammaln
+from scipy.special import digamma, gammaln, polygamma
 
 import avem.families
 from avem.components.outcome import learn_families
@@ -26,8 +26,9 @@ from avem.families.beta import Beta
 from avem.families.binomial import Binomial
 from avem.families.categorical import Categorical
 from avem.families.exponential import Exponential
-from avem.families.gamma import Gamma, log_gamma_rest
+from avem.families.gamma import Gamma
 from avem.families.hurdle import HurdleNegativeBinomial, HurdlePoisson
+from avem.families.log_gamma import log_gamma_rest
 from avem.families.log_normal import LogNormal
 from avem.families.negative_binomial import NegativeBinomial
 from avem.families.ordinal import Ordinal
@@ -429,17 +430,21 @@ def broadcast_density(family, y, eta):
 
 @partial(jax.jit, static_argnums=0)
 def compiled_derivatives(family, y, eta):
-    def slope(function, j):
-        unit = tuple(jnp.full_like(e, float(i == j)) for i, e in enumerate(eta))
-        return lambda *at: jax.jvp(function, at, unit)[1]
+    """Slopes along each parameter, and the rows of the table, one direction after the other."""
 
-    def value(*at):
-        return family.log_density(y, at)
+    def slope(along, *at):
+        units = tuple(jnp.broadcast_to(unit, e.shape) for unit, e in zip(along, at, strict=True))
+        return jax.jvp(lambda *at: family.log_density(y, at), at, units)[1]
 
-    first = [slope(value, j) for j in range(len(eta))]
-    pairs = itertools.combinations_with_replacement(range(len(eta)), 2)
-    second = {pair: slope(first[pair[0]], pair[1])(*eta) for pair in pairs}
-    return [f(*eta) for f in first], second
+    def turn(pair):
+        units = tuple(jnp.broadcast_to(unit, e.shape) for unit, e in zip(pair[1], eta, strict=True))
+        return jax.jvp(partial(slope, pair[0]), eta, units)
+
+    unit = jnp.eye(len(eta))
+    pairs = list(itertools.combinations_with_replacement(range(len(eta)), 2))
+    first, second = jax.lax.map(turn, unit[jnp.array(pairs)])
+    own = [pairs.index((j, j)) for j in range(len(eta))]
+    return [first[k] for k in own], dict(zip(pairs, second, strict=True))
 
 
 @in_float64
@@ -697,6 +702,22 @@ def test_log_gamma_without_its_leading_part():
     leading = (x - 0.5) * np.log(x) - x + 0.5 * np.log(2 * PI)
     ours = np.asarray(in_float64(jax.jit(log_gamma_rest))(x))
     np.testing.assert_allclose(ours, gammaln(x) - leading, rtol=1e-13, atol=5e-14)
+
+
+def test_derivatives_of_log_gamma_without_its_leading_part():
+    x = np.concatenate([np.geomspace(1e-8, 50, 60), [7.999999, 8.0, 8.000001]])
+    slope = jax.vmap(jax.grad(log_gamma_rest))
+    bend = jax.vmap(jax.grad(jax.grad(log_gamma_rest)))
+    wanted = digamma(x) - np.log(x) + 0.5 / x
+    np.testing.assert_allclose(in_float64(slope)(x), wanted, rtol=1e-13, atol=5e-15)
+    wanted = polygamma(1, x) - 1 / x - 0.5 / x**2
+    np.testing.assert_allclose(in_float64(bend)(x), wanted, rtol=1e-12, atol=5e-15)
+    # Far out the terms of SciPy's cancel: there, the first two of the series.
+    far = np.array([1e3, 1e6])
+    wanted = -1 / (12 * far**2) + 1 / (120 * far**4)
+    np.testing.assert_allclose(in_float64(slope)(far), wanted, rtol=1e-13)
+    wanted = 1 / (6 * far**3) - 1 / (30 * far**5)
+    np.testing.assert_allclose(in_float64(bend)(far), wanted, rtol=1e-12)
 
 
 @pytest.mark.parametrize("case", angular, ids=lambda case: case.family.name)

@@ -35,7 +35,9 @@ def setup(covariance, formula="y1 + y2 ~ x + (1 + x | who)", n_states=3):
 @pytest.mark.parametrize("covariance", COVARIANCES)
 def test_table_equals_scipy(covariance):
     model, data, em, params, state = setup(covariance)
-    table = in_float64(em.kernel.table)(state.theta, anchors_at(em, state)[0], chunk_of(em))
+    table = in_float64(jax.jit(em.kernel.table))(
+        state.theta, anchors_at(em, state)[0], chunk_of(em)
+    )
     rows = data.layout.gather([np.asarray(table)])
     effects = data.layout.join(anchors_at(em, state))[:, data.panel.row_subject].T.reshape(-1, 2, 2)
     mean = np.einsum("kjm,rm->rkj", params["coef"], data.a[:, list(model.designs.x_cols(0))])

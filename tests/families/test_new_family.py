@@ -75,7 +75,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def fit(data):
-    return avem.MixedHMM("visits ~ 1 + (1 | id)", 2, "geometric").fit(data)
+    return avem.MixedHMM("visits ~ 1 + (1 | id)", 2, "geometric").fit(data, n_starts=2, refine=None)
 
 
 def test_it_fits_and_is_described(fit):
@@ -114,6 +114,7 @@ def test_it_predicts(fit):
     assert abs(residuals.std() - 1) < 0.2
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_it_is_reported(fit, tmp_path):
     fit.report(tmp_path / "fit.html")
     page = (tmp_path / "fit.html").read_text()

@@ -43,6 +43,7 @@ def test_the_rule_is_that_of_the_fit():
     assert "refine='adaptive'" in advice(names, lost, None, False, "")
 
 
+@pytest.mark.slow
 def test_states_that_are_plain_to_see_are_not_blamed():
     """Few moves say little of an effect on them, however clear the states are."""
     model = avem.MixedHMM("y ~ 1", 2, transition="~ 1 + (1 | id)", effect_covariance="diagonal")

@@ -28,7 +28,7 @@ def fit():
     model = avem.MixedHMM("y1 + y2 ~ 1 + (1 | who)", n_states=2)
     data = model.simulate(PARAMS, n_subjects=8, n_times=20, seed=0).frame
     data.loc[3, "y1"] = np.nan
-    return model.fit(data, time="time", n_starts=1)
+    return model.fit(data, time="time", n_starts=1, refine=None)
 
 
 def test_groups_and_labels(fit):

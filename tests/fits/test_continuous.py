@@ -39,7 +39,7 @@ def drawn(model):
 
 @pytest.fixture(scope="module")
 def fit(model, drawn):
-    return model.fit(drawn.frame, "who", "year")
+    return model.fit(drawn.frame, "who", "year", n_starts=2)
 
 
 def test_simulated_deaths_are_where_the_states_say(drawn):

@@ -10,11 +10,12 @@ import pytest
 from scipy import stats
 
 import avem
+from avem.data import Panel
 from avem.errors import ModelError
 from avem.fits.estimates import estimates
 from avem.fits.paper import fixed, p_value
 from avem.fits.uncertainty import errors_are_cheap
-from tests.fits.kinds import fit_from, fit_of
+from tests.fits.kinds import fit_from, fit_of, true_fit
 
 PARAMS = {
     "initial": [0.5, 0.5],
@@ -33,7 +34,8 @@ def fit():
     rows = pd.DataFrame({"id": np.repeat(np.arange(40), 20), "t": np.tile(np.arange(20), 40)})
     rows["x"] = np.random.default_rng(3).normal(size=800)
     drawn = model.simulate(PARAMS, data=rows, time="t", seed=1)
-    return model.fit(drawn.frame, time="t", init=PARAMS, n_starts=1)
+    panel = Panel.from_frame(drawn.frame, "id", "t")
+    return true_fit(model, PARAMS, panel, drawn.effects)
 
 
 @pytest.fixture(scope="module")

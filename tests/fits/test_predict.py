@@ -9,6 +9,7 @@ from scipy.stats import norm, poisson
 import avem
 from avem.errors import DataError, ModelError
 from tests.brute import enumerate_paths, log_sum
+from tests.fits.kinds import fit_from
 
 MODEL = avem.MixedHMM([avem.outcome("y ~ 1 + (1 | who)"), avem.outcome("n ~ 1", "poisson")], 2)
 TRUTH = {
@@ -224,7 +225,8 @@ def test_predictions_of_all_kinds_are_those_of_simulation():
         "mode.coef": [[[0.5], [-0.5]], [[-1.0], [1.0]]],
         "hits.coef": [[[0.0, 0.5]], [[1.0, -0.5]]],
     }
-    fit = model.fit(frame, subject="who", time="t", init=truth, fixed=truth)
+    truth["effect_covariance"] = np.zeros((0, 0))
+    fit = fit_from(model, truth, frame, np.zeros((3, 0)))
     future = pd.DataFrame({"who": np.repeat([0, 1, 2], 2), "t": np.tile([6, 7], 3)})
     future["x"], future["tries"] = rng.normal(size=6), [5, 6] * 3
     with pytest.raises(DataError, match="needs 'x', 'tries' at every step"):

@@ -287,6 +287,7 @@ def test_the_code_has_no_words_that_only_numpy_knows():
     assert "family=avem.Categorical(levels=(1, 'a'))" in code
 
 
+@pytest.mark.usefixtures("blank_pictures")
 @pytest.mark.parametrize("kind", ["choice", "movement", "moving", "by_state", "custom"])
 def test_pages_of_other_kinds_are_balanced_and_complete(kind):
     fit = fit_of(kind) if kind == "movement" else dataclasses.replace(fit_of(kind), panel=None)
@@ -366,6 +367,7 @@ def test_standard_errors_in_words():
     ]
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_what_takes_long_is_left_out_of_large_pages(fit, page, monkeypatch):
     text = "".join(read(page).text)
     assert "fit.report(path, thorough=True)" in text
@@ -412,6 +414,7 @@ def test_options_are_told_as_they_were_recorded():
 # --- state-space models -------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_the_page_of_a_state_space_model(tmp_path):
     fit = ssm_fit()
     fit.save(tmp_path / "fit.avem")

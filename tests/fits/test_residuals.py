@@ -8,6 +8,7 @@ from scipy.stats import kstest, norm
 import avem
 from avem.errors import ModelError
 from tests.brute import enumerate_paths, gaussian_table, log_sum
+from tests.fits.kinds import fit_from
 from tests.panels import awkward_frame, random_params
 
 MIXED = avem.MixedHMM(
@@ -30,14 +31,19 @@ TRUTH = {
 
 
 @pytest.fixture(scope="module")
-def drawn():
-    return MIXED.simulate(TRUTH, 60, 30, seed=5).frame
+def made():
+    return MIXED.simulate(TRUTH, 60, 30, seed=5)
 
 
 @pytest.fixture(scope="module")
-def true_fit(drawn):
-    """The true model with the true parameters."""
-    return MIXED.fit(drawn, time="time", init=TRUTH, fixed=TRUTH, refine=None)
+def drawn(made):
+    return made.frame
+
+
+@pytest.fixture(scope="module")
+def true_fit(made):
+    """The true model with the true parameters and effects."""
+    return fit_from(MIXED, TRUTH, made.frame, made.effects, time="time")
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +135,10 @@ def test_whiteness_by_lag_is_counted(true_fit):
 
 
 def test_residuals_tell_that_a_state_is_missing(drawn):
-    one = avem.MixedHMM("count ~ 1", 1, "poisson").fit(drawn, time="time", subject="who")
+    alone = {"initial": [1.0], "transition": [[1.0]], "effect_covariance": np.zeros((0, 0))}
+    alone |= {"coef": [[[np.log(drawn["count"].mean())]]]}
+    poisson = avem.MixedHMM("count ~ 1", 1, "poisson")
+    one = fit_from(poisson, alone, drawn, np.zeros((60, 0)), time="time")
     table = one.whiteness(lags=3)
     assert table["p_white"][0] < 1e-6
     assert table["lag_1"][0] > 0.2

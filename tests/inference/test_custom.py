@@ -13,6 +13,7 @@ import pytest
 import avem
 from avem.families import Normal
 from avem.numerics.precision import in_float64
+from tests.chosen import chosen
 from tests.panels import awkward_frame, passes_at, prepare_model, start_state
 
 CHAIN = {"initial": [0.4, 0.6], "transition": [[0.8, 0.2], [0.3, 0.7]]}
@@ -63,6 +64,7 @@ def walk_update(history, y, x, params, effect):
     return jnp.ones(()), y
 
 
+@pytest.mark.slow
 @in_float64
 def test_a_history_written_by_hand_is_the_lag():
     rng = np.random.default_rng(1)
@@ -128,6 +130,7 @@ PAIR_PARAMS = {
 }
 
 
+@pytest.mark.slow
 @in_float64
 def test_a_density_of_two_outcomes_is_the_gaussian_with_full_covariance():
     rows = awkward_frame()
@@ -292,7 +295,7 @@ def steep_log_prob(y, x, history, params, effect):
     return choice - 0.5 * (y[1] - params["middle"]) ** 2 - 0.5 * jnp.log(2 * jnp.pi)
 
 
-@pytest.mark.parametrize("errors", [0, 40])
+@pytest.mark.parametrize("errors", chosen((0, 40), (0,)))
 def test_a_parameter_that_runs_away_is_told(errors):
     """With choices that follow x without an error there is no best slope; with errors there is."""
     rng = np.random.default_rng(0)

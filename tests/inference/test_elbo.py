@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ from scipy.stats import multivariate_normal
 from avem.components.lanes import by_subject
 from avem.numerics.precision import in_float64
 from tests.brute import enumerate_paths, gaussian_table, log_sum
+from tests.chosen import chosen
 from tests.panels import (
     anchors_at,
     awkward_frame,
@@ -77,8 +79,13 @@ def brute_bound(frame, model, params, subject, anchor, nu, omega):
     return total + weights @ (prior.logpdf(effects) - q.logpdf(effects))
 
 
-@pytest.mark.parametrize("covariance", ["spherical", "diagonal", "full"])
-@pytest.mark.parametrize("kind", FORMULAS)
+@pytest.mark.parametrize(
+    ("kind", "covariance"),
+    chosen(
+        product(FORMULAS, ("spherical", "diagonal", "full")),
+        [("intercepts", "spherical"), ("effect only", "diagonal"), ("slopes", "full")],
+    ),
+)
 def test_bound_and_loglik_equal_enumeration(kind, covariance):
     frame, model, data, em, params, state, anchors = setup(kind, covariance)
     passes = passes_at(em.e, state)
@@ -146,15 +153,17 @@ def blockwise_bound(em, local_theta, anchors, theta, mean, cov):
     return float((np.asarray(entropy) + expected - divergence)[np.asarray(chunk.real)].sum())
 
 
-@pytest.mark.parametrize("recentre", [False, True])
 @pytest.mark.parametrize(
-    ("covariance", "structure"),
-    [("spherical", "isotropic"), ("diagonal", "diagonal"), ("full", "full")],
+    ("kind", "structure", "recentre"),
+    chosen(
+        product(("intercepts", "slopes"), ("isotropic", "diagonal", "full"), (False, True)),
+        [("intercepts", "isotropic", True), ("slopes", "full", False), ("slopes", "full", True)],
+    ),
 )
-@pytest.mark.parametrize("kind", ["intercepts", "slopes"])
 @in_float64
-def test_no_block_update_lowers_the_bound(kind, covariance, structure, recentre):
+def test_no_block_update_lowers_the_bound(kind, structure, recentre):
     """For a fixed anchor: first the q-update, then the M-step, each from the same local pass."""
+    covariance = "spherical" if structure == "isotropic" else structure
     *_, em, _, state, _ = setup(kind, covariance, structure=structure)
     em = replace(em, m_step=replace(em.m_step, recentre=recentre))
     q = None

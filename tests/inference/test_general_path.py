@@ -43,9 +43,9 @@ def frame(seed=0, n=12, n_times=25):
 @pytest.mark.parametrize(
     ("q_update", "by_state"),
     [
-        ("laplace", False),
-        ("quadrature", True),
-        pytest.param("laplace", True, marks=pytest.mark.slow),
+        ("laplace", True),
+        pytest.param("quadrature", True, marks=pytest.mark.slow),
+        pytest.param("laplace", False, marks=pytest.mark.slow),
         pytest.param("quadrature", False, marks=pytest.mark.slow),
     ],
 )

@@ -22,6 +22,7 @@ from avem.inference.on_shard import Subjects
 from avem.numerics.nodes import gauss_hermite
 from avem.numerics.precision import in_float64
 from tests.brute import forward, integrate
+from tests.chosen import chosen
 from tests.panels import anchors_at, chunk_of, passes_at, prepare_model
 
 CHAIN = {"initial": [0.6, 0.4], "transition": [[0.8, 0.2], [0.3, 0.7]]}
@@ -53,10 +54,7 @@ MODELS = {
     ),
 }
 N, T = 10, 25
-EACH = [
-    "bernoulli",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("gaussian", "transitions")),
-]
+EACH = chosen(MODELS, ("bernoulli",))
 """Of tests that compile a lot: effects on the transitions, too, in the slow run."""
 
 
@@ -164,6 +162,7 @@ def test_partial_anchoring_has_avem_and_quadrature_at_its_ends(name):
     assert np.isfinite(first.bound).all()
 
 
+@pytest.mark.slow
 @in_float64
 def test_a_partial_bound_is_a_bound_and_better_than_the_anchored_one():
     _, model, _, em, params = prepared("bernoulli")
@@ -194,7 +193,7 @@ def tables_of(name, frame, params, who, grid):
     return np.where(np.isnan(y)[:, None], 0.0, np.log(np.moveaxis(p, 1, 2)))
 
 
-@pytest.mark.parametrize("name", ["gaussian", "bernoulli"])
+@pytest.mark.parametrize("name", chosen(("gaussian", "bernoulli"), ("bernoulli",)))
 def test_the_adaptive_likelihood_equals_a_dense_integral(name):
     frame, model, _, em, params = prepared(name)
     sigma = params["effect_covariance"]
@@ -279,7 +278,7 @@ def test_failed_weights_fall_back_to_laplace():
     np.testing.assert_allclose(passes[0].bound[real], right[real], atol=0.5)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", chosen(MODELS, ("transitions",)))
 @in_float64
 def test_scores_and_information_by_differences(name):
     _, model, encoded, em, params = prepared(name)

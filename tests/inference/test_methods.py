@@ -10,6 +10,7 @@ from scipy.stats import norm
 
 import avem
 from avem.inference.methods.names import METHODS
+from tests.chosen import chosen
 from tests.inference.test_reference_fits import FOLDER, load, model, start
 
 # Origin: the authors' quadrature EM (9 and 25 nodes per dimension; 20 and 60 for the binary data)
@@ -54,6 +55,7 @@ START = {
 }
 
 
+@pytest.mark.slow
 def test_bernoulli_quadrature_em_equals_the_authors(choices):
     wanted = QEM["bern_K2_n40_T200_qem60"]
     with pytest.warns(avem.AvemWarning, match="iteration limit"):
@@ -136,12 +138,17 @@ def test_fresh_draws_end_where_the_noise_hides_the_rest():
     np.testing.assert_array_equal(fit.bound_history, again.bound_history)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_without_variance_every_method_is_plain_em(method):
+@pytest.fixture(scope="module")
+def plain_em():
+    _, _, frame = small_panel()
+    return avem.MixedHMM("y ~ 1", 2, "bernoulli").fit(frame, subject="who", time="time", n_starts=2)
+
+
+@pytest.mark.parametrize("method", chosen(METHODS, ("avem", "partial", "quadrature", "adaptive")))
+def test_without_variance_every_method_is_plain_em(method, plain_em):
     hmm, _, frame = small_panel()
-    plain = avem.MixedHMM("y ~ 1", 2, "bernoulli").fit(frame, subject="who", time="time")
-    none = {"effect_covariance": [[1e-10]]}
-    fit = hmm.fit(frame, time="time", method=method, refine=None, fixed=none)
+    plain, none = plain_em, {"effect_covariance": [[1e-10]]}
+    fit = hmm.fit(frame, time="time", method=method, refine=None, fixed=none, n_starts=2)
     np.testing.assert_allclose(fit.bound, plain.bound, atol=1e-3)
     np.testing.assert_allclose(fit.params["transition"], plain.params["transition"], atol=0.02)
 
@@ -236,6 +243,7 @@ def test_refinement_climbs_above_the_best_known_fits(name):
     assert fit.loglik().error < 0.1
 
 
+@pytest.mark.slow
 def test_refinement_climbs_above_the_best_known_bernoulli_fit(choices):
     fit = BERNOULLI.fit(choices, time="time", refine="adaptive")
     frame = choices.rename(columns={"subject": "who", "y1": "y"})
@@ -341,6 +349,7 @@ def test_no_likelihood_is_found_between_the_nodes_of_two_effects():
     assert fit.stop is avem.Stop.CONVERGED
 
 
+@pytest.mark.slow
 def test_several_modes_count_as_information_lost():
     """Short sequences: near the anchors all is well, but the states may have other names."""
     three = avem.MixedHMM("y1 + y2 ~ 1 + (1 | subject)", 3, "gaussian")

@@ -10,6 +10,7 @@ from avem.inference.e_steps import state_at
 from avem.inference.methods.adaptive.centres import find_centres
 from avem.inference.methods.adaptive.method import AdaptiveNodes
 from avem.numerics.precision import in_float64
+from tests.chosen import chosen
 from tests.inference.test_identities import EACH, MODELS, N, prepared
 
 N_FREE = {
@@ -73,7 +74,7 @@ def test_curvature_is_that_of_the_log_likelihood():
         )
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", chosen(MODELS, ("bernoulli", "transitions")))
 def test_there_and_back(name):
     _, _, state, free = setting(name)
     again = free.theta(free.vector(state.theta), state.theta)

@@ -72,14 +72,15 @@ def test_fixed_anchors_stay_where_they_are(frame):
     assert np.abs(fit.effects_mean).max() > 1.0
 
 
-@pytest.mark.slow
 def test_batches_lead_to_the_same_solution(frame):
-    full = MODEL.fit(frame, time="t", n_starts=1)
-    batches = MODEL.fit(frame, time="t", n_starts=1, method=avem.AVEM(batch_size=20), tol=1e-6)
+    alike = {"time": "t", "n_starts": 1, "refine": None}
+    full = MODEL.fit(frame, **alike)
+    batches = MODEL.fit(frame, **alike, method=avem.AVEM(batch_size=20), tol=1e-6)
     np.testing.assert_allclose(batches.bound, full.bound, atol=0.05)
     np.testing.assert_allclose(batches.params["coef"], full.params["coef"], atol=0.02)
 
 
+@pytest.mark.slow
 def test_batches_of_gaussian_outcomes_with_recentring():
     """Contributions made before the effects' means moved must be moved with them."""
     hmm = avem.MixedHMM("y ~ x + (1 + x | who)", 2)

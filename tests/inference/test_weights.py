@@ -8,6 +8,7 @@ import avem
 from avem.data import Panel
 from avem.errors import DataError, ModelError
 from avem.fits.report.reproduce import reproduce
+from tests.chosen import chosen
 
 N = 8
 WEIGHT = np.array([1, 2, 1, 3, 1, 1, 2, 1])
@@ -52,12 +53,9 @@ MODELS = {
     ),
     "latent": (lambda: avem.MixedSSM("y ~ x + (1 | who)", 1), {"refine": None}),
 }
-LATER = {"batches", "newton", "partial", "structured", "quadrature", "latent"}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(m, marks=pytest.mark.slow) if m in LATER else m for m in MODELS]
-)
+@pytest.mark.parametrize("name", chosen(MODELS, ("integrated",)))
 def test_frequencies_are_so_many_subjects(name):
     make, more = MODELS[name]
     frame = panel()

@@ -9,6 +9,7 @@ from avem.effects.quadratic import Quadratic
 from avem.kernels import kalman_filter, kalman_moments, posterior
 from avem.kernels.dispatch import ENGINES, engine
 from avem.models.ssm_kernel import SSMKernel
+from tests.chosen import chosen
 
 pytestmark = pytest.mark.skipif(
     engine("inverse", "float64", rows=8) is None,
@@ -82,10 +83,10 @@ ALL_SEEN, APART = ((0, 1, 2, 3),), ((0, 2), (1,), (3,))
 @pytest.mark.parametrize(
     ("q", "groups", "n_w", "n_s", "lengths", "missing"),
     [
-        (2, ALL_SEEN, 0, 0, [12] * 8, 0.0),
+        pytest.param(2, ALL_SEEN, 0, 0, [12] * 8, 0.0, marks=pytest.mark.slow),
         (2, APART, 2, 1, [1, 12, 5, 0, 12, 7, 3, 12, 9, 2, 12], 0.3),
         (1, ((0,),), 1, 0, [6], 0.2),
-        (3, APART, 0, 2, [9, 4, 9, 1, 9], 0.5),
+        pytest.param(3, APART, 0, 2, [9, 4, 9, 1, 9], 0.5, marks=pytest.mark.slow),
     ],
 )
 def test_moments_equal_the_scans(q, groups, n_w, n_s, lengths, missing):
@@ -172,7 +173,7 @@ def test_it_can_be_switched_off(monkeypatch):
     assert engine("inverse", jnp.float64, rows=8) is None
 
 
-@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("gaps", chosen((False, True), (True,)))
 def test_moments_where_the_covariances_settle(gaps):
     """Long stretches without gaps: covariances stop changing, and start again after a gap."""
     kernel, problem, w, s = made(2, APART, 1, 1, [150] * 9 + [90] if gaps else [150] * 9, 0.0, 11)

@@ -5,12 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from avem.kernels import dispatch
+from avem.kernels import dispatch, viterbi
 from avem.kernels import forward_backward as chains
 from avem.kernels import gaussian_chain as chain
 from avem.kernels.forward_backward import Steps
 from avem.kernels.pallas import calls
 from avem.numerics import devices
+from tests.chosen import chosen
 from tests.kernels.test_gaussian_chain import LENGTHS, Problem
 
 
@@ -42,43 +43,41 @@ def same(found, wanted, tol=1e-12):
         np.testing.assert_allclose(got, want, rtol=tol, atol=tol)
 
 
-def some(*quick):
-    """All kinds, those that are not `quick` only in the slow run."""
-    return [kind if kind in quick else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+def run(function, *given):
+    """Compiled: step by step, every step would be a program of its own."""
+    return jax.jit(lambda: function(*given))()
 
 
-@pytest.mark.parametrize("kind", some("of every step"))
-@pytest.mark.parametrize("patterns", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", chosen(KINDS, ("of every step",)))
+@pytest.mark.parametrize("patterns", chosen((False, True), (False,)))
 def test_gaussian_outcomes(kind, patterns):
     problem = Problem(2, 3, ((0, 1), (2,)), patterns=patterns)
     transition, steps = with_steps(problem, kind)
     given = (problem.initial, transition, _jax(problem.squares), problem.rows, steps)
-    same(calls._gaussian_chain(*given), chain.definition(*given))
+    same(run(calls._gaussian_chain, *given), run(chain.definition, *given))
 
 
-@pytest.mark.parametrize(
-    "n_states", [1, 3, *(pytest.param(k, marks=pytest.mark.slow) for k in (5, 8))]
-)
+@pytest.mark.parametrize("n_states", chosen((1, 3, 5, 8), (1, 3)))
 def test_any_number_of_states(n_states):
     problem = Problem(n_states, 1, ((0,),), lengths=(3, 1, 0, 4))
     given = (problem.initial, problem.transition, _jax(problem.squares), problem.rows, Steps())
-    same(calls._gaussian_chain(*given), chain.definition(*given))
+    same(run(calls._gaussian_chain, *given), run(chain.definition, *given))
 
 
-@pytest.mark.parametrize("kind", some("in cells"))
+@pytest.mark.parametrize("kind", chosen(KINDS, ("in cells",)))
 def test_given_tables(kind):
     problem = Problem(2, 2, ((0,), (1,)), seed=1)
     transition, steps = with_steps(problem, kind)
     table = chain.log_densities(_jax(problem.squares), problem.rows)
     given = (problem.initial, transition, table, problem.rows.valid, steps)
-    same(calls._forward_backward(*given), chains.definition(*given))
+    same(run(calls._forward_backward, *given), run(chains.definition, *given))
 
 
 def test_many_lanes_and_one_step():
     """More than a block, not a whole number of them; and sequences of a single row."""
     problem = Problem(2, 1, ((0,),), lengths=(1,) * 70)
     given = (problem.initial, problem.transition, _jax(problem.squares), problem.rows, Steps())
-    same(calls._gaussian_chain(*given), chain.definition(*given))
+    same(run(calls._gaussian_chain, *given), run(chain.definition, *given))
 
 
 def test_extreme_densities_give_the_same_flags():
@@ -90,7 +89,7 @@ def test_extreme_densities_give_the_same_flags():
     table[0, :, 2], table[1, :, 2] = (0.0, -np.inf), (-np.inf, 0.0)  # no path is possible
     valid = np.ones((4, 3), bool)
     given = (np.array([0.5, 0.5]), transition, jnp.asarray(table), valid, Steps())
-    found, wanted = calls._forward_backward(*given), chains.definition(*given)
+    found, wanted = run(calls._forward_backward, *given), run(chains.definition, *given)
     np.testing.assert_allclose(found[0][:2], wanted.loglik[:2])
     assert not np.isfinite(found[0][2])
     assert not np.isfinite(wanted.loglik[2])
@@ -106,8 +105,42 @@ def test_nodes_by_vmap():
         own = squares._replace(coef=coef)
         return calls._gaussian_chain(problem.initial, problem.transition, own, *rest)
 
+    together = run(jax.vmap(at), several)
     for node, coef in enumerate(several):
-        same([part[node] for part in jax.vmap(at)(several)], at(coef))
+        same([part[node] for part in together], run(at, coef))
+
+
+@pytest.mark.parametrize("n_states", [1, 3, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["one matrix", "of every lane", pytest.param("of every step", marks=pytest.mark.slow)]
+)
+def test_best_paths(n_states, kind):
+    problem = Problem(n_states, 1, ((0,),), lengths=(4, 1, 0, 3))
+    transition, _ = with_steps(problem, kind)
+    table = np.array(chain.log_densities(_jax(problem.squares), problem.rows))
+    table[1, 0] = -np.inf  # impossible in one state, and two states alike
+    table[2] = 0.0
+    given = (problem.initial, transition, jnp.asarray(table), problem.rows.valid)
+    (path, height), wanted = calls._viterbi(*given), viterbi.definition(*given)
+    np.testing.assert_array_equal(path, wanted[0])
+    np.testing.assert_allclose(height, wanted[1])
+
+
+@pytest.mark.parametrize("d", [1, 7, pytest.param(16, marks=pytest.mark.slow)])
+def test_inverses(d):
+    root = np.random.default_rng(d).standard_normal((d, 2 * d, 70))
+    matrix = np.einsum("abn,cbn->acn", root, root)
+    matrix[..., 1] *= 1e12
+    matrix[..., 2] = np.eye(d)
+    found, logdet = calls._inverse(jnp.asarray(matrix))
+    each = np.moveaxis(matrix, -1, 0)
+    wanted = np.moveaxis(np.linalg.inv(each), 0, -1)
+    np.testing.assert_allclose(
+        found / np.abs(wanted).max((0, 1)), wanted / np.abs(wanted).max((0, 1)), atol=1e-9
+    )
+    np.testing.assert_allclose(logdet, np.linalg.slogdet(each)[1], atol=1e-10)
+    negative = calls._inverse(-jnp.asarray(matrix))
+    assert np.isnan(negative[1]).all()
 
 
 def test_dispatch_by_where_the_data_are(monkeypatch):

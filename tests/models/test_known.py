@@ -193,6 +193,7 @@ def test_numbers_are_labels_too(drawn, plain):
     assert (found.sum(1) == np.where(drawn["t"] == 4, 2, 1)).all()
 
 
+@pytest.mark.slow
 def test_known_states_go_with_durations():
     """Stays last although no move leads from a state to itself; rows that are known stay so."""
     model = avem.MixedHMM("y ~ 1", 2, duration="shifted_poisson", known="stage")

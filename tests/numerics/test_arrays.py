@@ -114,14 +114,20 @@ def test_modes_are_chosen_and_anchors_extrapolated(both):
     at, slope = rng.normal(size=(2, 5, 2, N))
     found = centres._Candidates(4 * at, rng.normal(size=(5, N)), 0.1 * slope)
     real = np.arange(N) < N - 1
-    places = [
-        catch_up._Place(*rng.normal(size=(2, 2, N)), height=rng.normal(size=N)) for _ in range(2)
-    ]
+    first, then = rng.normal(size=(2, 2, 2, N))
+    height = rng.normal(size=(2, N))
 
     def run():
         chosen = centres._choose(found, 0.3 * matrices(2), real, 3)
-        best, *rest = catch_up._step(*places, real)
-        return *chosen, *best, *rest, *centres._onward(found, found, np.stack([matrices(2)] * 5))[0]
+        place, distance = catch_up._placed(*first, height[0], np.eye(2), real)
+        best, *rest = catch_up._step(place, *then, height[1], np.eye(2), real)
+        return (
+            *chosen,
+            *best,
+            distance,
+            *rest,
+            *centres._onward(found, found, np.stack([matrices(2)] * 5))[0],
+        )
 
     plain, compiled = both(run)
     compare((plain, compiled))

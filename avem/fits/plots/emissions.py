@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from avem.families.evaluate import log_densities
 from avem.families.univariate import Univariate
 from avem.fits.plots.covariate import draw_curve, find_curves
 from avem.fits.plots.emission_panels import (
@@ -29,7 +30,6 @@ from avem.fits.predict.at import (
     places,
     user_theta,
 )
-from avem.numerics.precision import in_float64
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -154,13 +154,12 @@ def _normal(x: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
     return np.exp(-0.5 * z**2) / (sd[:, None] * np.sqrt(2 * np.pi))
 
 
-@in_float64
 def _density(family: Univariate, etas: Any, x: np.ndarray, *extras: float) -> np.ndarray:
     """(states, points), 0 where the family takes no such value."""
     columns = (x, *(np.full(len(x), value) for value in extras))
     valid = family.valid(columns)
     inside: Any = tuple(np.where(valid, column, family.harmless)[None] for column in columns)
-    log = np.asarray(family.log_density(inside, tuple(eta[:, None] for eta in etas)))
+    log = log_densities(family, inside, tuple(eta[:, None] for eta in etas))
     with np.errstate(over="ignore"):
         return np.where(valid, np.exp(log), 0.0)
 

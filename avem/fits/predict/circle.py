@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.special import logsumexp
 
 from avem.families.base import ANGLE
+from avem.families.evaluate import log_densities
 from avem.fits.predict.mixture import Mixture
-from avem.numerics.precision import in_float64
 
 _PLACES = 72
 """Where the circle may be cut."""
@@ -47,15 +45,13 @@ def _small(difference: np.ndarray) -> np.ndarray:
     return np.mod(difference + 0.5, 1.0) - 0.5
 
 
-@in_float64
 def lowest(mixture: Mixture) -> np.ndarray:
     """(rows,) the angle with the least density, of those 5 degrees apart round the circle."""
-    density: Any = mixture.family.log_density
     opposite = mixture.mean + np.pi
     least, at = np.full(len(opposite), np.inf), opposite
     for turn in 2 * np.pi * np.arange(_PLACES) / _PLACES:
         angle = opposite + turn
-        of_part = np.asarray(density((angle[:, None],), mixture.eta))
+        of_part = log_densities(mixture.family, (angle[:, None],), mixture.eta)
         height = np.asarray(logsumexp(of_part, axis=1, b=mixture.weight))
         lower = height < least
         least, at = np.where(lower, height, least), np.where(lower, angle, at)

@@ -23,7 +23,7 @@ from avem.execution.dataset import add_up
 from avem.inference.catch_up import whole
 from avem.inference.e_steps import ESteps, Expectation, State
 from avem.inference.methods.adaptive.parts import pieces_of
-from avem.inference.on_shard import Setting, Subjects
+from avem.inference.on_shard import Setting, Subjects, totals_of
 from avem.models.kernel import Kernel
 from avem.numerics.jit import jit
 
@@ -83,7 +83,7 @@ def curvature(e: ESteps, state: State, free: Free) -> Curvature:
 
 def total_slope(e: ESteps, theta: Params, found: Expectation) -> Params:
     """The slope in every entry of theta, from the sums of an E-step."""
-    total = add_up([part.totals for part in found.parts])
+    total = totals_of(e.kernel, found.parts)
     slope = e.kernel.slopes(theta, total.model)
     for number, key in enumerate(e.kernel.newton_keys):
         terms = add_up([part.terms[number] for part in found.parts])

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
-from avem.kernels.pallas.chain import Arguments, Chain, Vectors, run
+from avem.kernels import associative
+from avem.kernels.forward_backward import Steps
+from avem.kernels.pallas.blocks import Arguments
+from avem.kernels.pallas.chain import Chain, run
+from avem.kernels.pallas.kalman import States, write
+from avem.kernels.pallas.kalman import run as run_states
+from avem.kernels.pallas.rows import GaussianRows, TableRows
+from avem.kernels.pallas.viterbi import Chains
+from avem.kernels.pallas.viterbi import run as run_paths
 
 if TYPE_CHECKING:
-    from avem.kernels.forward_backward import Steps
-    from avem.kernels.gaussian_chain import Lists, Records, Squares
+    from avem.kernels.gaussian_chain import Records, Squares
+    from avem.kernels.kalman_filter import Problem
+    from avem.kernels.kalman_moments import Shape
 
 _MOST_SUMS = 160
 """Vectors that a kernel adds to; more do not stay in registers, and are long to compile."""
@@ -24,9 +32,9 @@ def forward_backward(states: int, cells: int = 1, **sizes: int):
 
 
 def gaussian_chain(states: int, features: int, cells: int = 1, **sizes: int):
-    """The engine of `gaussian_chain`, or None where it would have too many sums."""
+    """The engine of `gaussian_chain`; None: too many sums, or a table is faster."""
     too_many = states * features + cells * states**2 > _MOST_SUMS
-    return None if too_many else _gaussian_chain
+    return None if too_many or associative.pays(**sizes) else _gaussian_chain
 
 
 def _forward_backward(
@@ -38,7 +46,7 @@ def _forward_backward(
     results = {**_results(n_times, n_states, steps), "state": (n_times, n_states)}
 
     def kernel(table, state, **refs: Any) -> None:
-        run(Chain(**refs), _Table(table, state), steps.n_cells)
+        run(Chain(**refs), TableRows(table, state), steps.n_cells)
 
     found = Arguments(arrays).call(kernel, results, n, table.dtype)
     return found["loglik"], found["state"], found["pair"]
@@ -64,7 +72,7 @@ def _gaussian_chain(
     results |= {"first": (n_states,), "sums": (n_states, n_features)}
 
     def kernel(a, y, seen, coef, constant, weight, first, sums, **refs: Any) -> None:
-        own = _Gaussian(lists, a, y, seen, coef, constant, weight, first, sums)
+        own = GaussianRows(lists, a, y, seen, coef, constant, weight, first, sums)
         run(Chain(**refs), own, steps.n_cells)
 
     found = Arguments(arrays).call(kernel, results, n, dtype)
@@ -91,101 +99,114 @@ def _results(n_times: int, n_states: int, steps: Steps) -> dict[str, tuple[int, 
     return {"loglik": (), "pair": pair, "filtered": (n_times, n_states)}
 
 
-class _Table:
-    """Rows whose log densities are given; their state probabilities are wanted."""
-
-    def __init__(self, table: Any, state: Any) -> None:
-        self._table, self._state = table, state
-
-    def densities(self, t: Any) -> Vectors:
-        return [self._table[t, k, :] for k in range(self._table.shape[1])]
-
-    def nothing(self) -> tuple[()]:
-        return ()
-
-    def take(self, t: Any, chance: Vectors, so_far: Any) -> Any:
-        for k, own in enumerate(chance):
-            self._state[t, k, :] = own
-        return so_far
-
-    def finish(self, so_far: Any) -> None:
-        return None
+def kalman_moments(states: int, outcomes: int, groups: int, **sizes: int):
+    """The engine of `kalman_moments`, or None where it would have too many sums."""
+    n_sums = (3 + groups) * states**2 + outcomes * (states + 1)
+    return None if n_sums > _MOST_SUMS else _kalman_moments
 
 
-class _Gaussian:
-    """Rows with Gaussian outcomes, as `kernels/gaussian_chain.py` defines them."""
+def _kalman_moments(
+    shape: Shape, problem: Problem, w: Array, s: Array, seen: Array
+) -> tuple[Array, ...]:
+    """The fields of `Moments`."""
+    n_times, n, dtype = len(w), w.shape[-1], w.dtype
+    q, p, n_groups = shape.n_latent, shape.n_outcomes, len(shape.groups)
+    n_w, n_s = w.shape[1], s.shape[1]
+    arrays = {
+        **problem.system._asdict(),
+        "y": problem.y,
+        "seen": seen,
+        "valid": problem.valid,
+        "drive": problem.drive,
+        "w": w if n_w else None,
+        "s": s if n_s else None,
+    }
+    shapes = {
+        "mean": (q, 1),
+        "cov": (q, q),
+        "xx": (q, q),
+        "ex": (q, q),
+        "xs": (q, n_s),
+        "es": (q, n_s),
+        "seen_xx": (n_groups, q, q),
+        "seen_xw": (n_groups, q, n_w),
+        "seen_ex": (p, q),
+        "seen_ew": (p, n_w),
+        "seen_ee": (p, 1),
+    }
+    used = {name: own for name, own in shapes.items() if 0 not in own}
 
-    def __init__(
-        self,
-        lists: Lists,
-        a: Any,
-        y: Any,
-        seen: Any,
-        coef: Any,
-        constant: Any,
-        weight: Any,
-        first: Any,
-        sums: Any,
-    ) -> None:
-        self._lists, self._a, self._y, self._seen = lists, a, y, seen
-        self._coef, self._constant, self._weight = coef, constant, weight
-        self._first, self._sums = first, sums
-        self._n_states, self._n_features = sums.shape[:2]
+    def kernel(**refs: Any) -> None:
+        results = {name: refs.pop(name) for name in used}
+        write(run_states(shape, States(**refs)), results)
 
-    def _shown(self, t: Any) -> dict[int, Array]:
-        """Which lanes have seen each group."""
-        lists = self._lists
-        used = {*lists.groups, *(g for g, _, _ in lists.terms), *(g for g, _, _ in lists.features)}
-        return {g: self._seen[t, g, :] != 0 for g in sorted(used)}
+    own = {"loglik": (), "known": (n_times, q + q * (q + 1) // 2)}
+    found = Arguments(arrays).call(kernel, {**own, **used}, n, dtype)
+    parts = [found.get(name, jnp.zeros((*own, n), dtype)) for name, own in shapes.items()]
+    parts[0], parts[-1] = parts[0][:, 0], parts[-1][:, 0]
+    return found["loglik"], *parts
 
-    def densities(self, t: Any) -> Vectors:
-        lists, shown = self._lists, self._shown(t)
-        used = sorted({j for _, *pair in lists.terms for j in pair})
-        a = [self._a[t, c, :] for c in lists.columns]
-        y = {j: self._y[t, j, :] for j in used}
-        n_outcomes, n_columns = self._y.shape[1], len(lists.columns)
-        found = []
-        for k in range(self._n_states):
-            r = {}
-            for j in used:
-                place = (k * n_outcomes + j) * n_columns
-                r[j] = y[j]
-                for c in range(n_columns):
-                    r[j] = r[j] - self._coef[place + c, :] * a[c]
-            parts: dict[int, list[Array]] = {}
-            for i, g in enumerate(lists.groups):
-                parts.setdefault(g, []).append(self._constant[k, i, :])
-            for q, (g, i, j) in enumerate(lists.terms):
-                parts.setdefault(g, []).append(-self._weight[k, q, :] * (r[i] * r[j]))
-            of_group = (jnp.where(shown[g], reduce(jnp.add, own), 0.0) for g, own in parts.items())
-            found.append(reduce(jnp.add, of_group))
-        return found
 
-    def nothing(self) -> tuple[Array, ...]:
-        zero = jnp.zeros(self._sums.shape[-1:], self._sums.dtype)
-        return (zero,) * (self._n_states * self._n_features)
+def viterbi(states: int, **sizes: int):
+    """The engine of `viterbi`."""
+    return _viterbi
 
-    def take(self, t: Any, chance: Vectors, so_far: Any) -> Any:
-        for k, own in enumerate(chance):
-            # The last step that comes is the first one: it stays.
-            self._first[k, :] = own
-        shown, numbers, n_a = self._shown(t), {}, self._a.shape[1]
 
-        def number(i: int) -> Any:
-            if i not in numbers:
-                here = self._a[t, i - 1, :] if i <= n_a else self._y[t, i - 1 - n_a, :]
-                numbers[i] = here
-            return numbers[i]
+def _viterbi(initial: Array, transition: Array, table: Array, valid: Array) -> tuple[Array, Array]:
+    """Paths, and how probable they are."""
+    n_times, n_states, n = table.shape
+    chain = _chain(initial, transition, valid, Steps(), table.dtype)
+    arrays = {
+        "initial": jnp.log(chain["initial"]),
+        "transition": jnp.log(chain["transition"]),
+        "table": table,
+        "valid": chain["valid"],
+    }
+    results = {"height": (), "path": (n_times,), "came_from": (n_times, n_states)}
 
-        new = list(so_far)
-        for f, (g, left, right) in enumerate(self._lists.features):
-            factors = [number(i) for i in (left, right) if i]
-            for k, own in enumerate(chance):
-                weighed = jnp.where(shown[g], reduce(jnp.multiply, [own, *factors]), 0.0)
-                place = k * self._n_features + f
-                new[place] = new[place] + weighed
-        return tuple(new)
+    def kernel(**refs: Any) -> None:
+        run_paths(Chains(**refs))
 
-    def finish(self, so_far: Any) -> None:
-        for place, total in enumerate(so_far):
-            self._sums[place // self._n_features, place % self._n_features, :] = total
+    counts = {"path": jnp.int32, "came_from": jnp.int32}
+    found = Arguments(arrays).call(kernel, results, n, table.dtype, **counts)
+    return found["path"].astype(int), found["height"]
+
+
+def inverse(rows: int, **sizes: int):
+    """The engine of `inverse`."""
+    return _inverse
+
+
+def _inverse(matrix: Array) -> tuple[Array, Array]:
+    """Inverses and log determinants, by exchanging one row and column after the other.
+
+    Loops stay loops: written out entry by entry, 11 rows take a quarter of a minute to compile.
+    """
+    d, _, n = matrix.shape
+
+    def kernel(matrix: Any, inverse: Any, logdet: Any) -> None:
+        def copy(i: Any, _: None) -> None:
+            for j in range(d):
+                inverse[i, j, :] = matrix[i, j, :]
+
+        def exchange(k: Any, total: Array) -> Array:
+            pivot = inverse[k, k, :]
+            pivot = jnp.where(pivot > 0.0, pivot, jnp.nan)
+            over = 1.0 / pivot
+            own = [jnp.where(j == k, 1.0, inverse[k, j, :]) * over for j in range(d)]
+
+            def row(i: Any, _: None) -> None:
+                here, other = i == k, inverse[i, k, :]
+                for j in range(d):
+                    rest = jnp.where(j == k, 0.0, inverse[i, j, :]) - other * own[j]
+                    inverse[i, j, :] = jnp.where(here, own[j], rest)
+
+            lax.fori_loop(0, d, row, None)
+            return total + jnp.log(pivot)
+
+        lax.fori_loop(0, d, copy, None)
+        logdet[:] = lax.fori_loop(0, d, exchange, jnp.zeros(logdet.shape, logdet.dtype))
+
+    results = {"inverse": (d, d), "logdet": ()}
+    found = Arguments({"matrix": matrix}).call(kernel, results, n, matrix.dtype)
+    return found["inverse"], found["logdet"]

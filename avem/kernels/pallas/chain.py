@@ -9,19 +9,12 @@ for `BlockRows` to say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.experimental import pallas as pl
-
-from avem.numerics.devices import platform
-
-_BLOCK = 64
-"""Lanes of a program."""
 
 Vectors = Sequence[Array]
 
@@ -29,15 +22,19 @@ Vectors = Sequence[Array]
 class BlockRows(Protocol):
     """The data of a block of lanes."""
 
-    def densities(self, t: Any) -> Vectors:
-        """Log densities of step t in every state."""
+    def read(self, t: Any) -> Any:
+        """The numbers of step t, which the other functions are handed."""
+        ...
+
+    def densities(self, row: Any) -> Vectors:
+        """Log densities of a step in every state."""
         ...
 
     def nothing(self) -> Any:
         """What `take` begins with."""
         ...
 
-    def take(self, t: Any, chance: Vectors, so_far: Any) -> Any:
+    def take(self, t: Any, row: Any, chance: Vectors, so_far: Any) -> Any:
         """State probabilities of step t, the last step first."""
         ...
 
@@ -75,15 +72,21 @@ def run(chain: Chain, rows: BlockRows, n_cells: int) -> None:
         """Of the step into t; of any, where that is too late."""
         return read_moves(jnp.minimum(t, n_times - 1)) if fixed is None else fixed
 
-    def emission(t: Any) -> tuple[Array, list[Array]]:
-        log = rows.densities(t)
+    def emission(row: Any) -> tuple[Array, list[Array]]:
+        log = rows.densities(row)
         top = reduce(jnp.maximum, log)
         return top, [jnp.exp(own - top) for own in log]
 
+    def read(t: Any) -> Any:
+        """What a step needs is on its way from memory while the step before it is computed."""
+        t = jnp.clip(t, 0, n_times - 1)
+        return rows.read(t), chain.valid[t, :]
+
     def forward(t: Any, carry: Any) -> Any:
-        predicted, total = carry
-        valid = chain.valid[t, :] != 0
-        top, dense = emission(t)
+        predicted, total, (row, exists) = carry
+        ahead_of = read(t + 1)
+        valid = exists != 0
+        top, dense = emission(row)
         joint = [predicted[k] * dense[k] for k in states]
         norm = _sum(joint)
         over = 1.0 / norm
@@ -93,23 +96,24 @@ def run(chain: Chain, rows: BlockRows, n_cells: int) -> None:
         step = moves(t + 1)
         ahead = [_sum([here[k] * step[k][m] for k in states]) for m in states]
         predicted = tuple(jnp.where(valid, ahead[m], predicted[m]) for m in states)
-        return predicted, total + jnp.where(valid, top + jnp.log(norm), 0.0)
+        return predicted, total + jnp.where(valid, top + jnp.log(norm), 0.0), ahead_of
 
     start = tuple(zero + chain.initial[k, :] for k in states)
-    _, loglik = lax.fori_loop(0, n_times, forward, (start, zero))
+    _, loglik, last = lax.fori_loop(0, n_times, forward, (start, zero, read(0)))
 
     # With the same moves in every step, these are multiplied in at the end.
     simple = not varies and n_cells == 1
 
+    def filtered(t: Any) -> tuple[Array, ...]:
+        return tuple(chain.filtered[jnp.maximum(t, 0), k, :] for k in states)
+
     def backward(i: Any, carry: Any) -> Any:
-        beta, pairs, taken = carry
+        ahead, goes_on, pairs, taken, (row, exists), here = carry
         t = n_times - 1 - i
+        next_row, next_here = read(t - 1), filtered(t - 1)
+        valid, goes_on = exists != 0, goes_on != 0
         after = jnp.minimum(t + 1, n_times - 1)
-        goes_on = (chain.valid[after, :] != 0) & (i > 0)
-        here = [chain.filtered[t, k, :] for k in states]
         step = moves(t + 1)
-        _, dense = emission(after)
-        ahead = [dense[m] * beta[m] for m in states]
         back = [_sum([step[k][m] * ahead[m] for m in states]) for k in states]
         over = 1.0 / _sum([here[k] * back[k] for k in states])
         moved = [
@@ -118,15 +122,18 @@ def run(chain: Chain, rows: BlockRows, n_cells: int) -> None:
             for m in states
         ]
         pairs = _add(chain, pairs, moved, t, after, n_cells)
-        beta = tuple(jnp.where(goes_on, back[k] * over, 1.0) for k in states)
-        valid = chain.valid[t, :] != 0
+        beta = [jnp.where(goes_on, back[k] * over, 1.0) for k in states]
         chance = [jnp.where(valid, here[k] * beta[k], 0.0) for k in states]
-        return beta, pairs, rows.take(t, chance, taken)
+        taken = rows.take(t, row, chance, taken)
+        _, dense = emission(row)
+        ahead = tuple(dense[k] * beta[k] for k in states)
+        return ahead, exists, pairs, taken, next_row, next_here
 
     one = zero + 1.0
     sums = (zero,) * (max(n_cells, 1) * n_states**2)
-    begin = ((one,) * n_states, sums, rows.nothing())
-    _, pairs, taken = lax.fori_loop(0, n_times, backward, begin)
+    nobody = jnp.zeros_like(last[1])
+    begin = ((one,) * n_states, nobody, sums, rows.nothing(), last, filtered(n_times - 1))
+    _, _, pairs, taken, _, _ = lax.fori_loop(0, n_times, backward, begin)
     rows.finish(taken)
     total = _sum(pairs)
     if n_cells:
@@ -159,62 +166,3 @@ def _add(
 
 def _sum(parts: Vectors) -> Array:
     return reduce(jnp.add, parts)
-
-
-class Arguments(NamedTuple):
-    """Arrays that a kernel reads, by name; None where there is none."""
-
-    arrays: dict[str, Any]
-
-    def call(
-        self, kernel: Callable[..., None], results: dict[str, tuple[int, ...]], n: int, dtype: Any
-    ) -> dict[str, Array]:
-        """Run `kernel` of references by name; lanes are the last axis of all that has `n` of them.
-
-        Lanes are added until they fill whole blocks.
-        """
-        block = _BLOCK
-        size = -(-n // block) * block
-        given = {name: value for name, value in self.arrays.items() if value is not None}
-        given = {name: _padded(value, n, size) for name, value in given.items()}
-        shapes = {name: (*shape, size) for name, shape in results.items()}
-        names, n_given = [*given, *shapes], len(given)
-
-        def body(*refs: Any) -> None:
-            kernel(**{**dict.fromkeys(self.arrays), **dict(zip(names, refs, strict=True))})
-
-        found = pl.pallas_call(
-            body,
-            grid=(size // block,),
-            in_specs=[_spec(value.shape, size, block) for value in given.values()],
-            out_specs=[_spec(shape, size, block) for shape in shapes.values()],
-            out_shape=[jax.ShapeDtypeStruct(shape, dtype) for shape in shapes.values()],
-            **_options(),
-        )(*given.values())
-        cut = (value[..., :n] if n < size else value for value in found)
-        return dict(zip(names[n_given:], cut, strict=True))
-
-
-def _padded(value: Any, n: int, size: int) -> Array:
-    value = jnp.asarray(value)
-    if value.dtype == bool:
-        value = value.astype(jnp.int8)
-    if value.shape[-1] != n or n == size:
-        return value
-    # The last lane again: it has possible values.
-    return jnp.pad(value, [(0, 0)] * (value.ndim - 1) + [(0, size - n)], mode="edge")
-
-
-def _spec(shape: tuple[int, ...], size: int, block: int) -> pl.BlockSpec:
-    zeros = (0,) * (len(shape) - 1)
-    if shape[-1] != size:
-        return pl.BlockSpec(shape, lambda i: (*zeros, 0))
-    return pl.BlockSpec((*shape[:-1], block), lambda i: (*zeros, i))
-
-
-def _options() -> dict[str, Any]:
-    if platform() != "gpu":  # as the tests do
-        return {"interpret": True}
-    from jax.experimental.pallas import triton
-
-    return {"compiler_params": triton.CompilerParams(num_warps=2, num_stages=2)}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pickle
 import resource
 import subprocess
 import sys
@@ -33,6 +34,7 @@ import pandas as pd
 import avem
 from avem.execution.cluster import Cluster
 from avem.execution.dataset import Dataset
+from avem.execution.disk import Disk
 
 N_TIMES, FILE_SUBJECTS = 50, 20_000
 INIT = {
@@ -156,12 +158,55 @@ def tell_overhead(encoded: Any, where: str) -> None:
 
 
 @contextmanager
+def watched_disk() -> Iterator[list[tuple[int, int, int]]]:
+    """Of every question to shards: how many they are, and bytes of answers and of what stays."""
+    asked, run = [], Disk.run
+
+    def watched(self: Disk, function: Any, shards: Any, own: Any, shared: Any) -> Any:
+        found = run(self, function, shards, own, shared)
+        n_bytes = sum(len(pickle.dumps(travels)) for _, travels in found)
+        asked.append((len(shards), n_bytes, self._shelf._used))
+        return found
+
+    Disk.run = watched
+    try:
+        yield asked
+    finally:
+        Disk.run = run
+
+
+def tell_sizes(scan: Any) -> None:
+    """Bytes on disk, of subjects in memory, and of what an iteration sends."""
+    iteration: list[tuple[int, int, int]] = []
+
+    def between(one: avem.Iteration) -> None:
+        if one.number == 4:
+            iteration.extend(asked)
+        asked.clear()
+
+    with warnings.catch_warnings(), watched_disk() as asked:
+        warnings.simplefilter("ignore")
+        fit = MODEL.fit(scan, callback=between, **FITS["anchored"])
+    chunks = fit._own_data.chunks
+    tell(
+        sizes=scan.n_subjects,
+        bytes_of_a_sorted_row=(scan.folder / "rows.parquet").stat().st_size / scan.n_rows,
+        chunks=len(chunks),
+        bytes_of_a_row_in_chunks=sum(chunk.n_bytes for chunk in chunks) / scan.n_rows,
+        bytes_kept_of_a_subject=max(kept for *_, kept in iteration) / scan.n_subjects,
+        questions_of_an_iteration=len(iteration),
+        bytes_sent_of_a_chunk=sum(sent for _, sent, _ in iteration) / len(chunks),
+    )
+
+
+@contextmanager
 def workers(folder: Path, n: int) -> Iterator[tuple[Any, Callable[[], list[float]]]]:
     """A client of so many worker processes of one thread each, and how long these have worked."""
     import psutil
     from distributed import Client
 
-    file = folder / f"scheduler-{n}.json"
+    folder = Path(tempfile.mkdtemp(dir=folder))
+    file = folder / "scheduler.json"
     words = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)]
     single = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OMP_NUM_THREADS": "1"}
 
@@ -204,6 +249,9 @@ def one(where: str, name: str, n: int, n_workers: int, memory: str, folder: Path
     if where == "disk":
         fit = timed_fit(scan, where, name)
         tell_overhead(fit._own_data, where)
+        if name == "anchored":
+            del fit
+            tell_sizes(scan)
         return
     with workers(folder, n_workers) as (client, worked):
         where = f"{n_workers} workers" if n_workers > 1 else "1 worker"
@@ -222,6 +270,9 @@ def run_one(where: str, n: int, folder: Path, *words: str) -> list[dict[str, Any
 
 
 def shown(found: dict[str, Any]) -> str:
+    if "sizes" in found:
+        parts = (f"{name.replace('_', ' ')} {value:,.0f}" for name, value in found.items())
+        return ", ".join(parts)
     if "asked" in found:
         return (
             f"{found['asked']}: a question to {found['shards']} shards takes "
@@ -245,7 +296,7 @@ def everything(sizes: list[int], memory: str, root: str | None) -> None:
             for (where, *words), fit in product(lines, FITS):
                 told = ("--fit", fit, "--memory", memory, *words)
                 for found in run_one(where, n, Path(name), *told):
-                    if "asked" not in found:
+                    if "fit" in found:
                         print(shown(found), flush=True)
                     elif fit == "anchored":
                         asked.append(found)

@@ -18,9 +18,12 @@ from avem.components.duration import Duration, as_duration, check_no_outcome, fa
 from avem.components.duration_families import DurationWord
 from avem.components.durations import departures
 from avem.components.generator import rates
+from avem.components.given_moves import GivenMoves
 from avem.components.logit_transitions import LogitTransitions
+from avem.components.moves import WORDS
 from avem.components.outcome import Outcome, outcome
 from avem.components.param_info import check_states
+from avem.components.priors import Prior
 from avem.components.transitions import Transitions, as_transitions
 from avem.data import Panel, parse_formula
 from avem.data.formula import Formula
@@ -41,9 +44,12 @@ from avem.inference.methods.names import MethodWord
 from avem.inference.progress import Callback
 from avem.inference.tuning import HMM_TOL
 from avem.mixed import Mixed
+from avem.models.constraints import as_constraints
 from avem.models.encoded import PanelData
+from avem.models.given_priors import as_priors
 from avem.models.hmm import HMMModel, Specification
 from avem.models.hmm_checks import check_data
+from avem.models.hmm_restriction import check_batches, split_fixed
 from avem.models.hmm_simulate import Simulation, simulate
 from avem.models.scanned import on_cluster
 from avem.models.state_names import check_state_names, name_states
@@ -67,8 +73,10 @@ class MixedHMM(Mixed):
     transition : str or Transitions
         Formula of the log odds of moving, against staying: ``"~ x + (1 | subject)"``. Covariates at
         time t act on the step from t-1 to t. Every pair of states has its own coefficients and
-        effects. In continuous time the formula is that of the log rates. Or an object that is a
-        kind of transitions of its own, such as ``avem.rates(...)``.
+        effects. In continuous time the formula is that of the log rates. Or which moves there are:
+        ``"left_to_right"`` (from each state to the next), ``"banded"`` (to neighbours),
+        ``"absorbing"`` (the last state is never left), or pairs of states, ``[(0, 1), (1, 2)]``.
+        Or an object that is a kind of transitions of its own, such as ``avem.rates(...)``.
     initial : str
         Formula of the log odds of the first state, against state 0; or ``"stationary"``: the
         distribution that the transitions of the first step leave as it is.
@@ -95,6 +103,15 @@ class MixedHMM(Mixed):
         a list, and missing where nothing is known. Labels are the names of the states; where
         `state_names` are not given, they are in the order of the categories, or sorted.
 
+    constraints : str or list of str, optional
+        What parameters must be, by their names in ``fit.params``: ``"coef[0, 'x'] == 0"``,
+        ``"coef[0, 'x'] == coef[1, 'x']"``, ``"coef[:, 'x'] equal"`` (over the states),
+        ``"variance[0] >= 0.1"``. States by number or name, outcomes, terms and effects by name.
+    priors : dict or "weak", optional
+        Densities of parameters, by name: ``{"transition": avem.priors.Sticky(10)}``. The fit is
+        then at the maximum of likelihood times priors. ``"weak"``: a set that keeps variances from
+        0, probabilities from 0 and log odds from infinity, and says little else.
+
     Examples
     --------
     >>> avem.MixedHMM("valence ~ stress + (1 | person)", n_states=2)
@@ -107,7 +124,7 @@ class MixedHMM(Mixed):
         n_states: int,
         family: FamilyWord | str | Family = "gaussian",
         *,
-        transition: str | Transitions = "~ 1",
+        transition: str | Sequence[tuple[Any, Any]] | Transitions = "~ 1",
         initial: Literal["stationary"] | str = "~ 1",
         effect_covariance: Literal["full", "block", "diagonal", "isotropic"] = "full",
         effects_by_state: bool = False,
@@ -115,6 +132,8 @@ class MixedHMM(Mixed):
         state_names: Sequence[str] | None = None,
         time_scale: Literal["discrete", "continuous"] | None = None,
         known: str | None = None,
+        constraints: str | Sequence[str] | None = None,
+        priors: Mapping[str, Prior] | Literal["weak"] | None = None,
     ) -> None:
         if isinstance(formula, str):
             outcomes = (outcome(formula, family, effects_by_state=effects_by_state),)
@@ -164,6 +183,8 @@ class MixedHMM(Mixed):
             names,
             known,
             stays,
+            tuple(one.text for one in as_constraints(constraints)),
+            as_priors(priors),
         )
         self._group = group_of(self.spec.formulas)
 
@@ -197,7 +218,9 @@ class MixedHMM(Mixed):
             duration=spec.duration,
             state_names=spec.state_names or None,
             known=spec.known,
+            constraints=spec.constraints,
         )
+        made.spec = made.spec._replace(priors=spec.priors)
         made._learned = None if learned is None else learned.in_user_units()
         return made
 
@@ -297,7 +320,8 @@ class MixedHMM(Mixed):
             Where to start instead of at values found in the data: a dict with some or all of the
             parameters, or an earlier fit. The order of its states is kept.
         fixed : dict, optional
-            Parameters to hold at given values, e.g. ``{"transition": matrix}``.
+            Parameters to hold at given values, e.g. ``{"transition": matrix}``. Entries that are
+            NaN are free; the others of such an array become constraints of the fitted model.
         n_starts : int
             How many starting points are tried, unless the first four all lead to one solution.
         max_iter : int
@@ -361,11 +385,15 @@ class MixedHMM(Mixed):
         panel = self._panel(data, subject, time, sequence)
         panel = with_weights(panel, weights, weights_kind)
         own, before = self, None
+        fixed, sentences = split_fixed(self.spec, panel, fixed)
+        if sentences:
+            own = self._with_spec(self.spec._replace(constraints=sentences))
+        check_batches(own.spec, options.method)
         if self.spec.duration is not None and not plain:
             if init is None:
                 same = {"seed": seed, "device": device, "progress": progress, "max_iter": max_iter}
                 before = self._with_markov_stays(panel, fixed, n_starts=n_starts, **same)
-            own = self._with_spec(with_max(self.spec, panel, init, before))
+            own = own._with_spec(with_max(own.spec, panel, init, before))
         model, read = own._model(panel, plain)
         options.method.check(model.effect_names, plain)
         with devices.wanted(device):
@@ -377,7 +405,7 @@ class MixedHMM(Mixed):
         if "effect_covariance" in start.held:
             _check_structure(start.held["effect_covariance"], model)
         keep_order = init is not None or bool(start.fixed - {"effect_covariance"})
-        task = HMMTask(model, encoded, keep_order, start.fixed)
+        task = HMMTask(model, encoded, keep_order, start.held)
 
         def tell(fitted: Fitted) -> tuple[list[str], list[str]]:
             return alarms(model, fitted), remarks(model, encoded, fitted, start.fixed)
@@ -442,7 +470,9 @@ class MixedHMM(Mixed):
 
     def _with_markov_stays(self, panel: Panel, fixed: Any, **options: Any) -> HMMFit:
         """The fit of the same model with stays of a Markov chain: where this one's begins."""
-        spec = self.spec._replace(duration=None, transition=LogitTransitions())
+        spec = self.spec._replace(
+            duration=None, transition=LogitTransitions(), constraints=(), priors=()
+        )
         # Effects of durations alone may have been the only ones.
         simpler = MixedHMM.from_spec(spec)
         known = set(HMMModel.learn(spec, panel).param_info()) - {"transition", "effect_covariance"}
@@ -492,6 +522,10 @@ def _outcomes(given: Any, family: Any, effects_by_state: bool) -> tuple[Outcome,
 def _transitions(given: Any, time_scale: Any) -> Transitions:
     """The moves of a formula, or an object, on the time scale that was chosen."""
     scales = ("discrete", "continuous")
+    listed = isinstance(given, list | tuple)
+    if listed or (isinstance(given, str) and given.strip() in WORDS):
+        moves = given if listed else given.strip()
+        given = rates(moves=moves) if time_scale == "continuous" else GivenMoves(moves=moves)
     if time_scale is not None and time_scale not in scales:
         raise ModelError(
             f"time_scale is {time_scale!r}; choose one of {', '.join(scales)}."

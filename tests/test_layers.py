@@ -26,7 +26,7 @@ LAYERS = [
     ("mixed",),
     ("mixed_hmm", "mixed_ssm"),  # what the user types: calls every layer
     ("workflows", "integrations"),  # many fits of one model; models for other tools
-    ("sklearn",),  # the public name of an integration
+    ("sklearn", "priors"),  # public names of what is defined below
     ("cli", "__main__"),
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

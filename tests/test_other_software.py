@@ -130,6 +130,26 @@ def test_the_likelihood_is_that_of_msm(lungs):
     assert -2 * float(fit.loglik()) == pytest.approx(52388.7381942858, abs=1e-6)
 
 
+def test_a_tie_of_coefficients_is_that_of_msm(lungs):
+    """-2 log L 51597.8909 with a coefficient of `acute` that both states share, -8.792."""
+    model = avem.MixedHMM.from_spec(
+        lung_model("fev ~ acute").spec._replace(
+            constraints=("coef['well', 'acute'] == coef['ill', 'acute']",)
+        )
+    )
+    near = {
+        "rate": [[0, 6e-4, 7e-5], [0, 0, 8e-4], [0, 0, 0]],
+        "coef": [[[100.0, -8.0]], [[54.0, -8.0]], [[0.0, 0.0]]],
+        "variance": [[17.0**2], [17.0**2], [1.0]],
+    }
+    held = {"initial": [1.0, 0.0, 0.0]}
+    fit = model.fit(lungs, "ptnum", "days", init=near, fixed=held, n_starts=1)
+    assert -2 * float(fit.loglik()) == pytest.approx(51597.8909, abs=1e-3)
+    assert fit.params["coef"][:2, 0, 1] == pytest.approx([-8.792, -8.792], abs=2e-3)
+    assert fit.params["rate"][1, 2] == pytest.approx(0.000801, abs=2e-6)
+    assert fit.n_params == 8
+
+
 @pytest.mark.slow
 def test_the_maximum_is_that_of_msm(lungs):
     """-2 log L 51815.8125 with rates 5.6537e-4, 7.4286e-5, 8.8785e-4, from starts of our own."""

@@ -126,7 +126,7 @@ def test_a_class_says_what_it_is_made_of(kind):
 
 
 def test_the_package_shows_its_own_names_and_nothing_else():
-    assert dir(avem) == sorted([*avem.__all__, "__version__", "families"])
+    assert dir(avem) == sorted([*avem.__all__, "__version__", "families", "priors"])
     for name in avem.__all__:
         thing = getattr(avem, name)
         assert thing.__name__ == name

@@ -63,7 +63,11 @@ def fit(
         ),
     ] = None,
     transition: Annotated[
-        str, Option(help="Formula of the transitions: '~ x + (1 | person)'.")
+        str,
+        Option(
+            help="Formula of the transitions: '~ x + (1 | person)'; or a word for those that there "
+            "are: left_to_right, banded, absorbing."
+        ),
     ] = "~ 1",
     initial: Annotated[str, Option(help="Formula of the first state, or: stationary.")] = "~ 1",
     time_scale: TimeScale = "discrete",
@@ -71,7 +75,7 @@ def fit(
         str | None,
         Option(
             metavar="A-B,...",
-            help="In continuous time, which moves there are: all, progressive, or pairs of states.",
+            help="Which there are: all, left_to_right, banded, absorbing, or pairs of states.",
             show_default="all",
         ),
     ] = None,
@@ -85,6 +89,18 @@ def fit(
     unit: TimeUnit = None,
     known: Annotated[
         str | None, Option(metavar="COLUMN", help="What is known of rows' states: labels, or a|b.")
+    ] = None,
+    constraint: Annotated[
+        list[str] | None,
+        Option(
+            metavar="SENTENCE",
+            help="What parameters must be, repeatable: \"coef[0, 'x'] == 0\", \"coef[:, 'x'] "
+            'equal", "variance[0] >= 0.1".',
+        ),
+    ] = None,
+    priors: Annotated[
+        str | None,
+        Option(help="weak: keep variances and probabilities from 0.", show_default="none"),
     ] = None,
     duration: Annotated[
         str | None,
@@ -217,6 +233,8 @@ def fit(
         state_names=None if state_names is None else names_in(state_names),
         time_scale=cast(Any, time_scale),
         known=known,
+        constraints=constraint or None,
+        priors=cast(Any, priors),
     )
     chosen: dict[str, Any] = {
         "method": method_with(method, {"q_update": q_update, "batch_size": batch_size}),
@@ -245,18 +263,25 @@ def _moves(
 ) -> Any:
     """What the options of continuous time say of the transitions."""
     import avem
+    from avem.components.moves import WORDS
 
     given = _given(moves=moves, event=event, unit=unit)
-    if time_scale != "continuous":
-        if given:
-            raise ModelError(f"--{next(iter(given))} goes with --time-scale continuous.")
-        return formula
-    if moves is not None and moves not in ("all", "progressive"):
+    if time_scale != "continuous" and (event is not None or unit is not None):
+        word = "event" if event is not None else "unit"
+        raise ModelError(f"--{word} goes with --time-scale continuous.")
+    if moves is not None and moves not in WORDS:
         pairs = [tuple(_state(part) for part in pair.split("-")) for pair in names_in(moves)]
         wrong = [pair for pair in pairs if len(pair) != 2]
         if wrong:
             raise ModelError(f"--moves {moves!r} has {'-'.join(map(str, wrong[0]))!r}; write A-B.")
         given["moves"] = pairs
+    if time_scale != "continuous":
+        if given and formula != "~ 1":
+            raise ModelError(
+                "--moves and a formula of the transitions go together with --time-scale continuous "
+                "alone. Leave one of them out."
+            )
+        return given.get("moves", formula)
     return avem.rates(formula, **given)
 
 

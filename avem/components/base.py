@@ -28,8 +28,9 @@ and ``cov=None`` means the point `mean`.
   times a share of each subject.
 - Its part of Q(f), the expected log likelihood: `quadratic`, where it is one; otherwise `value`
   and `effect_terms`.
-- Its M-step: in closed form from `sums` over subjects (`maximise`, `slopes`, `shifted`), or by
-  Newton (`newton_keys`, `coef_terms`, and `needed_by_newton` of what was collected).
+- Its M-step: in closed form from `sums` over subjects (`maximise`, `slopes`, `expected`,
+  `information`, `shifted`), or by Newton (`newton_keys`, `coef_terms`, and `needed_by_newton` of
+  what was collected).
 """
 
 from __future__ import annotations
@@ -120,6 +121,10 @@ class Component:
         """For every coefficient array of theta, which coefficients (of a state) may move."""
         return {}
 
+    def floors(self, spread: np.ndarray) -> Params:
+        """For its covariances in theta, the variances that theirs are judged by."""
+        return {}
+
     def limits(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Lowest and highest coefficients, where a density could close in on a single value."""
         return {}
@@ -138,6 +143,16 @@ class Component:
 
     def check_params(self, params: Params, where: str) -> None:
         """Raise ModelError where values that a user gave for its parameters cannot be."""
+
+    # --- what weak priors are about --------------------------------------------------------------
+
+    def variance_units(self, units: Scaling) -> Params:
+        """By the name of a variance or covariance, the size of the data that it is about."""
+        return {}
+
+    def slope_units(self, units: Scaling) -> Iterator[tuple[str, float]]:
+        """Coefficients that may run away, in brackets, and the size of the covariate."""
+        return iter(())
 
     # --- states ---------------------------------------------------------------------------------
 
@@ -214,6 +229,14 @@ class Block(ABC):
 
     def slopes(self, theta: dict[str, np.ndarray], sums: Any) -> dict[str, np.ndarray]:
         """Derivatives of the expected complete log likelihood in these entries."""
+        return {}
+
+    def expected(self, theta: dict[str, np.ndarray], sums: Any) -> float:
+        """The expected complete log likelihood in these entries, up to a constant."""
+        return 0.0
+
+    def information(self, theta: dict[str, np.ndarray], sums: Any) -> dict[str, np.ndarray]:
+        """For these entries, flat, minus the second derivative of `expected`, on average."""
         return {}
 
     def shifted(self, sums: Any, moves: Callable[[str], np.ndarray]) -> Any:

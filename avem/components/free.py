@@ -7,9 +7,9 @@ a variance at its floor lie on the boundary: no slope says anything there, and t
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -47,6 +47,31 @@ class Part(Protocol):
         """The same but for some states, the first axis of theta[key], with `each` entries."""
         ...
 
+    def span(self, theta: Params) -> Span:
+        """The numbers of theta that it is about, as they are."""
+        ...
+
+
+class Span(NamedTuple):
+    """Some entries of an array of theta as numbers that add up linearly."""
+
+    key: str
+    places: np.ndarray
+    """(entries of theta[key], numbers) of 0s and 1s: which entries a number is."""
+    chances: bool = False
+    """They are probabilities with a fixed sum."""
+    positive: int = 0
+    """So many of them, the first, are variances."""
+
+
+def _span(key: str, theta: Params, numbers: Sequence[Sequence[Any]], **facts: Any) -> Span:
+    """From the entries that each number is."""
+    places = np.zeros((len(numbers), *theta[key].shape))
+    for number, entries in enumerate(numbers):
+        for entry in entries:
+            places[(number, *entry)] = 1.0
+    return Span(key, places.reshape(len(numbers), -1).T, **facts)
+
 
 @dataclass(frozen=True, eq=False)
 class Plain:
@@ -72,6 +97,9 @@ class Plain:
     def without(self, states: Collection[int], each: int) -> Plain:
         """The same but for some states, which have `each` entries."""
         return Plain(self.key, self.at[~np.isin(self.at // each, list(states))])
+
+    def span(self, theta: Params) -> Span:
+        return Span(self.key, np.eye(theta[self.key].size)[:, self.at])
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +133,10 @@ class Odds:
         """The same but for some states: nothing, where it is one of theirs."""
         return Plain(self.key, np.zeros(0, int)) if self.row[0] in states else self
 
+    def span(self, theta: Params) -> Span:
+        own = sorted([*self.at.tolist(), self.reference])
+        return _span(self.key, theta, [[(*self.row, m)] for m in own], chances=True)
+
 
 @dataclass(frozen=True, eq=False)
 class Scale:
@@ -127,6 +159,10 @@ class Scale:
     def without(self, states: Collection[int], each: int) -> Part:
         """The same but for some states: nothing, where it is one of theirs."""
         return Plain(self.key, np.zeros(0, int)) if self.row[0] in states else self
+
+    def span(self, theta: Params) -> Span:
+        every = range(len(theta[self.key][self.row]))
+        return _span(self.key, theta, [[(*self.row, i, i) for i in every]], positive=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +198,12 @@ class Cholesky:
     def without(self, states: Collection[int], each: int) -> Part:
         """The same but for some states: nothing, where it is one of theirs."""
         return Plain(self.key, np.zeros(0, int)) if self.row[0] in states else self
+
+    def span(self, theta: Params) -> Span:
+        own = [[(*self.row, i, i)] for i in self.diagonal.tolist()]
+        pairs = zip(*(part.tolist() for part in self.below), strict=True)
+        numbers = own + [[(*self.row, i, j), (*self.row, j, i)] for i, j in pairs]
+        return _span(self.key, theta, numbers, positive=len(own))
 
 
 @dataclass(frozen=True, eq=False)

@@ -135,6 +135,14 @@ class GaussianEmission(Emission):
                 parts += covariance_parts(self.noise_key, (k,), matrix, kind, own, together)
         return parts
 
+    def variance_units(self, units: Scaling) -> Params:
+        scale = self._scale(units)
+        by_kind = {"spherical": np.atleast_1d(scale[:1] ** 2), "full": np.diag(scale**2)}
+        return {self._noise_name: by_kind.get(self.family.covariance, scale**2)}
+
+    def floors(self, spread: np.ndarray) -> Params:
+        return {self.noise_key: spread[list(self.y_cols)]}
+
     def matches(self, fixed):
         return matches_of_lines(self.lines, self.coef_key, self.prefix, fixed, by_outcome=True)
 
@@ -209,7 +217,8 @@ class GaussianEmission(Emission):
             effects,
             maker.n_effects,
         )
-        return GaussianBlock(self.key, kernel, self.y_cols, maker.mask(seen))
+        constant = maker.constant if maker.constant in (*kernel.x_cols, *kernel.z_cols) else -1
+        return GaussianBlock(self.key, kernel, self.y_cols, maker.mask(seen), constant)
 
     # --- draws ----------------------------------------------------------------------------------
 
@@ -229,6 +238,8 @@ class GaussianBlock(EmissionBlock):
     kernel: GaussianKernel
     y_cols: tuple[int, ...]
     seen_cols: tuple[int, ...]
+    constant: int = -1
+    """The design column that is 1 in all rows, if it reads that one."""
 
     @property
     def has_effects(self) -> bool:
@@ -239,7 +250,7 @@ class GaussianBlock(EmissionBlock):
         return True
 
     def _lists(self, chunk: Chunk) -> chain.Lists:
-        return self.kernel.lists(self.y_cols, self.seen_cols, chunk.a.shape[1])
+        return self.kernel.lists(self.y_cols, self.seen_cols, chunk.a.shape[1], self.constant)
 
     @property
     def _keys(self) -> tuple[str, str]:
@@ -292,6 +303,13 @@ class GaussianBlock(EmissionBlock):
     def slopes(self, theta, sums):
         found = self.kernel.regressions.slopes(theta[self._keys[0]], theta[self._keys[1]], sums)
         return dict(zip(self._keys, found, strict=True))
+
+    def expected(self, theta, sums):
+        return self.kernel.regressions.expected(theta[self._keys[0]], theta[self._keys[1]], sums)
+
+    def information(self, theta, sums):
+        own = theta[self._keys[0]], theta[self._keys[1]]
+        return dict(zip(self._keys, self.kernel.regressions.information(*own, sums), strict=True))
 
     def shifted(self, sums, moves) -> Sums:
         """Residuals grow by what their effects lose: r + move x."""

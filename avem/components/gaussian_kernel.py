@@ -141,7 +141,11 @@ class GaussianKernel:
         return [precision[:, g, i, j] * (0.5 if i == j else 1.0) for g, i, j in self._terms]
 
     def lists(
-        self, y_cols: tuple[int, ...], seen_cols: tuple[int, ...], n_columns: int
+        self,
+        y_cols: tuple[int, ...],
+        seen_cols: tuple[int, ...],
+        n_columns: int,
+        constant: int = -1,
     ) -> chain.Lists:
         """What is combined of a row; the arguments say where a chunk has this emission's parts."""
         row = {
@@ -157,6 +161,7 @@ class GaussianKernel:
                 (seen_cols[g], row[kind[0]](i), row[kind[-1]](j))
                 for kind, g, i, j in self._features
             ),
+            constant=constant,
         )
 
     def squares(

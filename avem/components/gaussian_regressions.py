@@ -95,6 +95,35 @@ class Regressions:
                 of_covariance[k] += 0.5 * (square - sums.weight[k][g] * precision)
         return of_coef, of_covariance
 
+    def expected(self, coef: np.ndarray, covariance: np.ndarray, sums: Sums) -> float:
+        """The expected log likelihood, up to a constant."""
+        total = 0.0
+        for k, b in enumerate(coef):
+            for g, members in enumerate(self.groups):
+                at, xr = np.ix_(members, members), sums.xr[k][g]
+                sign, logdet = np.linalg.slogdet(covariance[k][at])
+                if sign <= 0:
+                    return -np.inf
+                cross = b @ xr.T
+                residual = sums.rr[k][g] - cross - cross.T + b @ sums.xx[k][g] @ b.T
+                square = np.trace(np.linalg.solve(covariance[k][at], residual[at]))
+                total -= 0.5 * (sums.weight[k][g] * logdet + square)
+        return float(total)
+
+    def information(
+        self, coef: np.ndarray, covariance: np.ndarray, sums: Sums
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Minus its second derivative in coefficients, and on average in covariances, flat."""
+        n, (p, m) = len(coef), coef.shape[1:]
+        of_coef, of_noise = np.zeros((n, p * m, n, p * m)), np.zeros((n, p * p, n, p * p))
+        for k in range(n):
+            for g, members in enumerate(self.groups):
+                mask = np.isin(np.arange(p), members)
+                precision = _embedded_inverse(covariance[k], mask)
+                of_coef[k, :, k] += np.kron(precision, sums.xx[k][g])
+                of_noise[k, :, k] += 0.5 * sums.weight[k][g] * np.kron(precision, precision)
+        return of_coef.reshape(n * p * m, -1), of_noise.reshape(n * p * p, -1)
+
     def _regress(self, covariance, xx, xr, masks) -> np.ndarray:
         """Generalised least squares over the groups; ordinary when there is one group."""
         p, m = self.n_outcomes, xx.shape[-1]

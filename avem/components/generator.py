@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
-from itertools import product as pairs_of
 from typing import Any
 
 import numpy as np
@@ -20,14 +18,22 @@ from avem.components.emission import BlockMaker
 from avem.components.free import Plain
 from avem.components.generator_block import RATES, RateMoves
 from avem.components.lines import Builder, Line, predictors
-from avem.components.moves import checked_moves
+from avem.components.logit_transitions import slopes_of_moves
+from avem.components.moves import (
+    MOVES_IN_WORDS,
+    as_json,
+    by_number,
+    checked_moves,
+    pairs_of,
+    renumberings,
+)
 from avem.components.param_info import ParamInfo, Params
 from avem.components.scaling import Scaling
 from avem.components.transitions import FreeTransitions, Transitions, register
 from avem.data import parse_formula
 from avem.data.clock import Clock
 from avem.data.formula import Formula
-from avem.errors import ModelError, did_you_mean
+from avem.errors import ModelError
 from avem.numerics.generator import generators, transition_matrices
 
 _LEAVING = 0.1
@@ -35,8 +41,6 @@ _LEAVING = 0.1
 _SLOWEST = 1e-300
 _NO_RATE = 1e-6
 """Moves within a usual interval below which a rate is on the boundary."""
-_MANY_STATES = 7
-"""With more, nobody looks which renumberings leave the moves as they are."""
 _MANY_CELLS = 4096
 """Different rows up to which each kind has its probabilities computed once."""
 
@@ -86,18 +90,7 @@ class Rates(Transitions):
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
         """(from, to) of every move there is."""
-        k = self.n_states
-        if self.moves == "all":
-            return tuple((i, j) for i, j in pairs_of(range(k), repeat=2) if i != j)
-        if self.moves == "progressive":
-            return tuple((i, i + 1) for i in range(k - 1))
-        wrong = [p for p in self.moves if not all(isinstance(i, int) and i < k for i in p)]
-        if wrong:
-            raise ModelError(
-                f"moves has {wrong[0]!r}; the model has the states 0 to {k - 1}, by number, or by "
-                "their names where state_names= (or the labels of known=) gives them some."
-            )
-        return self.moves
+        return pairs_of(self.moves, self.n_states)
 
     @property
     def absorbing(self) -> tuple[int, ...]:
@@ -106,27 +99,10 @@ class Rates(Transitions):
         return tuple(k for k in range(self.n_states) if k not in left)
 
     def orders(self) -> Iterable[tuple[int, ...]] | None:
-        if self.moves == "all":
-            return None
-        if self.n_states > _MANY_STATES:
-            return super().orders()
-        own = set(self.pairs)
-        every = permutations(range(self.n_states))
-        return [order for order in every if {(order[k], order[m]) for k, m in own} == own]
+        return None if self.moves == "all" else renumberings(self.pairs, self.n_states)
 
     def named(self, names: Sequence[str]) -> Rates:
-        if isinstance(self.moves, str) or not names:
-            return self
-        number = {name: k for k, name in enumerate(names)}
-        unknown = [i for p in self.moves for i in p if isinstance(i, str) and i not in number]
-        if unknown:
-            raise ModelError(
-                f"moves has {unknown[0]!r}, which is no state; the states are {', '.join(names)}."
-                f"{did_you_mean(unknown[0], names)}"
-            )
-        return replace(
-            self, moves=tuple((number.get(i, i), number.get(j, j)) for i, j in self.moves)
-        )
+        return replace(self, moves=by_number(self.moves, names))
 
     def in_closed_form(self, n_states: int, stationary: bool) -> Transitions:
         return FreeTransitions() if n_states == 1 else self
@@ -156,15 +132,14 @@ class Rates(Transitions):
     # --- words ----------------------------------------------------------------------------------
 
     def describe(self) -> str:
-        which = {"all": "", "progressive": ", from each state to the next"}
-        said = (
-            which.get(self.moves) if isinstance(self.moves, str) else f", {len(self.moves)} moves"
-        )
+        word = isinstance(self.moves, str)
+        said = f", {MOVES_IN_WORDS[self.moves]}" if word else f", {len(self.moves)} moves"
+        said = "" if self.moves == "all" else said
         return f"continuous time, rates {self.text}{said}"
 
     def code(self) -> str:
         given = [repr(self.text)] if self.text != "~ 1" else []
-        given += [f"moves={self._listed()!r}"] if self.moves != "all" else []
+        given += [f"moves={as_json(self.moves)!r}"] if self.moves != "all" else []
         named = (("event", self.event), ("unit", self.unit))
         given += [f"{name}={value!r}" for name, value in named if value is not None]
         return f"avem.rates({', '.join(given)})"
@@ -173,11 +148,13 @@ class Rates(Transitions):
         return self.code()
 
     def to_json(self) -> dict[str, Any]:
-        own = {"text": self.text, "moves": self._listed(), "event": self.event, "unit": self.unit}
+        own = {
+            "text": self.text,
+            "moves": as_json(self.moves),
+            "event": self.event,
+            "unit": self.unit,
+        }
         return {"kind": self.word, **own}
-
-    def _listed(self) -> Any:
-        return self.moves if isinstance(self.moves, str) else [list(pair) for pair in self.moves]
 
     # --- parameters -----------------------------------------------------------------------------
 
@@ -250,6 +227,9 @@ class Rates(Transitions):
                 continue
             for i, term in enumerate(self.terms):
                 yield Row({"state": k, "to_state": m, "term": term}, value[k, m, i])
+
+    def slope_units(self, units: Scaling) -> Iterator[tuple[str, float]]:
+        return slopes_of_moves(self.name, self.lines, units)
 
     def middle(self) -> Params:
         return {RATES: np.zeros((len(self.pairs), len(self.terms)))}
@@ -363,9 +343,10 @@ def rates(
         Of the logarithm of every rate: ``"~ x + (1 | subject)"``. Covariates of a row act on the
         interval that leads to it, and are constant in it. Every move has its own coefficients and
         effects.
-    moves : {"all", "progressive"} or list of tuple
-        Which moves there are: between all states, from each state to the next, or pairs of states
-        by number or name, ``[("well", "ill"), ("ill", "dead")]``. A state that is never left is
+    moves : {"all", "progressive", "banded", "absorbing"} or list of tuple
+        Which moves there are: between all states, from each state to the next (also
+        ``"left_to_right"``), to neighbours, all but from the last state, or pairs of states by
+        number or name, ``[("well", "ill"), ("ill", "dead")]``. A state that is never left is
         absorbing.
     event : str, optional
         A column that is true (or 1) in the row at whose time an absorbing state was entered, such

@@ -26,10 +26,13 @@ from avem.components.transitions import TransitionBlock
 from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms
 from avem.kernels import forward_backward as hmm
+from avem.numerics.devices import platform
 from avem.numerics.generator import generators, product, transition_matrices
 
 RATES = "rates.coef"
 """In theta: (moves, terms) coefficients of log rates."""
+_AT_ONCE = 64
+"""Cells times lanes whose derivatives are found together."""
 _LOG_RATES = (-40.0, 40.0)
 """Beyond these nothing changes any more within an interval, or all has changed."""
 
@@ -124,7 +127,10 @@ class RateMoves(TransitionBlock):
         if not self.has_effects:
             if self.n_cells == 1:
                 return cells[0, :, :, 0]
-            return jnp.moveaxis(cells[..., 0][index], 1, -1)
+            # Entry by entry: no table is turned over.
+            each = cells[..., 0].reshape(self.n_cells, -1)
+            rows = jnp.stack([each[:, i][index] for i in range(each.shape[1])], axis=1)
+            return rows.reshape(len(index), self.n_states, self.n_states, -1)
         cells = to_lanes(cells, chunk)
         return cells[0] if self.n_cells == 1 else from_cells(cells, index)
 
@@ -157,7 +163,32 @@ class RateMoves(TransitionBlock):
     # --- the expected log likelihood ------------------------------------------------------------
 
     def _slopes(self, log_rates: Array, pair: Array, a: Array) -> _Slopes:
-        """From pairs (cell, from, to, lane)."""
+        """From pairs (cell, from, to, lane); a few cells at a time, which stay in the cache."""
+        n_cells, n_lanes = log_rates.shape[1:]
+        at_once = max(1, _AT_ONCE // n_lanes)
+        n_blocks = -(-n_cells // at_once)
+        if n_blocks == 1 or platform() != "cpu":
+            return self._slopes_at_once(log_rates, pair, a)
+        cells = np.minimum(np.arange(n_blocks * at_once), n_cells - 1).reshape(n_blocks, at_once)
+
+        def block(own: Array) -> _Slopes:
+            return self._slopes_at_once(log_rates[:, own], pair[own], a[own])
+
+        def joined(found: Array) -> Array:
+            """From (block, ..., cell, lane); the last one is filled up."""
+            flat = jnp.moveaxis(found, 0, -3)
+            return flat.reshape(*flat.shape[:-3], cells.size, n_lanes)[..., :n_cells, :]
+
+        found = jax.tree.map(joined, lax.map(block, cells))
+        # On its own, so that whoever asks for the value alone does not wait for the rest.
+        value = self._values(self._moved(log_rates, a), jnp.moveaxis(pair, 0, 2))
+        return found._replace(value=value)
+
+    def _values(self, chance: Array, pair: Array) -> Array:
+        """(cell, lane) sums of pairs times log probabilities."""
+        return (pair * _safe_log(chance)).sum((0, 1))
+
+    def _slopes_at_once(self, log_rates: Array, pair: Array, a: Array) -> _Slopes:
         pair = jnp.moveaxis(pair, 0, 2)
         chance = self._moved(log_rates, a)
         possible = chance > 0
@@ -167,7 +198,7 @@ class RateMoves(TransitionBlock):
         along = jax.vmap(lambda way: jax.jvp(self._along(a), (log_rates,), (way,))[1])(ways)
         along = along * over
         return _Slopes(
-            (pair * _safe_log(chance)).sum((0, 1)),
+            self._values(chance, pair),
             (pair * along).sum((1, 2)),
             jnp.stack([(pair * one * along).sum((1, 2)) for one in along]),
         )

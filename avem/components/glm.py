@@ -156,6 +156,14 @@ class FamilyEmission(Emission):
     def line_unit(self, i: int, units: Scaling) -> float:
         return float(units.scale[self.y_cols[0]]) if self.family.location_scale and i == 0 else 1.0
 
+    def slope_units(self, units: Scaling) -> Iterator[tuple[str, float]]:
+        for line in self.lines:
+            if line.has_formula and not (self.family.location_scale and not line.parameter):
+                for column, term in zip(line.x_cols, line.terms, strict=True):
+                    if column != units.constant:
+                        name = f"{self.prefix}{line.param_name}[:, {term!r}]"
+                        yield name, float(units.column_scale[column])
+
     # --- data -----------------------------------------------------------------------------------
 
     def unit(self, constant: int, spherical: bool) -> Unit | None:

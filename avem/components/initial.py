@@ -23,7 +23,12 @@ from avem.components.lines import Builder, Line, general_kernel
 from avem.components.logit_transitions import MOVES, LogitMoves
 from avem.components.param_info import ParamInfo, Params
 from avem.components.scaling import Scaling
-from avem.components.transitions import TransitionBlock, slope_of_chances
+from avem.components.transitions import (
+    TransitionBlock,
+    expected_of_chances,
+    information_of_chances,
+    slope_of_chances,
+)
 from avem.data.formula import Formula
 from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms
@@ -128,6 +133,12 @@ class FreeStart(InitialBlock):
 
     def slopes(self, theta, sums):
         return {"initial": slope_of_chances(sums, theta["initial"])}
+
+    def expected(self, theta, sums):
+        return expected_of_chances(sums, theta["initial"])
+
+    def information(self, theta, sums):
+        return {"initial": information_of_chances(sums, theta["initial"])}
 
 
 # --- covariates -----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ state that is left in the place of the state that emits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -144,6 +144,9 @@ class LogitTransitions(Transitions):
                 for i, term in enumerate(self.terms):
                     yield Row({"state": k, "to_state": m, "term": term}, value[k, m, i])
 
+    def slope_units(self, units: Scaling) -> Iterator[tuple[str, float]]:
+        return slopes_of_moves(self.name, self.lines, units)
+
     def middle(self) -> Params:
         k = self.n_states
         return {MOVES: np.zeros((k, (k - 1) * len(self.terms)))}
@@ -275,6 +278,16 @@ class LogitMoves(TransitionBlock):
     def coef_terms(self, key, coef, mean, cov, collected, chunk) -> CoefTerms:
         q = (mean, cov) if self.n_cells else q_on_lanes(mean, cov, chunk)
         return self.kernel.coef_terms(coef, *q, self._cells(collected, chunk))
+
+
+def slopes_of_moves(
+    name: str, lines: Sequence[Line], units: Scaling
+) -> Iterator[tuple[str, float]]:
+    """Coefficients of covariates, and the size of these."""
+    for line in lines[:1]:
+        for column, term in zip(line.x_cols, line.terms, strict=True):
+            if column != units.constant:
+                yield f"{name}[:, :, {term!r}]", float(units.column_scale[column])
 
 
 # --- moves between states: by how many states on, or as a matrix ----------------------------------

@@ -30,6 +30,7 @@ from avem.kernels import forward_backward as hmm
 
 STICKINESS = 0.9
 """Probability of staying, at the start."""
+_SMALLEST = 1e-12
 Kind = TypeVar("Kind", bound="Transitions")
 KINDS: dict[str, type[Transitions]] = {}
 """The kinds of transitions that a file may name, by their words."""
@@ -286,7 +287,27 @@ class FreeMoves(TransitionBlock):
     def slopes(self, theta, sums):
         return {"transition": slope_of_chances(sums, theta["transition"])}
 
+    def expected(self, theta, sums):
+        return expected_of_chances(sums, theta["transition"])
+
+    def information(self, theta, sums):
+        return {"transition": information_of_chances(sums, theta["transition"])}
+
 
 def slope_of_chances(count: np.ndarray, chance: np.ndarray) -> np.ndarray:
     """Derivative of sum(count log chance); 0 where nothing was counted."""
     return np.where(count > 0, count / np.where(chance > 0, chance, 1.0), 0.0)
+
+
+def expected_of_chances(count: np.ndarray, chance: np.ndarray) -> float:
+    """sum(count log chance); minus infinity where what was counted has no chance."""
+    counted = count > 0
+    if (chance[counted] <= 0).any():
+        return -np.inf
+    return float((count[counted] * np.log(chance[counted])).sum())
+
+
+def information_of_chances(count: np.ndarray, chance: np.ndarray) -> np.ndarray:
+    """(entries, entries) expected information on chances, each row's sum being what it is."""
+    leaving = np.broadcast_to(count.sum(-1, keepdims=True), count.shape)
+    return np.diag((leaving / np.maximum(chance, _SMALLEST)).ravel())

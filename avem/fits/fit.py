@@ -85,9 +85,10 @@ class Fit(Readable, Generic[Model, Drawn]):
     subjects : numpy.ndarray
         (n,) labels, in order of first appearance in the data.
     bound : float
-        What was maximised; `bound_name` says what it is.
+        What was maximised; `bound_name` says what it is. With priors, it was maximised together
+        with `log_prior`, which is not part of it.
     bound_history : numpy.ndarray
-        Its value at each iteration.
+        What was maximised at each iteration, the log prior included.
     n_iter : int
         The number of iterations.
     stop : Stop
@@ -416,6 +417,17 @@ class Fit(Readable, Generic[Model, Drawn]):
         True
         """
         return score(self, data)
+
+    @property
+    def log_prior(self) -> float:
+        """The logarithm of the priors at the estimates, up to a constant; 0 without priors.
+
+        Examples
+        --------
+        >>> fit.log_prior
+        0.0
+        """
+        return self.model.log_prior(self.theta)
 
     @property
     def n_params(self) -> int:
@@ -920,7 +932,7 @@ class Fit(Readable, Generic[Model, Drawn]):
     def _curvature_from(self, n_draws: int | None) -> Curvature:
         data, fixed = self._own_data, self.info.fixed
         free = self.model.find_free(self.theta, fixed, data.spread)
-        found = uncertainty(self._marginal, free, n_draws)
+        found = uncertainty(self._marginal, free, n_draws, self.model.prior_slope)
         weights = data.panel.subject_weights
         return replace(found, weights=weights, survey=self.info.weights_kind == "survey")
 

@@ -54,6 +54,7 @@ from avem.inference.after.marginal import PosteriorNodes, posterior_nodes
 from avem.inference.e_steps import ESteps
 from avem.inference.fit_hmm import make_e_steps
 from avem.models.encoded import Encoded
+from avem.models.given_priors import code_of
 from avem.models.hmm import HMMModel
 from avem.models.hmm_simulate import Simulation, simulate
 from avem.models.state_names import find_state, name_states
@@ -884,6 +885,8 @@ class HMMFit(Fit[HMMModel, Simulation]):
         told = {"known": spec.known} if spec.known is not None else {}
         if self.model.continuous:
             told["rates"] = spec.transition.code()
+        if spec.constraints or spec.priors:
+            told |= {"constraints": list(spec.constraints), "priors": code_of(spec.priors)}
         return {
             "families": [repr(outcome.family) for outcome in spec.outcomes],
             "effects_by_state": [outcome.effects_by_state for outcome in spec.outcomes],

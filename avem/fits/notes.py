@@ -70,7 +70,7 @@ def alarms(model: HMMModel, fitted: Fitted) -> list[str]:
         *found,
         f"The variance of {where} fell onto (nearly) a single value and was held at its floor, "
         "a millionth of the outcome's variance. Use fewer states, or look for repeated values, "
-        "missing codes and outliers.",
+        "missing codes and outliers, or keep variances from 0: priors='weak'.",
     ]
 
 
@@ -137,7 +137,7 @@ def _hardly_seen(model: HMMModel, data: Encoded, fitted: Fitted) -> list[str]:
         rows, now = rows + n_sequences * now, now @ theta["transition"]
     return [
         f"State {k} is that of hardly a row: look for missing codes and outliers, or use fewer "
-        "states."
+        "states; priors='weak' keeps states from vanishing."
         for k in np.flatnonzero(rows < _HARDLY)
     ]
 

@@ -56,7 +56,7 @@ class Readable(SaysWhere, ABC):
         sizes = {"subject": len(self.subjects), "sequence": info.n_sequences, "row": info.n_rows}
         known["data"] = ", ".join(count(n, what) for what, n in sizes.items())
         known[self.bound_name] = f"{self.bound:.3f} after {self.n_iter} iterations"
-        known["ended"] = str(self.stop)
+        known["ended"] = self.ended
         return facts(type(self).__name__, known) + listed("Notes", self.notes)
 
     @property
@@ -64,6 +64,12 @@ class Readable(SaysWhere, ABC):
         """What `bound` is: a variational bound, or the log likelihood, which has one value."""
         exact = self.info.at_maximum_likelihood or not self.model.n_effects
         return "log likelihood" if exact else "bound"
+
+    @property
+    def ended(self) -> str:
+        """How the iteration ended, in a sentence, and what kind of maximum that is about."""
+        prior = " What it maximised is the likelihood times the priors (maximum a posteriori)."
+        return str(self.stop) + (prior if self.model.spec.options.get("priors") else "")
 
     @property
     def state_names(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from avem.fits.estimates import Cell, Estimates, Told
 from avem.fits.notebook import listed, paragraphs, preformatted, titled
 from avem.fits.words import count
 from avem.inference.stop import Stop
+from avem.models.given_priors import told
 
 if TYPE_CHECKING:
     from avem.fits.fit import Fit
@@ -78,13 +79,14 @@ def head(fit: HMMFit) -> list[str]:
     return [
         f"{kind} {process} model: {model.spec.text}",
         *_chain_words(fit),
+        *restriction_words(fit),
         f"{n_states} state{'s' if n_states > 1 else ''}, {', '.join(families)}"
         + (f", effects {model.effect_covariance}" if model.n_effects > 1 else ""),
     ]
 
 
 def compose(
-    head: Sequence[str], fit: Fit, starts: Sequence[str], told: Told, ratios: bool
+    head: Sequence[str], fit: Fit, starts: Sequence[str], known: Told, ratios: bool
 ) -> Summary:
     """A summary: the model in words, the data, how it ended, its starts, tables, notes."""
     info = fit.info
@@ -95,13 +97,13 @@ def compose(
         f"{count(len(fit.subjects), 'subject')}, {count(info.n_sequences, 'sequence')}, "
         f"{count(info.n_rows, 'row')}, {count(info.n_observed, 'observed value')}{missing}",
         f"{level} {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s"
-        f"{' on a GPU' if info.device == 'gpu' else ''}. {fit.stop}",
+        f"{' on a GPU' if info.device == 'gpu' else ''}. {fit.ended}",
         *starts,
-        *_on_errors(told),
+        *_on_errors(known),
     ]
     text, html = list(lines), [paragraphs(lines)]
-    for part in told.parts:
-        title, frame = part.section.title, section_text(part, told.level, ratios)
+    for part in known.parts:
+        title, frame = part.section.title, section_text(part, known.level, ratios)
         as_text = partial(_number, chances=part.section.chances)
         text += ["", title, frame.to_string(float_format=as_text, na_rep="")]
         html.append(titled(title, frame, float_format=as_text))
@@ -185,6 +187,20 @@ def _number(x: float, chances: bool = False) -> str:
     if chances:
         return "<0.001" if 0 < x < 0.001 else f"{x:.3f}"
     return f"{x:.4g}"
+
+
+def restriction_words(fit: HMMFit) -> list[str]:
+    """Constraints and priors, a line each."""
+    spec, said = fit.model.spec, []
+    if spec.constraints:
+        said.append(f"Constraints: {'; '.join(spec.constraints)}")
+    if spec.priors:
+        own = "; ".join(f"{name}: {prior!r}" for name, prior in told(fit.model))
+        said.append(
+            f"Maximum a posteriori, not maximum likelihood. Priors: {own}. "
+            f"Log prior {fit.log_prior:.3f} (up to a constant)"
+        )
+    return said
 
 
 def _chain_words(fit: HMMFit) -> list[str]:

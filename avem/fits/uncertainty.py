@@ -34,6 +34,7 @@ _FAR = 20.0
 probability p in n rows it is 1 / sqrt(n p (1 - p)), so that n p, the events, are below 1 / 400."""
 BOUNDARY = "at its boundary: no standard error"
 _CONSTANT = "by definition"
+PINNED = "held by a constraint"
 _FLAT_WORDS = "not determined by the data"
 _SADDLE_WORDS = (
     "the log likelihood is not at its maximum: refine the fit; if it is refined, use more n_draws"
@@ -57,6 +58,7 @@ def standard_errors(
         model.constant_rows(),
         fit._table()["parameter"].isin(fit.info.fixed).to_numpy(),
     )
+    note[fit.model.pinned_rows(fit.info.fixed, fit.theta)] = PINNED
     note[held] = "held"
     note[constant & ~held] = _CONSTANT
     estimate = table["estimate"].to_numpy(float)

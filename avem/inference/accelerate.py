@@ -13,6 +13,7 @@ from avem.execution.dataset import Dataset, PerShard
 from avem.inference.e_steps import State
 from avem.inference.on_shard import Subjects
 from avem.inference.theta import pack_theta, unpack_theta
+from avem.models.restriction import Restriction
 from avem.numerics.arrays import in_numpy, per_subject
 
 
@@ -24,8 +25,10 @@ class Anderson:
     shards hold theirs, and send what least squares needs of them, the triangle of a QR factor.
     """
 
-    def __init__(self, data: Dataset, anchors: bool, depth: int = 8) -> None:
-        self._data, self._anchors, self._depth = data, anchors, depth
+    def __init__(
+        self, data: Dataset, anchors: bool, depth: int = 8, rule: Restriction | None = None
+    ) -> None:
+        self._data, self._anchors, self._depth, self._rule = data, anchors, depth, rule
         # A parameter weighs like an effect of everyone.
         self._weight = np.sqrt(data.n_subjects)
         self.forget()
@@ -38,7 +41,7 @@ class Anderson:
 
     def elsewhere(self) -> Anderson:
         """For a map that changes from point to point as this one does, but has another solution."""
-        new = Anderson(self._data, self._anchors, self._depth)
+        new = Anderson(self._data, self._anchors, self._depth, self._rule)
         if not self._anchors:
             new._changes = self._changes[:]
         return new
@@ -59,7 +62,12 @@ class Anderson:
         changes = np.stack(self._changes, axis=-1)  # (image or residual, entry, change)
         blend = self._blend(changes[1], now[1])
         theta = image - changes[0] @ blend
-        trial = replace(after, theta=unpack_theta(theta / self._weight, after.theta))
+        unpacked = unpack_theta(theta / self._weight, after.theta)
+        if self._rule is not None:
+            unpacked = self._rule.within(unpacked)
+            if unpacked is None:
+                return None
+        trial = replace(after, theta=unpacked)
         if not self._anchors:
             return trial
         own = (after.subjects, *self._past)

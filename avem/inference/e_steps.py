@@ -45,6 +45,8 @@ class State:
     """The parameters for which the nodes were found, where these may stay as they are."""
     form: str = "scaled"
     """Of the recursion: "log", for good, once the scaled one has underflowed."""
+    searched: Theta | None = None
+    """The parameters at which no subject had a better mode of its effects, when that was asked."""
 
 
 def state_at(data: Dataset, theta: Theta, effects: np.ndarray) -> State:
@@ -59,11 +61,13 @@ class Expectation:
     state: State
     """With settled anchors, and the form of the recursion that did not underflow."""
     parts: Sequence[ShardSums]
+    log_prior: float = 0.0
+    """Of the parameters, where they have priors."""
 
     @property
     def bound(self) -> float:
-        """The method's objective."""
-        return float(sum(part.bound for part in self.parts))
+        """The method's objective, and what priors add to it."""
+        return float(sum(part.bound for part in self.parts)) + self.log_prior
 
     @property
     def loglik(self) -> float:
@@ -89,6 +93,8 @@ class ESteps:
     anchor: str = "mean"
     guard: Guard | None = None
     """Keeps anchors (d, subjects) where the model allows them."""
+    log_prior: Callable[[Theta], float] | None = None
+    """Of the parameters; None: they have no priors."""
 
     def on(self, shards: Sequence[int]) -> ESteps:
         """E-steps on some of the shards."""
@@ -115,7 +121,8 @@ class ESteps:
         settle = still if self.method.anchored else np.inf
         setting = self.setting(state)
         subjects, parts = self.data.run(e_step, (state.subjects,), setting, settle)
-        found = Expectation(replace(state, subjects=subjects), parts)
+        prior = 0.0 if self.log_prior is None else self.log_prior(state.theta)
+        found = Expectation(replace(state, subjects=subjects), parts, prior)
         if still < np.inf and self.method.has_q and found.possible:
             return self._settled_q(found, still)
         return found
@@ -131,7 +138,7 @@ class ESteps:
                 break
             walk, parts = self.data.run(q_step, (walk,), setting)
         subjects = self.data.keep(end_walk, (walk,))
-        return Expectation(replace(found.state, subjects=subjects), parts)
+        return Expectation(replace(found.state, subjects=subjects), parts, found.log_prior)
 
     def distance(self, parts: Sequence[ShardSums]) -> float:
         """From the anchors to where the E-step would put them, root mean square."""

@@ -17,6 +17,7 @@ from avem.inference.e_steps import ESteps, Expectation, Guard, State
 from avem.inference.m_step import MStep
 from avem.inference.on_shard import Setting, Subjects, squares, totals_of
 from avem.inference.passes import coef_height, coef_pass
+from avem.inference.restricted import ByNewton
 from avem.inference.theta import pack_theta, theta_moves
 from avem.models.kernel import Kernel
 from avem.numerics.arrays import per_subject
@@ -110,7 +111,9 @@ class EM:
         subjects, moved = self._moved(found, theta, shift, stay)
         return Step(
             before=before,
-            state=State(theta, subjects, before.placed if stay else placed, before.form),
+            state=replace(
+                before, theta=theta, subjects=subjects, placed=before.placed if stay else placed
+            ),
             bound=found.bound,
             loglik=found.loglik,
             sharpness=sharpness,
@@ -121,7 +124,16 @@ class EM:
         """New parameters, the shift of every effect's mean into them, and their sharpness."""
         theta, moved, sharpness = found.state.theta, {}, {}
         own, setting = (found.state.subjects,), self.e.setting(found.state)
+        newton = ByNewton(
+            {},
+            lambda key, coef: self.data.sum(_coef_terms, own, setting, key, coef),
+            lambda key, coef: self.data.sum(_coef_value, own, setting, key, coef),
+        )
         for number, key in enumerate(self.kernel.newton_keys):
+            if key in self.m_step.restricted:
+                terms = add_up([part.terms[number] for part in found.parts])
+                newton.first[key] = (theta[key], terms)
+                continue
             moved[key], sharpness[key] = self.m_step.newton(
                 key,
                 theta[key],
@@ -130,8 +142,8 @@ class EM:
                 lambda coef, key=key: self.data.sum(_coef_value, own, setting, key, coef),
             )
         total = totals_of(self.kernel, found.parts)
-        new, shift = self.m_step.update(theta, total, moved, self.data.weight)
-        return new, shift, sharpness
+        new, shift = self.m_step.update(theta, total, moved, self.data.weight, newton)
+        return new, shift, {**sharpness, **newton.sharpness}
 
     def _moved(
         self, found: Expectation, theta: Theta, shift: np.ndarray, stay: bool

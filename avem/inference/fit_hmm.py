@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from avem.components.param_info import Params
+from avem.errors import ModelError
 from avem.execution.dataset import Dataset
 from avem.inference.e_steps import ESteps, State, state_at
 from avem.inference.em import EM
 from avem.inference.fit import Task
 from avem.inference.hmm_starts import Rows, make_start
 from avem.inference.loop import Rules, Run, Tried
-from avem.inference.m_step import NOISE_FLOOR, Copies, MStep
+from avem.inference.m_step import EFFECT_FLOOR, NOISE_FLOOR, Copies, MStep
 from avem.inference.methods.adaptive.method import Adaptive
 from avem.inference.methods.anchored import TO_THE_END
 from avem.inference.methods.avem import Anchored
@@ -25,7 +26,10 @@ from avem.inference.starts import after, best_start
 from avem.inference.tuning import HMM_E_STEPS, HMM_M_STEPS
 from avem.models.encoded import Encoded
 from avem.models.hmm import HMMModel
+from avem.models.restriction import Restriction
 
+LEAST_CHANCE = 1e-3
+"""Of a move that is possible, at a start among constraints."""
 _START_RULES = Rules(max_iter=60, tol=1e-3, settle=False, lenient=0.0)
 
 
@@ -37,29 +41,55 @@ class HMMTask(Task):
     data: Encoded
     keep_order: bool
     """The states are in the order of the user's parameters, and stay so."""
-    fixed: frozenset[str] = frozenset()
-    """The user's names of parameters that are held."""
+    held: Params = field(default_factory=dict)
+    """Parameters that are held, by the user's names."""
 
     settled = True
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """Names of the parameters that are held."""
+        return frozenset(self.held)
 
     def make_em(self, options: Options) -> EM:
         """AVEM's iteration, with what the method says of its start."""
         method, plain = options.method, options.plain
         return make_em(
-            self.model, self.data, method.q_of_start, method.anchor_of_start, self.fixed, plain
+            self.model,
+            self.data,
+            method.q_of_start,
+            method.anchor_of_start,
+            self.fixed,
+            plain,
+            self._rule(),
         )
+
+    def _rule(self) -> Restriction | None:
+        """Constraints and priors on the scale of the fit."""
+        model, spread = self.model, self.data.spread
+        held = {n: value for n, value in self.held.items() if value.size}
+        rule = model.restriction(frozenset(held), model.override(model.middle(), held))
+        if rule is None:
+            return None
+        floors = {key: NOISE_FLOOR * own for key, own in model.floors(spread).items()}
+        floors["effect_covariance"] = EFFECT_FLOOR * model.effect_scale(spread)
+        return rule.with_floors(floors, model.limits())
 
     def start(
         self, em: EM, guess: Guess, options: Options, rng: np.random.Generator, watch: Watch
     ) -> tuple[State, tuple[Tried, ...]]:
         """The best of several starts, unless the user's parameters say where to begin."""
         model, data = self.model, self.data
-        rows = Rows(model, data)
+        rows, rule = Rows(model, data), em.m_step.rule
         knows_states = any(name.endswith("coef") for name in guess.params)
 
         def start(number: int) -> State:
             theta, effects = make_start(rows, number, rng, options.integrates)
+            if rule is not None:  # what is given may have zeros of its own
+                theta = rule.within(theta, LEAST_CHANCE) or theta
             theta = model.override(theta, guess.params)
+            if rule is not None:
+                theta = _allowed(rule, theta)
             if guess.effects is not None:
                 effects = guess.effects
             elif knows_states:
@@ -96,6 +126,16 @@ class HMMTask(Task):
         return self.model.collapsed(theta, self.data.spread, NOISE_FLOOR)
 
 
+def _allowed(rule: Restriction, theta: Params) -> Params:
+    found = rule.within(theta)
+    if found is None:
+        raise ModelError(
+            "No parameters near the start keep to the constraints: a covariance would not be "
+            "positive definite. Give init= values that do, or take a constraint out."
+        )
+    return found
+
+
 def _copies(model: HMMModel) -> Copies | None:
     """Of states that no row with an outcome can be in; as long as there are others."""
     speaking = [k for k in range(model.n_states) if k not in model.silent]
@@ -112,9 +152,12 @@ def make_em(
     anchor: str = "mean",
     fixed: frozenset[str] = frozenset(),
     plain: bool = False,
+    rule: Restriction | None = None,
 ) -> EM:
     """AVEM's iteration for a model and a data set; `fixed`: the user's names of what is held."""
     e = make_e_steps(model, data, q_update, anchor, fixed, plain)
+    if rule is not None:
+        e = replace(e, matches=tuple(map(rule.moves_with, e.matches)))
     m_step = MStep(
         kernel=data.kernel,
         structure=model.effect_covariance,
@@ -128,6 +171,7 @@ def make_em(
         coef_steps=TO_THE_END if plain else HMM_M_STEPS,
         recentre=not plain and anchor != "fixed",
         copies=_copies(model),
+        rule=rule,
     )
     return EM(e, m_step)
 
@@ -147,4 +191,5 @@ def make_e_steps(
         matches=model.matches(fixed),
         method=Anchored(q_update, TO_THE_END if plain else HMM_E_STEPS),
         anchor=anchor,
+        log_prior=model.log_prior if model.spec.priors else None,
     )

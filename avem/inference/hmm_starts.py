@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations, permutations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from avem.components.emission import Clusters, Emission
 from avem.components.regression import regress
@@ -30,6 +30,11 @@ values: states that overlap but last show in averages."""
 _UNEVEN = {2: 4.0, 3: 0.25}
 """How many times as many rows each slice has as the one before, in the starts of these numbers:
 states that are rare, or last, are not where even clusters are."""
+_TRUSTING, _OTHERS = 4, 6
+"""The first starts take states in the order that moves say; later ones in one of so many."""
+_FURTHEST, _SLIP, _MOST_AT_ONCE = 8, 1e-3, 6
+"""Rows further apart say no more; how often a row is in the wrong cluster, at least; states whose
+orders are all tried."""
 _COARSE = 30
 """Fewer different rows than this: look at windows."""
 
@@ -129,7 +134,9 @@ def make_start(
     """Theta and subject effects (d, subjects) of start `number`; `rare`: some of rare states."""
     model, data = rows.model, rows.data
     n_states = model.n_states
-    centred = _has_levels(model) and number % 2 == 0
+    # Where chains do not come back, the mean of a subject says how far it got.
+    one_way = not _recurrent(model.possible_moves())
+    centred = _has_levels(model) and number % 2 == int(one_way)
     sample = rng.choice(rows.usable, min(_SAMPLE, len(rows.usable)), replace=False)
     columns = sorted({c for emission in model.emissions for c in emission.lines[0].x_cols})
     if rows.coarse or (rare and number // 2 == _SMOOTH):
@@ -159,6 +166,15 @@ def make_start(
         label = before if uneven else distance.argmin(0)
         if (label == before).all():
             break
+    if model.keeps_order and not (allowed.sum(1) == 1).any():  # the clusters are what they will be
+        moves = _Moves.of(rows, sample, emitting)
+        place = np.searchsorted(emitting, label)
+        orders = moves.orders(place, len(emitting), few=number < _TRUSTING)
+        if orders is not None:
+            order = orders[rng.integers(len(orders)) if number else 0]
+            label = emitting[order[place]]
+            if not allowed[np.arange(len(sample)), label].all():
+                label = before
     theta = model.chain_start()
     for emission in model.emissions:
         clusters = Clusters(
@@ -186,11 +202,86 @@ def _states_of(
     n = allowed.shape[1]
     known = allowed.sum(1) == 1
     if known.any():
+        from scipy.optimize import linear_sum_assignment  # which takes long to import
+
         seen = np.zeros((n, n))
         np.add.at(seen, (label[known], allowed[known].argmax(1)), 1.0)
         return linear_sum_assignment(-seen)[1][label]
     orders = {0: np.arange(n), 1: np.arange(n)[::-1]}
     return orders.get(number, rng.permutation(n))[label]
+
+
+@dataclass(frozen=True, eq=False)
+class _Moves:
+    """Rows of a start that follow each other, and how probable moves between states are."""
+
+    first: np.ndarray
+    """(pairs,) places among the sampled rows."""
+    second: np.ndarray
+    steps: np.ndarray
+    """(pairs,) how many rows on, at most `_FURTHEST`."""
+    begins: np.ndarray
+    """(sequences,) places of their first rows, where they are among the sampled."""
+    chance: np.ndarray
+    """(states, states) of moves, next to nothing where they are impossible."""
+
+    @classmethod
+    def of(cls, rows: Rows, sample: np.ndarray, emitting: np.ndarray) -> _Moves:
+        """Between the states that emit outcomes."""
+        panel, place = rows.data.panel, rows.place[sample]
+        order = np.argsort(place, kind="stable")
+        first, second = order[:-1], order[1:]
+        together = panel.row_lane[sample[first]] == panel.row_lane[sample[second]]
+        first, second = first[together], second[together]
+        steps = np.minimum(place[second] - place[first], _FURTHEST)
+        begins = np.flatnonzero(panel.row_step[sample] == 0)
+        possible = rows.model.possible_moves()[np.ix_(emitting, emitting)]
+        stay = np.eye(len(emitting), dtype=bool)
+        chance = np.where(stay, 1.0, 0.1) * possible + _SLIP
+        return cls(first, second, steps, begins, chance / chance.sum(1, keepdims=True))
+
+    def orders(self, label: np.ndarray, n: int, few: bool) -> list[np.ndarray] | None:
+        """Renumberings of clusters under which rows move as is possible, the best first.
+
+        None where moves do not tell states apart.
+        """
+        if self.chance.min() > 2 * _SLIP or n < 2 or not len(self.first):
+            return None
+        counts = np.zeros((_FURTHEST + 1, n, n))
+        np.add.at(counts, (self.steps, label[self.first], label[self.second]), 1.0)
+        powers = [np.linalg.matrix_power(self.chance, k) for k in range(_FURTHEST + 1)]
+        logs = np.log(np.maximum(np.array(powers), 1e-12))
+
+        def score(order: np.ndarray) -> float:
+            return float((counts * logs[:, order[:, None], order]).sum())
+
+        every = _permutations(n, score)
+        scores = np.array([score(order) for order in every])
+        best = np.argsort(-scores, kind="stable")
+        near = scores[best] > scores[best[0]] - 1e-6 * abs(scores[best[0]]) - 1e-9
+        kept = best[near] if few else best[: max(_OTHERS, int(near.sum()))]
+        return [every[k] for k in kept]
+
+
+def _permutations(n: int, score) -> list[np.ndarray]:
+    """All of them, or where there are too many those that exchanging two at a time leads to."""
+    if n <= _MOST_AT_ONCE:
+        return [np.array(order) for order in permutations(range(n))]
+    order, rising = np.arange(n), True
+    while rising:
+        rising, now = False, score(order)
+        for i, j in combinations(range(n), 2):
+            tried = order.copy()
+            tried[[i, j]] = tried[[j, i]]
+            if score(tried) > now + 1e-9:
+                order, now, rising = tried, score(tried), True
+    return [order]
+
+
+def _recurrent(possible: np.ndarray) -> bool:
+    """Every state can be reached from every other one."""
+    reach = possible | np.eye(len(possible), dtype=bool)
+    return bool(np.linalg.matrix_power(reach.astype(float), max(1, len(reach) - 1)).all())
 
 
 def _has_levels(model: HMMModel) -> bool:

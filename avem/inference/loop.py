@@ -155,7 +155,8 @@ def _accelerated(
     changes: Anderson | None,
 ) -> Run:
     # Anchors that do not follow by themselves are extrapolated with the parameters.
-    anderson = changes.elsewhere() if changes else Anderson(em.data, anchors=not rules.settle)
+    fresh = Anderson(em.data, anchors=not rules.settle, rule=em.m_step.rule)
+    anderson = changes.elsewhere() if changes else fresh
     record, moved, searches = _Record(), 0, 0
     best, level, since_best, change, fallen = None, -np.inf, 0, np.inf, 0.0
     trial, fallback = start, start
@@ -207,6 +208,7 @@ def _accelerated(
             if tol == rules.tol:
                 return ended(Stop.CONVERGED, step, state)
             tol = rules.tol
+            step = replace(step, state=replace(step.state, searched=state.searched))
         fallback = step.state
         trial = anderson.propose(step.before, step.state) or fallback
     assert best is not None  # the first step is never taken back

@@ -7,7 +7,7 @@ whose terms are again sums over subjects.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +19,10 @@ from avem.effects.prior import project_covariance
 from avem.inference.methods.anchored import TO_THE_END
 from avem.inference.newton import climb
 from avem.inference.passes import Totals
+from avem.inference.restricted import ByNewton, Objective, improved
 from avem.inference.theta import absorb
 from avem.models.kernel import Kernel
+from avem.models.restriction import Restriction
 from avem.numerics.covariance import floor_eigenvalues
 
 NOISE_FLOOR, EFFECT_FLOOR = 1e-6, 1e-8
@@ -61,14 +63,38 @@ class MStep:
     recentre: bool = True
     copies: Copies | None = None
     """States without outcomes: otherwise their parameters would drift."""
+    rule: Restriction | None = None
+    """Constraints and priors."""
+
+    @property
+    def restricted(self) -> tuple[str, ...]:
+        """The entries of theta that constraints or priors concern."""
+        return () if self.rule is None else self.rule.keys
 
     def update(
-        self, theta: Theta, total: Totals, moved: Theta, n_subjects: float
+        self,
+        theta: Theta,
+        total: Totals,
+        moved: Theta,
+        n_subjects: float,
+        newton: ByNewton | None = None,
     ) -> tuple[Theta, np.ndarray]:
-        """All parameters, given those moved by Newton, and the shift of every effect's mean."""
+        """All parameters, given those moved by Newton, and the shift of every effect's mean.
+
+        `newton` has the terms of those that are restricted.
+        """
         floor = NOISE_FLOOR * self.spread
-        closed = self.kernel.maximise(theta, total.model, self.fixed, self.free, floor)
+        held = self.fixed | frozenset(self.restricted)
+        closed = self.kernel.maximise(theta, total.model, held, self.free, floor)
         new = {**theta, **closed, **moved}
+        objective = None
+        if self.rule is not None and newton is not None:
+            kernel: Any = self.kernel
+            own = total.effect_second / n_subjects
+            objective = Objective(self.rule, kernel, total.model, newton, own, n_subjects)
+            new = self._restricted(objective, new, of_effects=False)
+            # What has a closed form beside what is restricted: noise beside coefficients.
+            new |= self.kernel.maximise(new, total.model, held, self.free, floor)
         mean = total.effect_mean / n_subjects
         second = total.effect_second / n_subjects
         shift = np.zeros_like(mean)
@@ -79,14 +105,27 @@ class MStep:
             shift = _expressible(mean, theta["effect_covariance"], matched)
             new = absorb(new, self.matches, shift)
             second = shifted_second(second, mean, shift)
-        if "effect_covariance" not in self.fixed and len(mean):
+        if objective is not None and "effect_covariance" in self.restricted:
+            second = (second + second.T) / 2
+            new = self._restricted(replace(objective, second=second), new, of_effects=True)
+        elif "effect_covariance" not in self.fixed and len(mean):
             sigma = project_covariance((second + second.T) / 2, self.structure, self.blocks)
             floor = EFFECT_FLOOR * self.effect_scale
             new["effect_covariance"], _ = floor_eigenvalues(sigma, floor)
         return (new if self.copies is None else self._copied(new, self.copies)), shift
 
+    def _restricted(self, objective: Objective, theta: Theta, of_effects: bool) -> Theta:
+        """With the effects' covariance, or all else that is restricted, raised."""
+        for group in objective.rule.groups:
+            if ("effect_covariance" in group.keys) == of_effects:
+                theta = improved(objective, theta, group, self.coef_steps)
+        return theta
+
     def _copied(self, theta: Theta, copies: Copies) -> Theta:
         free = [key for key in copies.keys if key not in self.fixed]
+        if self.rule is not None:
+            silent, tied = list(copies.silent), self.rule.tied
+            free = [k for k in free if k not in self.restricted or not tied(k)[silent].any()]
         free = [key for key in free if self.free.get(key, np.ones(1, bool)).any()]
         new = dict(theta)
         for key in free:

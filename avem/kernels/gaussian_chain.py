@@ -41,6 +41,8 @@ class Lists:
     """(column of `seen`, outcome, outcome)."""
     features: tuple[Triple, ...]
     """(column of `seen`, number of the row, number of the row)."""
+    constant: int = -1
+    """The design column that is 1 wherever something was seen, which need not be read; or none."""
 
     def arrays(self) -> tuple[np.ndarray, ...]:
         """As integers of four bytes: (column,), (group,), (term, 3), (feature, 3)."""
@@ -176,6 +178,7 @@ def together(several: Sequence[Squares]) -> Squares:
             tuple(group for own in lists for group in own.groups),
             tuple(term for own in lists for term in own.terms),
             tuple(feature for own in lists for feature in own.features),
+            lists[0].constant,
         ),
         coef,
         jnp.concatenate([one.constant for one in several], 1),

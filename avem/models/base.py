@@ -18,6 +18,7 @@ from avem.components.scaling import Scaling
 from avem.data import Design, Panel
 from avem.data.clock import Clock
 from avem.data.designs import Designs
+from avem.models.restriction import Restriction
 from avem.models.state_names import state_labels, with_names
 
 
@@ -253,6 +254,24 @@ class Model(ABC):
 
     # --- what is free ---------------------------------------------------------------------------
 
+    def restriction(
+        self, fixed: Collection[str], theta: Params, strict: bool = True
+    ) -> Restriction | None:
+        """What constraints and priors say, with `fixed` parameters where theta has them."""
+        return None
+
+    def log_prior(self, theta: Params) -> float:
+        """Of the parameters, up to a constant; 0 where they have no priors."""
+        return 0.0
+
+    def prior_slope(self, theta: Params) -> Params:
+        """Its derivative in entries of theta; those that no prior is about are left out."""
+        return {}
+
+    def pinned_rows(self, fixed: Collection[str], theta: Params) -> np.ndarray:
+        """(rows,) bool: which numbers of `parameter_rows` constraints hold at a value."""
+        return np.zeros(len(self.constant_rows()), bool)
+
     def find_free(self, theta: Params, fixed: Collection[str], spread: np.ndarray) -> Free:
         """What is estimated: not held by the user, and not on the boundary.
 
@@ -286,6 +305,13 @@ class Model(ABC):
         out = {}
         for component in self.components:
             out.update(component.limits())
+        return out
+
+    def floors(self, spread: np.ndarray) -> Params:
+        """For every covariance of outcomes in theta, the variances that its own are judged by."""
+        out: Params = {}
+        for component in self.components:
+            out.update(component.floors(spread))
         return out
 
     # --- effects --------------------------------------------------------------------------------

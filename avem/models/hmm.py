@@ -21,6 +21,7 @@ from avem.components.initial import Initial, make_initial
 from avem.components.lines import Builder, Effect, Line
 from avem.components.outcome import Outcome, learn_families, read_outcome
 from avem.components.param_info import Params
+from avem.components.priors import Prior
 from avem.components.scaling import Scaling
 from avem.components.transitions import STICKINESS, Transitions
 from avem.data import Design, Panel, parse_formula
@@ -33,11 +34,15 @@ from avem.errors import DataError
 from avem.families.base import Family
 from avem.models.base import Model
 from avem.models.encoded import Encoded, LaidOut, PanelData, Placement
+from avem.models.given_priors import code_of
 from avem.models.hmm_kernel import HMMKernel
 from avem.models.hmm_layout import Blocks, OneRow
+from avem.models.hmm_restriction import orders_at, orders_of, pinned_rows, restriction_of
 from avem.models.hmm_scaling import learn_scaling
 from avem.models.known import check_possible, learn_names, possible_states, with_events
 from avem.models.process import MarkovProcess, Process, SemiMarkovProcess
+from avem.models.restricted_free import restricted_free
+from avem.models.restriction import Restriction
 from avem.models.scanned import encode_scan
 from avem.numerics.precision import in_float64
 
@@ -57,6 +62,10 @@ class Specification(NamedTuple):
     """The column of what is known of a row's state."""
     duration: Duration | None = None
     """None: stays are those of a Markov chain."""
+    constraints: tuple[str, ...] = ()
+    """Sentences about parameters."""
+    priors: tuple[tuple[str, Prior], ...] = ()
+    """By the name of a parameter, or of some of its numbers."""
 
     @property
     def formulas(self) -> tuple[Formula, ...]:
@@ -69,6 +78,10 @@ class Specification(NamedTuple):
         """Those of the transitions, of the first state and of the durations."""
         found = [self.transition.formula, *([self.initial] if self.initial is not None else [])]
         return (*found, *([self.duration.parsed] if self.duration is not None else []))
+
+    def learned(self, panel: Panel) -> HMMModel:
+        """The model learned from a panel, in the user's units."""
+        return HMMModel.learn(self, panel)
 
     @property
     def outcome_names(self) -> tuple[str, ...]:
@@ -102,6 +115,10 @@ class Specification(NamedTuple):
             found["effect_covariance"] = repr(self.effect_covariance)
         if self.known is not None:
             found["known"] = repr(self.known)
+        if self.constraints:
+            found["constraints"] = repr(list(self.constraints))
+        if self.priors:
+            found["priors"] = code_of(self.priors)
         return found | ({"state_names": repr(list(self.state_names))} if self.state_names else {})
 
 
@@ -283,7 +300,43 @@ class HMMModel(Model):
     def keeps_order(self) -> bool:
         """The states have an order of their own."""
         stays = self.duration is not None and self.duration.keeps_order
-        return self.transition.keeps_order or stays or self.spec.known is not None
+        own = self.transition.keeps_order or stays or self.spec.known is not None
+        return own or self.orders is not None
+
+    @cached_property
+    def _rule(self) -> Restriction | None:
+        return restriction_of(self, (), self.middle(), strict=False)
+
+    @cached_property
+    def orders(self) -> list[tuple[int, ...]] | None:
+        """The renumberings of states that leave the model as it is; None: all of them."""
+        return orders_of(self, self._rule, self.transition.orders())
+
+    def restriction(
+        self, fixed: Collection[str], theta: Params, strict: bool = True
+    ) -> Restriction | None:
+        return restriction_of(self, fixed, theta, strict)
+
+    def log_prior(self, theta: Params) -> float:
+        if not self.spec.priors or self._rule is None:
+            return 0.0
+        return self._rule.log_prior(theta)
+
+    def prior_slope(self, theta: Params) -> Params:
+        if not self.spec.priors or self._rule is None:
+            return {}
+        return self._rule.prior_slope(theta)
+
+    def pinned_rows(self, fixed: Collection[str], theta: Params) -> np.ndarray:
+        return pinned_rows(self, restriction_of(self, fixed, theta, strict=False))
+
+    def possible_moves(self) -> np.ndarray:
+        """(from, to) bool: which there are, also by constraints."""
+        possible = self.transition.possible()
+        if self._rule is None or "transition" not in self._rule.keys:
+            return possible
+        theta = self._rule.within(self._rule.likes, 1e-4) or self._rule.likes
+        return possible & (theta["transition"] > 1e-8)
 
     @property
     def clock(self) -> Clock | None:
@@ -335,12 +388,25 @@ class HMMModel(Model):
             return np.arange(self.n_states)
         emission = self.emissions[0]
         level = emission.level(theta, data.seen_design(emission.y_cols[0]))
-        orders = self.transition.orders()
-        if orders is None:
+        if self.orders is None:
             return np.argsort(level, kind="stable")
+        orders = orders_at(self, self._rule, self.transition.orders(), theta)
         return np.array(min(orders, key=lambda order: tuple(level[list(order)])))
 
+    def all_free(self, fixed: Collection[str]) -> Free:
+        """What is free inside all bounds, constraints apart."""
+        return super().find_free(self.middle(), fixed, np.ones(len(self.scaling.scale)))
+
     def find_free(self, theta: Params, fixed: Collection[str], spread: np.ndarray) -> Free:
+        found = self._find_free(theta, fixed, spread)
+        rule = self.restriction(fixed, theta, strict=False)
+        follow = None
+        if rule is not None and self.silent:
+            keys = {key for emission in self.emissions for key in emission.middle()}
+            follow = rule.of_states(keys, self.silent)
+        return restricted_free(found, rule, theta, follow)
+
+    def _find_free(self, theta: Params, fixed: Collection[str], spread: np.ndarray) -> Free:
         found = super().find_free(theta, fixed, spread)
         if not self.silent:
             return found

@@ -238,6 +238,17 @@ class HMMKernel:
             new.update(block.slopes(theta, own))
         return new
 
+    def expected(self, theta, sums) -> float:
+        """The expected complete log likelihood in them, up to a constant."""
+        return sum(b.expected(theta, own) for b, own in zip(self.blocks, sums, strict=True))
+
+    def information(self, theta, sums) -> dict[str, np.ndarray]:
+        """Minus its second derivative in each of them, flat, on average."""
+        new = {}
+        for block, own in zip(self.blocks, sums, strict=True):
+            new.update(block.information(theta, own))
+        return new
+
     def shifted(self, sums, moves) -> tuple[Any, ...]:
         """The sums as if coefficients had gained ``moves(key)``, and their effects lost it."""
         pairs = zip(self.blocks, sums, strict=True)

@@ -13,6 +13,7 @@ import pandas as pd
 from avem.components.param_info import Params, check_level
 from avem.errors import ModelError
 from avem.fits.fit import Fit
+from avem.fits.uncertainty import PINNED
 from avem.inference.stop import Stop
 
 FAILED = "FAILED"
@@ -134,8 +135,11 @@ class Bootstrap:
             "upper": upper,
         }
         held = table["parameter"].isin(self.fit.info.fixed).to_numpy()
-        known = {name: np.where(held, np.nan, column) for name, column in spread.items()}
-        found = table.assign(**known, note=np.where(held, "held", "").astype(object))
+        pinned = self.fit.model.pinned_rows(self.fit.info.fixed, self.fit.theta) & ~held
+        none = held | pinned
+        known = {name: np.where(none, np.nan, column) for name, column in spread.items()}
+        note = np.where(held, "held", np.where(pinned, PINNED, "")).astype(object)
+        found = table.assign(**known, note=note)
         return self.fit._own_kind(found)
 
     @cached_property

@@ -11,7 +11,7 @@ from math import comb
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from avem.components.lines import Line
 from avem.errors import AvemWarning, ModelError
@@ -112,6 +112,12 @@ def likelihood_ratio_test(smaller: HMMFit, larger: HMMFit) -> LRTest:
                 "pseudo-likelihoods has no known distribution. Compare coefficients with their "
                 "robust standard errors instead: fit.standard_errors(), fit.contrast()."
             )
+        if fit.model.spec.priors:
+            raise ModelError(
+                "The fits have priors: they are at the maximum of likelihood times priors, and "
+                "twice a difference of log likelihoods has no known distribution there. Fit both "
+                "without priors=."
+            )
     _check_states(smaller, larger)
     check_same_data(smaller, larger)
     df = larger.n_params - smaller.n_params
@@ -139,7 +145,7 @@ def tail(of: Reference, statistic: float) -> float:
     """P(at least this statistic); chi-squared with 0 degrees of freedom is always 0."""
     if statistic <= 0:
         return 1.0
-    parts = (w * chi2.sf(statistic, df) for w, df in zip(of.weights, of.dfs, strict=True) if df)
+    parts = (w * chdtrc(df, statistic) for w, df in zip(of.weights, of.dfs, strict=True) if df)
     return float(sum(parts))
 
 
@@ -278,6 +284,10 @@ def _extras(smaller: HMMModel, larger: HMMModel) -> Iterator[str]:
         extra = [t for t in line.terms if t not in of_larger.get(_key(line), ("Intercept",))]
         if extra:
             yield f"the terms {', '.join(extra)} of {line.label or line.parameter!r}"
+    of_smaller = smaller.spec.constraints
+    said = [text for text in larger.spec.constraints if text not in of_smaller]
+    if said:
+        yield f"freedom where the larger model has constraints ({'; '.join(said)})"
     if larger.stationary and not smaller.stationary:
         yield "a first state of its own"
     effects = [name for name in smaller.effect_names if name not in larger.effect_names]

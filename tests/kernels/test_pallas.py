@@ -1,5 +1,7 @@
 """The kernels for GPUs, in Pallas' interpreter, against the definitions."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -71,6 +73,17 @@ def test_given_tables(kind):
     table = chain.log_densities(_jax(problem.squares), problem.rows)
     given = (problem.initial, transition, table, problem.rows.valid, steps)
     same(run(calls._forward_backward, *given), run(chains.definition, *given))
+
+
+def test_a_column_of_ones_is_not_read():
+    problem = Problem(2, 2, ((0,), (1,)))
+    rows = problem.rows._replace(a=jnp.asarray(problem.rows.a).at[:, 0].set(1.0))
+    squares = _jax(problem.squares)
+    known = squares._replace(lists=replace(squares.lists, constant=0))
+    given = (problem.initial, problem.transition)
+    wanted = chain.definition(*given, squares, rows, Steps())
+    unread = rows._replace(a=rows.a.at[:, 0].set(jnp.nan))
+    same(calls._gaussian_chain(*given, known, unread, Steps()), wanted)
 
 
 def test_many_lanes_and_one_step():

@@ -8,6 +8,7 @@ import pytest
 
 from avem.kernels import forward_backward as hmm
 from avem.kernels import semi_markov, semi_markov_path
+from avem.kernels.dispatch import engine
 from avem.kernels.viterbi import viterbi
 from avem.numerics.precision import in_float64
 from tests.chosen import chosen
@@ -217,3 +218,39 @@ def test_long_and_lopsided_sequences():
     if np.isfinite(found[0].loglik).all():
         np.testing.assert_allclose(found[0].loglik, found[1].loglik, rtol=1e-12)
         np.testing.assert_allclose(found[0].state, found[1].state, atol=1e-8)
+
+
+SIZES = [(1, 2, 1, True), (40, 3, 7, False), (33, 2, 50, True), (20, 5, 1, False), (50, 4, 3, True)]
+
+
+@pytest.mark.skipif(
+    engine("semi_markov", "float64", states=2, cells=1) is None, reason="no C++ compiler, or no CPU"
+)
+@pytest.mark.parametrize(("times", "states", "longest", "cut"), SIZES)
+@in_float64
+def test_the_engine_equals_the_definition_whatever_the_sizes(times, states, longest, cut):
+    """Lanes of any length, chances of their own, stays that go on beyond the longest."""
+    rng = np.random.default_rng(times)
+    lanes = 11
+    phase = rng.random((longest, states, lanes))
+    leave = rng.uniform(0.05, 0.6, (1, longest, states, lanes))
+    moves = np.where(
+        np.eye(states, dtype=bool)[..., None], 0.0, rng.random((states, states, lanes))
+    )
+    table = rng.normal(-2.0, 3.0, (times, states, lanes))
+    lengths = rng.integers(1, times + 1, lanes)
+    lengths[0] = times
+    valid = np.arange(times)[:, None] < lengths
+    table = np.where(valid[:, None], table, 0.0)
+    stays = semi_markov.Stays(phase / phase.sum(0), leave, 1 - leave, None, cut)
+    problem = (
+        np.full(states, 1 / states),
+        moves / moves.sum(1, keepdims=True),
+        stays,
+        table,
+        valid,
+    )
+    found = jax.jit(lambda: semi_markov.smooth(*problem))()
+    expected = jax.jit(lambda: semi_markov.definition(*problem))()
+    for name, a, b in zip(found._fields, found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11, err_msg=name)

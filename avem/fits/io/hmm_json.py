@@ -14,8 +14,10 @@ import numpy as np
 
 from avem.components.duration import Duration, duration_in, duration_out, families_of
 from avem.components.generator import Rates
+from avem.components.given_moves import GivenMoves
 from avem.components.logit_transitions import LogitTransitions
 from avem.components.outcome import Outcome, outcome
+from avem.components.priors import Prior, prior_from_json
 from avem.components.scaling import Scaling
 from avem.components.transitions import Transitions, from_json
 from avem.data import Design, parse_formula
@@ -28,12 +30,14 @@ from avem.families.base import Family, plain
 from avem.fits.io.checked_json import typed
 from avem.fits.io.given import Given
 from avem.fits.io.sizes import check_designs, check_formulas, check_hmm, check_states
+from avem.models.constraints import as_constraints
+from avem.models.given_priors import WEAK, as_priors
 from avem.models.hmm import HMMModel, Specification
 from avem.models.state_names import check_state_names
 
 _MAX_LEVELS = 10_000  # of an outcome
 _MAX_DURATION = 10_000
-KINDS = (LogitTransitions, Rates)
+KINDS = (LogitTransitions, Rates, GivenMoves)
 """The kinds of transitions whose words every file may use: they are known once imported."""
 
 
@@ -56,6 +60,9 @@ class _Model:
     silent: tuple[int, ...] = ()
     duration: dict | None = None
     """Null: as in a Markov chain."""
+    constraints: tuple[str, ...] = ()
+    priors: list | None = None
+    """Pairs of names and priors."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,8 @@ def model_out(model: HMMModel) -> dict[str, Any]:
         known=spec.known,
         silent=model.silent,
         duration=None if spec.duration is None else duration_out(spec.duration),
+        constraints=spec.constraints,
+        priors=[[name, prior.to_json()] for name, prior in spec.priors] or None,
     )
     return asdict(record)
 
@@ -171,6 +180,8 @@ def model_in(found: dict[str, Any], given: Given) -> HMMModel:
         check_state_names(record.state_names or None, record.n_states),
         record.known,
         None if record.duration is None else _duration_in(record),
+        tuple(one.text for one in as_constraints(list(record.constraints))),
+        _priors_in(record.priors),
     )
     _check_spec(spec)
     pairs = zip(spec.outcomes, outcomes, strict=True)
@@ -191,6 +202,17 @@ def model_in(found: dict[str, Any], given: Given) -> HMMModel:
 def _transitions_in(record: _Model) -> Transitions:
     formula = one_sided(record.transition)
     return LogitTransitions(text=formula.text) if record.kind is None else from_json(record.kind)
+
+
+def _priors_in(saved: list | None) -> tuple[tuple[str, Prior], ...]:
+    """The priors, none of which can be what no user could give."""
+    pairs = saved or []
+    if not all(
+        isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) for one in pairs
+    ):
+        raise FileError("its priors are damaged.")
+    given = {name: prior_from_json(prior) for name, prior in pairs}
+    return as_priors(WEAK) if WEAK in given else as_priors(given)
 
 
 def _duration_in(record: _Model) -> Duration:

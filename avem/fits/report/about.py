@@ -136,7 +136,7 @@ def ending(fit: Fit) -> str:
         ", refined to maximum likelihood" if info.refined else ""
     )
     text = (
-        f"<p><strong>{escape(fit.stop.value)}</strong> The {fit.bound_name} is "
+        f"<p><strong>{escape(fit.ended.partition(': ')[2])}</strong> The {fit.bound_name} is "
         f"{fixed(fit.bound, 3)} after {count(fit.n_iter, 'iteration')} ({method}, "
         f"{info.seconds:.2f} s)."
     )

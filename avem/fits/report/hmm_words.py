@@ -12,6 +12,7 @@ from avem.components.outcome import Outcome
 from avem.fits.report.html import code, listed, words
 from avem.fits.report.sentences import call_code, explained, no_effects
 from avem.fits.words import count
+from avem.models.given_priors import code_of, told
 from avem.models.hmm import HMMModel, Specification, by_spec
 
 if TYPE_CHECKING:
@@ -37,7 +38,21 @@ def model_words(model: HMMModel, subject: str) -> list[str]:
     said = [f"{begin} At each time a subject is in one of {count(model.n_states, 'state')}."]
     for pieces, text in zip(by_spec(model), texts, strict=True):
         said.append((f"{code(text)}: g" if len(texts) > 1 else "G") + _emission(pieces))
-    return [" ".join(said), *_chain(model), _effects(model, subject)]
+    return [" ".join(said), *_chain(model), _effects(model, subject), *_restrictions(model)]
+
+
+def _restrictions(model: HMMModel) -> list[str]:
+    """Constraints and priors."""
+    said = []
+    if model.spec.constraints:
+        said.append(f"Constraints: {listed([code(text) for text in model.spec.constraints])}.")
+    if model.spec.priors:
+        own = [code(f"{name}: {prior!r}") for name, prior in told(model)]
+        said.append(
+            "Estimates are at the maximum of likelihood times priors (maximum a posteriori), not "
+            f"at that of the likelihood. The priors: {listed(own)}."
+        )
+    return said
 
 
 def _emission(pieces: list[Emission]) -> str:
@@ -170,6 +185,8 @@ def model_code(spec: Specification) -> str:
     if spec.known is not None:
         arguments.append(f"known={spec.known!r}")
         arguments += [f"state_names={list(spec.state_names)!r}"] if spec.state_names else []
+    arguments += [f"constraints={list(spec.constraints)!r}"] if spec.constraints else []
+    arguments += [f"priors={code_of(spec.priors)}"] if spec.priors else []
     return call_code("avem.MixedHMM", arguments)
 
 

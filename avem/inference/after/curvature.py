@@ -7,6 +7,7 @@ are. Nothing differentiates through the message passing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -63,15 +64,26 @@ class Curvature:
         return (self.slopes * power).T @ self.slopes
 
 
-def curvature(e: ESteps, state: State, free: Free) -> Curvature:
-    """Observed information: one E-step per parameter; `e` is by the adaptive tier."""
+def curvature(
+    e: ESteps,
+    state: State,
+    free: Free,
+    prior_slope: Callable[[Params], Params] = lambda theta: {},
+) -> Curvature:
+    """Observed information: one E-step per parameter; `e` is by the adaptive tier.
+
+    ``prior_slope`` gives what priors of parameters add to the slope.
+    """
     vector = free.vector(state.theta)
 
     def at(there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         theta = free.theta(there, state.theta)
         found = e.e_step(State(theta, state.subjects, form=state.form))
         (mean,) = e.of_subjects(found.state, "mean")
-        return free.pull(theta, total_slope(e, theta, found)), mean
+        slope = total_slope(e, theta, found)
+        for key, more in prior_slope(theta).items():
+            slope[key] = slope[key] + more
+        return free.pull(theta, slope), mean
 
     slope, mean = at(vector)
     second, following = np.zeros((free.size, free.size)), np.zeros((free.size, *mean.shape))

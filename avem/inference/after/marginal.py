@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -110,8 +111,13 @@ def _nodes(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Posteri
 
 
 @in_float64
-def uncertainty(at: Marginal, free: Free, n_draws: int | None = None) -> Curvature:
-    """The curvature of the log likelihood in the free parameters.
+def uncertainty(
+    at: Marginal,
+    free: Free,
+    n_draws: int | None = None,
+    prior_slope: Callable[[Params], Params] = lambda theta: {},
+) -> Curvature:
+    """The curvature of the log likelihood, and of the priors, in the free parameters.
 
     Each subject is integrated by the nodes that it needs; with `n_draws`, by so many draws. Where
     there are only draws: by default, the fewer subjects there are to average over, the more, as
@@ -130,7 +136,7 @@ def uncertainty(at: Marginal, free: Free, n_draws: int | None = None) -> Curvatu
     if n_draws is not None:
         e = replace(e, method=AdaptiveNodes.make(e.kernel.n_effects, n_draws=n_draws))
         state = find_centres(e, state, np.random.default_rng(0))
-    return curvature(e, state, free)
+    return curvature(e, state, free, prior_slope)
 
 
 @in_float64

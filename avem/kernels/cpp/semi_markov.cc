@@ -3,6 +3,8 @@
 //
 // The forward pass keeps the beginning of every block of steps alone, and goes through a block once more when the
 // backward pass comes to it.
+#include <initializer_list>
+
 #include "call.h"
 #include "exponential.h"
 
@@ -24,35 +26,35 @@ struct Semi {
   }
   int64_t blocks() const { return (times + block() - 1) / block(); }
   size_t room() const {
-    return size() * (8 + blocks() + block()) + 2 * states * states + times * (states + 1) + 4 * states;
+    return size() * (6 + blocks() + block()) + 2 * states * states + times * (states + 1) + 6 * states;
   }
 };
 
-// A few lanes; arrays are (duration, state).
+// A few lanes; arrays are (duration, state). N is the number of states, 0 where the compiler is not told.
+template <int64_t N>
 class Chains {
  public:
-  Chains(const Semi& z, int64_t lane, int count, vec* room) : z_(z), K(z.states), D(z.longest), lane_(lane), count_(count) {
+  Chains(const Semi& z, int64_t lane, int count, vec* room) : z_(z), D(z.longest), lane_(lane), count_(count) {
     const auto take = [&room](int64_t n) {
       vec* at = room;
       room += n;
       return at;
     };
-    for (vec** part : {&leave_, &stay_, &start_, &ahead_, &gone_, &on_, &ended_, &stayed_}) *part = take(z.size());
-    moves_ = take(K * K);
-    pair_ = take(K * K);
-    density_ = take(z.times * K);
+    for (vec** part : {&leave_, &stay_, &start_, &ahead_, &ended_, &stayed_}) *part = take(z.size());
+    moves_ = take(K() * K());
+    pair_ = take(K() * K());
+    density_ = take(z.times * K());
     over_ = take(z.times);
     begins_ = take(z.blocks() * z.size());
     kept_ = take(z.block() * z.size());
-    exits_ = take(K);
-    back_ = take(K);
+    for (vec** part : {&exits_, &back_, &chance_, &follow_, &seen_, &gone_on_}) *part = take(K());
     for (int64_t i = 0; i < z.size(); ++i) {
       leave_[i] = z.leave.load(i, lane, count);
       stay_[i] = z.stay.load(i, lane, count);
-      start_[i] = z.initial.load(i % K, lane, count) * z.phase.load(i, lane, count);
+      start_[i] = z.initial.load(i % K(), lane, count) * z.phase.load(i, lane, count);
       ended_[i] = stayed_[i] = ahead_[i] = vec{};
     }
-    for (int64_t i = 0; i < K * K; ++i) {
+    for (int64_t i = 0; i < K() * K(); ++i) {
       moves_[i] = z.transition.load(i, lane, count);
       pair_[i] = vec{};
     }
@@ -74,10 +76,10 @@ class Chains {
       for (int64_t t = end - 1; t >= b * length; --t) sound += step_back(t, kept_ + (t - b * length) * z_.size());
     }
     vec total = tops_ + masses_.sum();
-    for (int64_t i = 0; i < K * K; ++i) sound += pair_[i];
+    for (int64_t i = 0; i < K() * K(); ++i) sound += pair_[i];
     // The backward pass can overflow where the forward one does not: one flag for both.
     put(z_.loglik, 0, where(sound - sound == 0.0, total, all(std::numeric_limits<double>::quiet_NaN())));
-    for (int64_t i = 0; i < K * K; ++i) put(z_.pair, i, pair_[i]);
+    for (int64_t i = 0; i < K() * K(); ++i) put(z_.pair, i, pair_[i]);
     for (int64_t i = 0; i < z_.size(); ++i) {
       put(z_.ended, i, ended_[i]);
       put(z_.stayed, i, stayed_[i]);
@@ -85,13 +87,16 @@ class Chains {
   }
 
  private:
+  int64_t K() const { return N ? N : z_.states; }
+
   void put(double* out, int64_t row, vec value) const { store(out + row * z_.lanes + lane_, value, count_); }
 
   Flags valid(int64_t t) const {
     return t < z_.times ? Flags::load(z_.valid + t * z_.lanes + lane_, count_) : Flags{mask{}, false, true};
   }
 
-  // Filtered probabilities of the steps of a block, and where they end; `first`: densities and masses are new.
+  // Filtered probabilities of the steps of a block, times their masses, and where they end; `first`: densities and
+  // masses are new.
   vec* walk(int64_t b, const vec* begin, bool first) {
     const int64_t from = b * z_.block(), end = from + z_.block() < z_.times ? from + z_.block() : z_.times;
     const vec* here = begin;
@@ -99,16 +104,14 @@ class Chains {
     for (int64_t t = from; t < end; ++t) {
       out = kept_ + (t - from) * z_.size();
       if (first) read_densities(t);
-      onward(t, here, out);
       const Flags now = valid(t);
-      const vec* e = density_ + t * K;
-      vec mass = vec{};
-      for (int64_t u = 0; u < D; ++u)
-        for (int64_t k = 0; k < K; ++k) mass += out[u * K + k] *= e[k];
-      if (first) over_[t] = 1.0 / mass;
-      for (int64_t i = 0; i < z_.size(); ++i)
-        out[i] = now.every ? out[i] * over_[t] : where(now.here, out[i] * over_[t], here[i]);
-      if (first) tell(t, mass, out, now);
+      const vec mass = onward(t, here, out);
+      if (!now.every && t > 0)
+        for (int64_t i = 0; i < z_.size(); ++i) out[i] = where(now.here, out[i], here[i] * over_[t - 1]);
+      if (first) {
+        over_[t] = where(now.here, 1.0 / mass, all(1.0));
+        tell(t, mass, out, now);
+      }
       here = out;
     }
     return out;
@@ -121,92 +124,129 @@ class Chains {
     if (next.every) return;
     vec last = vec{};
     for (int64_t i = 0; i < z_.size(); ++i) last += here[i] * leave_[i];
-    masses_.times(where(now.here & ~next.here, last, all(1.0)));
+    masses_.times(where(now.here & ~next.here, last * over_[t], all(1.0)));
   }
 
   void read_densities(int64_t t) {
     const Flags now = valid(t);
-    vec* e = density_ + t * K;
-    for (int64_t k = 0; k < K; ++k) e[k] = load(z_.table + (t * K + k) * z_.lanes + lane_, count_);
+    vec* e = density_ + t * K();
+    for (int64_t k = 0; k < K(); ++k) e[k] = load(z_.table + (t * K() + k) * z_.lanes + lane_, count_);
     vec top = e[0];
-    for (int64_t k = 1; k < K; ++k) top = where(e[k] > top, e[k], top);
-    for (int64_t k = 0; k < K; ++k) e[k] = exponential(e[k] - top);
+    for (int64_t k = 1; k < K(); ++k) top = where(e[k] > top, e[k], top);
+    for (int64_t k = 0; k < K(); ++k) e[k] = exponential(e[k] - top);
     tops_ += where(now.here, top);
   }
 
-  // The probabilities of step t before it is seen. `out` may not be `here`.
-  void onward(int64_t t, const vec* here, vec* out) {
+  // Probabilities and density of step t, and their sum. `out` may not be `here`.
+  vec onward(int64_t t, const vec* here, vec* out) {
+    const vec* e = density_ + t * K();
+    vec mass = vec{};
     if (t == 0) {
-      for (int64_t i = 0; i < z_.size(); ++i) out[i] = start_[i];
-      return;
+      for (int64_t u = 0; u < D; ++u)
+        for (int64_t k = 0; k < K(); ++k) mass += out[u * K() + k] = start_[u * K() + k] * e[k];
+      return mass;
     }
-    for (int64_t k = 0; k < K; ++k) exits_[k] = vec{};
-    for (int64_t u = 0; u < D; ++u)
-      for (int64_t k = 0; k < K; ++k) exits_[k] += here[u * K + k] * leave_[u * K + k];
-    for (int64_t i = 0; i < (D - 1) * K; ++i) out[K + i] = here[i] * stay_[i];
-    for (int64_t m = 0; m < K; ++m) {
+    const vec over = over_[t - 1];
+    vec* seen = back_;
+    for (int64_t k = 0; k < K(); ++k) {
+      exits_[k] = vec{};
+      seen[k] = e[k] * over;
+    }
+    for (int64_t u = 0; u < D; ++u) {
+      // A stay that is as long as any is told of goes on being so.
+      vec* longer = out + (u + 1) * K();
+      const bool tail = u + 1 == D;
+      for (int64_t k = 0; k < K(); ++k) {
+        const int64_t i = u * K() + k;
+        exits_[k] += here[i] * leave_[i];
+        const vec on = here[i] * stay_[i] * seen[k];
+        mass += on;
+        if (!tail) longer[k] = on;
+        else if (D > 1) out[i] += on;
+        else gone_on_[k] = on;
+      }
+    }
+    for (int64_t m = 0; m < K(); ++m) {
       vec enters = vec{};
-      for (int64_t k = 0; k < K; ++k) enters += exits_[k] * moves_[k * K + m];
-      out[m] = enters;
+      for (int64_t k = 0; k < K(); ++k) enters += exits_[k] * moves_[k * K() + m];
+      enters *= seen[m];
+      mass += enters;
+      out[m] = D > 1 ? enters : enters + gone_on_[m];
     }
-    const int64_t last = (D - 1) * K;
-    for (int64_t k = 0; k < K; ++k) out[last + k] += here[last + k] * stay_[last + k];
+    return mass;
   }
 
   // What the steps after t say of it. Returns numbers that are finite where all is well.
   vec step_back(int64_t t, const vec* here) {
     const Flags now = valid(t), next = valid(t + 1);
-    for (int64_t k = 0; k < K; ++k) {
-      back_[k] = exits_[k] = vec{};
-      for (int64_t m = 0; m < K; ++m) back_[k] += moves_[k * K + m] * ahead_[m];
+    const vec over = over_[t];
+    for (int64_t k = 0; k < K(); ++k) {
+      back_[k] = exits_[k] = chance_[k] = vec{};
+      for (int64_t m = 0; m < K(); ++m) back_[k] += moves_[k * K() + m] * ahead_[m];
+      follow_[k] = ahead_[k];
+      seen_[k] = density_[t * K() + k] * over;
     }
-    vec out = vec{};
-    for (int64_t u = 0; u < D; ++u)
-      for (int64_t k = 0; k < K; ++k) exits_[k] += here[u * K + k] * leave_[u * K + k];
-    for (int64_t k = 0; k < K; ++k) out += exits_[k];
-    const vec over_end = 1.0 / out;
-    for (int64_t u = 0; u < D; ++u) {
-      const vec* longer = ahead_ + (u + 1 < D ? u + 1 : u) * K;
-      for (int64_t k = 0; k < K; ++k) {
-        const int64_t i = u * K + k;
-        gone_[i] = leave_[i] * back_[k];
-        on_[i] = stay_[i] * longer[k];
-      }
+    if (now.every && next.every) pass_back<true>(t, here, now, next, vec{});
+    else {
+      vec last = vec{};
+      for (int64_t i = 0; i < z_.size(); ++i) last += here[i] * leave_[i];
+      pass_back<false>(t, here, now, next, 1.0 / (last * over));
     }
-    for (int64_t k = 0; k < K; ++k)
-      for (int64_t m = 0; m < K; ++m)
-        pair_[k * K + m] += where(next.here, exits_[k] * moves_[k * K + m] * ahead_[m]);
-    const vec* e = density_ + t * K;
-    vec* chance = exits_;  // which has served
-    for (int64_t k = 0; k < K; ++k) chance[k] = vec{};
-    for (int64_t u = 0; u < D; ++u)
-      for (int64_t k = 0; k < K; ++k) {
-        const int64_t i = u * K + k;
-        const vec end = z_.cut ? all(1.0) : leave_[i] * over_end;
-        const vec beta = where(next.here, gone_[i] + on_[i], end);
-        const vec smoothed = where(now.here, here[i] * beta);
-        chance[k] += smoothed;
-        ended_[i] += where(next.here, here[i] * gone_[i], z_.cut ? vec{} : smoothed);
-        stayed_[i] += where(next.here, here[i] * on_[i]);
-        ahead_[i] = where(now.here, e[k] * beta * over_[t]);
-        if (t == 0) put(z_.first, i, smoothed);
-      }
+    for (int64_t k = 0; k < K(); ++k)
+      for (int64_t m = 0; m < K(); ++m)
+        pair_[k * K() + m] += where(next.here, exits_[k] * moves_[k * K() + m] * follow_[m]);
     vec sound = vec{};
-    for (int64_t k = 0; k < K; ++k) {
-      put(z_.state, t * K + k, chance[k]);
-      sound += chance[k];
+    for (int64_t k = 0; k < K(); ++k) {
+      put(z_.state, t * K() + k, chance_[k]);
+      sound += chance_[k];
     }
     return sound;
   }
 
+  template <bool every>
+  void pass_back(int64_t t, const vec* here, const Flags& now, const Flags& next, vec over_end) {
+    const vec over = over_[t];
+    for (int64_t u = 0; u < D; ++u) {
+      const vec* longer = ahead_ + (u + 1 < D ? u + 1 : u) * K();
+      for (int64_t k = 0; k < K(); ++k) {
+        const int64_t i = u * K() + k;
+        const vec known = here[i] * over, gone = leave_[i] * back_[k], on = stay_[i] * longer[k];
+        exits_[k] += known * leave_[i];
+        vec beta = gone + on, smoothed = known * beta;
+        if (every) {
+          ended_[i] += known * gone;
+          stayed_[i] += known * on;
+          ahead_[i] = seen_[k] * beta;
+        } else {
+          beta = where(next.here, beta, z_.cut ? all(1.0) : leave_[i] * over_end);
+          smoothed = where(now.here, known * beta);
+          ended_[i] += where(next.here, known * gone, z_.cut ? vec{} : smoothed);
+          stayed_[i] += where(next.here, known * on);
+          ahead_[i] = where(now.here, seen_[k] * beta);
+        }
+        chance_[k] += smoothed;
+        if (t == 0) put(z_.first, i, smoothed);
+      }
+    }
+  }
+
   const Semi& z_;
-  const int64_t K, D, lane_;
+  const int64_t D, lane_;
   const int count_;
-  vec *leave_, *stay_, *start_, *ahead_, *gone_, *on_, *ended_, *stayed_;
-  vec *moves_, *pair_, *density_, *over_, *begins_, *kept_, *exits_, *back_;
+  vec *leave_, *stay_, *start_, *ahead_, *ended_, *stayed_;
+  vec *moves_, *pair_, *density_, *over_, *begins_, *kept_, *exits_, *back_, *chance_, *follow_, *seen_, *gone_on_;
   vec tops_ = vec{};
   LogProduct masses_;
 };
+
+// All lanes, a few at a time.
+template <int64_t N>
+void pass(const Semi& z, vec* room) {
+  for (int64_t lane = 0; lane < z.lanes; lane += kLanes) {
+    const int64_t left = z.lanes - lane;
+    Chains<N>(z, lane, left < kLanes ? int(left) : kLanes, room).run();
+  }
+}
 
 }  // namespace
 
@@ -245,10 +285,9 @@ extern "C" XLA_FFI_Error* avem_semi_markov(XLA_FFI_CallFrame* frame) {
     z.first = first.at(b);
     z.ended = ended.at(b);
     z.stayed = stayed.at(b);
-    for (int64_t lane = 0; lane < z.lanes; lane += kLanes) {
-      const int64_t left = z.lanes - lane;
-      Chains(z, lane, left < kLanes ? int(left) : kLanes, room.get()).run();
-    }
+    // Loops over a few states are written out.
+    const auto run = z.states == 2 ? pass<2> : z.states == 3 ? pass<3> : z.states == 4 ? pass<4> : pass<0>;
+    run(z, room.get());
   }
   return nullptr;
 }

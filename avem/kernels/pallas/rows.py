@@ -77,6 +77,7 @@ class GaussianRows:
         numbers = {i for _, *pair in lists.features for i in pair} - {0}
         numbers |= {1 + c for c in lists.columns}
         numbers |= {1 + n_a + j for _, *pair in lists.terms for j in pair}
+        numbers -= {1 + lists.constant}
         return _Row(
             {g: self._seen[t, g, :] for g in sorted(groups)},
             {
@@ -89,7 +90,7 @@ class GaussianRows:
         lists, n_a = self._lists, self._a.shape[1]
         shown = {g: own != 0 for g, own in row.seen.items()}
         used = sorted({j for _, *pair in lists.terms for j in pair})
-        a = [row.numbers[1 + c] for c in lists.columns]
+        a = [row.numbers.get(1 + c) for c in lists.columns]
         y = {j: row.numbers[1 + n_a + j] for j in used}
         n_outcomes, n_columns = self._y.shape[1], len(lists.columns)
         found = []
@@ -99,7 +100,8 @@ class GaussianRows:
                 place = (k * n_outcomes + j) * n_columns
                 r[j] = y[j]
                 for c in range(n_columns):
-                    r[j] = r[j] - self._coef[place + c, :] * a[c]
+                    own = self._coef[place + c, :]
+                    r[j] = r[j] - (own if a[c] is None else own * a[c])
             parts: dict[int, list[Array]] = {}
             for i, g in enumerate(lists.groups):
                 parts.setdefault(g, []).append(self._constant[k, i, :])
@@ -119,7 +121,7 @@ class GaussianRows:
             self._first[k, :] = own
         new = list(so_far)
         for f, (g, left, right) in enumerate(self._lists.features):
-            factors = [row.numbers[i] for i in (left, right) if i]
+            factors = [row.numbers[i] for i in (left, right) if i in row.numbers]
             for k, own in enumerate(chance):
                 weighed = jnp.where(row.seen[g] != 0, reduce(jnp.multiply, [own, *factors]), 0.0)
                 place = k * self._n_features + f

@@ -20,7 +20,7 @@ from avem.inference.mode_search import Elsewhere, elsewhere, modes_of
 from avem.inference.on_shard import Setting, Subjects
 from avem.inference.passes import Glance, effect_terms
 from avem.models.kernel import Kernel
-from avem.numerics.arrays import log_sum, per_subject, stacked, unstacked
+from avem.numerics.arrays import in_numpy, log_sum, per_subject, stacked, unstacked
 from avem.numerics.jit import jit
 from avem.numerics.small import inverse, spectral
 
@@ -252,7 +252,7 @@ def _candidates(
     """Where a few climbing steps lead from all the places worth trying."""
     modes = modes_of(subjects)
     sigma = setting.theta["effect_covariance"]
-    found, top = [], np.full(np.shape(chunk.real), -np.inf)
+    found, number, top = [], 0, np.full(np.shape(chunk.real), -np.inf)
     for number, at in enumerate([*modes, *places.places(modes[0], drawn)]):
         for look in range(n_passes):
             p, _ = setting.glance(chunk, at)
@@ -263,6 +263,9 @@ def _candidates(
             at = here.towards
         found.append((at, here.height, here.slope))
         top = here.top
+    if not in_numpy():  # one program for any number of them
+        nowhere = (found[0][0], np.full(np.shape(chunk.real), -np.inf), found[0][2])
+        found += [nowhere] * (number + 1 - len(found))
     return _Candidates(*(stacked(part) for part in zip(*found, strict=True)))
 
 

@@ -81,12 +81,17 @@ def some_subjects(first: int, n: int) -> pd.DataFrame:
     return frame
 
 
+def parts(n: int) -> Iterator[pd.DataFrame]:
+    """Rows of n subjects in all, as they are in the files."""
+    for first in range(0, n, FILE_SUBJECTS):
+        yield some_subjects(first, min(FILE_SUBJECTS, n - first))
+
+
 def write_panel(folder: Path, n: int) -> None:
     """Parquet files of n subjects in all."""
     folder.mkdir()
-    for first in range(0, n, FILE_SUBJECTS):
-        part = some_subjects(first, min(FILE_SUBJECTS, n - first))
-        part.to_parquet(folder / f"{first:09}.parquet", index=False)
+    for number, part in enumerate(parts(n)):
+        part.to_parquet(folder / f"{number:04}.parquet", index=False)
 
 
 # --- what is measured -----------------------------------------------------------------------------
@@ -237,8 +242,8 @@ def workers(folder: Path, n: int) -> Iterator[tuple[Any, Callable[[], list[float
 def one(where: str, name: str, n: int, n_workers: int, memory: str, folder: Path) -> None:
     """A fit of n subjects, in this process."""
     if where == "memory":
-        panel = avem.Panel.from_frame(some_subjects(0, n), "subject", time="time")
-        timed_fit(panel, where, name)
+        frame = pd.concat(parts(n), ignore_index=True)
+        timed_fit(avem.Panel.from_frame(frame, "subject", time="time"), where, name)
         return
     clock = Clock()
     scan = avem.Panel.scan(folder / "data", "subject", time="time", memory=memory, cache=folder)
@@ -271,8 +276,7 @@ def run_one(where: str, n: int, folder: Path, *words: str) -> list[dict[str, Any
 
 def shown(found: dict[str, Any]) -> str:
     if "sizes" in found:
-        parts = (f"{name.replace('_', ' ')} {value:,.0f}" for name, value in found.items())
-        return ", ".join(parts)
+        return ", ".join(f"{name.replace('_', ' ')} {value:,.0f}" for name, value in found.items())
     if "asked" in found:
         return (
             f"{found['asked']}: a question to {found['shards']} shards takes "

@@ -58,6 +58,7 @@ class Scan:
     """
 
     in_memory: ClassVar[bool] = False
+    carried: ClassVar[None] = None
 
     folder: Path
     subject: str

@@ -4,6 +4,7 @@ The names below are imported when they are first used, so that `import avem` and
 quick: JAX and pandas take a second to load.
 """
 
+import gc
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from avem.workflows.comparison import LRTest, likelihood_ratio_test
     from avem.workflows.cross_validation import CrossValidation
     from avem.workflows.folds import cross_validate
+    from avem.workflows.pooling import Pooled, pool
     from avem.workflows.selection import Selection
     from avem.workflows.states import select
 
@@ -129,6 +131,7 @@ __all__ = [
     "Partial",
     "Plots",
     "Poisson",
+    "Pooled",
     "Quadrature",
     "Replicate",
     "SSMFit",
@@ -156,6 +159,7 @@ __all__ = [
     "load",
     "load_affect",
     "outcome",
+    "pool",
     "rates",
     "select",
     "steps_and_turns",
@@ -250,6 +254,10 @@ _HOMES = {
     ),
     "avem.workflows.cross_validation": ("CrossValidation",),
     "avem.workflows.folds": ("cross_validate",),
+    "avem.workflows.pooling": (
+        "Pooled",
+        "pool",
+    ),
     "avem.workflows.selection": ("Selection",),
     "avem.workflows.states": ("select",),
 }
@@ -264,10 +272,24 @@ _moved.install()
 def __getattr__(name: str) -> Any:
     for module, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(module), name)
+            return getattr(_imported(module), name)
     if name in _MODULES:
-        return import_module(_MODULES[name])
+        return _imported(_MODULES[name])
     raise AttributeError(f"module 'avem' has no attribute {name!r}")
+
+
+def _imported(module: str) -> Any:
+    """Import, without looking for garbage among what comes: that takes a quarter of the time."""
+    looks = gc.isenabled() and not gc.get_freeze_count()
+    if looks:
+        gc.disable()
+    try:
+        return import_module(module)
+    finally:
+        if looks:
+            gc.freeze()
+            gc.unfreeze()  # what there is now counts as old
+            gc.enable()
 
 
 def __dir__() -> list[str]:

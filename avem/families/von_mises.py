@@ -10,7 +10,6 @@ import numpy as np
 from jax import Array
 from jax.scipy.special import i0e
 from scipy import special
-from scipy.stats import vonmises
 
 from avem.families.base import ANGLE, LOG, Etas, Parameter
 from avem.families.univariate import Univariate
@@ -70,6 +69,8 @@ class VonMises(AngleFamily):
 
     def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
         """Of the arc from -pi to y."""
+        from scipy.stats import vonmises  # which takes long to import
+
         concentration = np.exp(eta[1])
         ends = (vonmises.cdf(at - eta[0], concentration) for at in (ANGLE.to_natural(y), -np.pi))
         return np.clip(np.subtract(*ends), 0.0, 1.0)

@@ -45,6 +45,8 @@ class State:
     """The parameters for which the nodes were found, where these may stay as they are."""
     form: str = "scaled"
     """Of the recursion: "log", for good, once the scaled one has underflowed."""
+    searched: Theta | None = None
+    """The parameters at which no subject had a better mode of its effects, when that was asked."""
 
 
 def state_at(data: Dataset, theta: Theta, effects: np.ndarray) -> State:

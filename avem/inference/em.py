@@ -111,7 +111,9 @@ class EM:
         subjects, moved = self._moved(found, theta, shift, stay)
         return Step(
             before=before,
-            state=State(theta, subjects, before.placed if stay else placed, before.form),
+            state=replace(
+                before, theta=theta, subjects=subjects, placed=before.placed if stay else placed
+            ),
             bound=found.bound,
             loglik=found.loglik,
             sharpness=sharpness,

@@ -208,6 +208,7 @@ def _accelerated(
             if tol == rules.tol:
                 return ended(Stop.CONVERGED, step, state)
             tol = rules.tol
+            step = replace(step, state=replace(step.state, searched=state.searched))
         fallback = step.state
         trial = anderson.propose(step.before, step.state) or fallback
     assert best is not None  # the first step is never taken back

@@ -48,11 +48,10 @@ def search_modes(e: ESteps, state: State, rng: np.random.Generator) -> Search:
         return Search(state, 0, 0.0)
     places, drawn = elsewhere(e, state, rng)
     found, counts = e.data.run(_search, (state.subjects, drawn), e.setting(state), places)
-    return Search(
-        state=replace(state, subjects=found),
-        moved=int(sum(moved for moved, _ in counts)),
-        rise=float(sum(rise for _, rise in counts)),
-    )
+    moved = int(sum(moved for moved, _ in counts))
+    done = None if moved else state.theta
+    rise = float(sum(rise for _, rise in counts))
+    return Search(replace(state, subjects=found, searched=done), moved, rise)
 
 
 @dataclass(frozen=True, eq=False)

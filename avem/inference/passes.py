@@ -204,6 +204,7 @@ def pass_at_nodes(
         nodes = nodes._replace(
             weighed=jax.vmap(lambda part: counted(kernel, part, chunk))(nodes.weighed)
         )
+    kept = nodes._replace(weighed=kernel.needed_by_newton(nodes.weighed))
     return Pass(
         mean=mean,
         covariance=second - mean[:, None] * mean[None],
@@ -212,8 +213,8 @@ def pass_at_nodes(
         around=None,
         quality=nodes.quality(),
         totals=sums_at_nodes(kernel, nodes, chunk),
-        kept=nodes,
-        terms=first_terms(kernel, theta, nodes, chunk),
+        kept=kept,
+        terms=first_terms(kernel, theta, kept, chunk),
     )
 
 

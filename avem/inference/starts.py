@@ -82,7 +82,9 @@ def best_start(
     subjects = whole.subjects.put(chosen, best.run.state.subjects)
     # Those that were given up on the way say nothing of where they would have ended.
     ended = tuple(one for _, one in tried if one.run.stop is not Stop.OUT_OF_STEPS or one is best)
-    return State(best.run.state.theta, subjects), ended
+    end = best.run.state
+    searched = end.searched if len(chosen) == len(em.data.shards) else None
+    return State(end.theta, subjects, searched=searched), ended
 
 
 class _Reached(NamedTuple):

@@ -29,6 +29,9 @@ ANCHOR_SHARE = 0.01
 """How much the anchors' moves (root mean square) count beside the largest move of a parameter."""
 LOOSE = 1e-3
 """Convergence that is good enough to look for better modes: before, subjects still change modes."""
+SEARCHED = 1e-2
+"""A change of the parameters, on the scale of the fit, that brings no subject's modes in another
+order, but for those that are hardly lower than the best."""
 CATCH_UP = 0.1
 """How far the anchors may lag behind, as a share of the last move of the parameters. Less costs
 local passes; more, and the extrapolation sees moves that are the anchors' alone."""

@@ -6,7 +6,6 @@ from functools import cache
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 _PER_DIMENSION = {1: 7, 2: 5}
 _N_DRAWS = 64
@@ -24,6 +23,8 @@ def gauss_hermite(n_dims: int, per_dimension: int) -> tuple[np.ndarray, np.ndarr
 
 def sobol_normal(n_dims: int, n_points: int) -> tuple[np.ndarray, np.ndarray]:
     """Equally weighted Sobol points made normal; their mean and covariance are exactly 0 and I."""
+    from scipy.stats import qmc  # which takes long to import
+
     uniform = qmc.Sobol(n_dims, scramble=False).random(n_points) + 0.5 / n_points
     points = ndtri(uniform)
     points -= points.mean(0)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import nnls
 
 _SAME = 1e-9
 """Residuals this small, on the scale of the fit, are none."""
@@ -104,6 +103,8 @@ def _least_norm(above: np.ndarray, least: np.ndarray, goal: np.ndarray) -> np.nd
     above, least = above[moving] / size[moving, None], least[moving] / size[moving]
     if not len(least):
         return goal
+    from scipy.optimize import nnls  # which takes long to import
+
     scale = max(1.0, float(least.max()))  # the system is solved where its numbers are about 1
     system = np.concatenate([above.T, least[None] / scale])
     wanted = np.zeros(len(system))

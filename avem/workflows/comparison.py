@@ -11,7 +11,7 @@ from math import comb
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from avem.components.lines import Line
 from avem.errors import AvemWarning, ModelError
@@ -145,7 +145,7 @@ def tail(of: Reference, statistic: float) -> float:
     """P(at least this statistic); chi-squared with 0 degrees of freedom is always 0."""
     if statistic <= 0:
         return 1.0
-    parts = (w * chi2.sf(statistic, df) for w, df in zip(of.weights, of.dfs, strict=True) if df)
+    parts = (w * chdtrc(df, statistic) for w, df in zip(of.weights, of.dfs, strict=True) if df)
     return float(sum(parts))
 
 

@@ -1,5 +1,7 @@
 """Re-anchoring: subjects in a wrong mode are moved out of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -49,6 +51,29 @@ def test_displaced_subjects_are_brought_back(fitted):
     # At the solution there is nothing left to gain.
     again = search_modes(em.e, state_at(em.data, fit.theta, right), np.random.default_rng(1))
     assert again.rise < 0.5
+
+
+@in_float64
+def test_the_search_is_repeated_where_its_answer_may_be_another(fitted):
+    _, fit = fitted
+    em, rng = make_em(fit.model, fit._own_data), np.random.default_rng(0)
+    right = fit.model.effects_in(fit.effects_mean)
+    wrong = right.copy()
+    wrong[:, :10] += label_shifts(em.kernel.n_states, fit.theta, em.m_step.matches)[0][:, None]
+    moved = em.method.search(em, state_at(em.data, fit.theta, wrong), rng)
+    assert moved.moved >= 9
+    assert moved.state.searched is None  # those that moved make others of the parameters
+    found = em.method.search(em, state_at(em.data, fit.theta, right), rng)
+    while found.moved:
+        found = em.method.search(em, found.state, rng)
+    step = em.step(found.state)
+    before = rng.bit_generator.state
+    assert em.method.search(em, step.state, rng).state is step.state
+    assert rng.bit_generator.state == before
+    coef = {key: value + 0.1 for key, value in step.state.theta.items() if key.endswith("coef")}
+    elsewhere = replace(step.state, theta={**step.state.theta, **coef})
+    em.method.search(em, elsewhere, rng)
+    assert rng.bit_generator.state != before
 
 
 def test_shifts_are_the_distances_between_states(fitted):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import beta
+from scipy.special import betaincinv, ndtri
 
 from avem.data import Panel
 from avem.fits.plots.figures import DARK, GREY, OKABE_ITO, plain, whole_ticks
@@ -117,7 +116,7 @@ def draw_quantiles(ax: Axes, values: np.ndarray, name: str) -> None:
         return
     rank = np.unique(np.linspace(1, n, min(n, _QUANTILES)).round().astype(int))
     expected = ndtri((rank - 0.5) / n)
-    for_rank = [ndtri(beta.ppf(level, rank, n + 1 - rank)) for level in (0.025, 0.975)]
+    for_rank = [ndtri(betaincinv(rank, n + 1 - rank, level)) for level in (0.025, 0.975)]
     ax.fill_between(expected, *for_rank, color=GREY, alpha=0.3, lw=0)
     ax.plot(expected[[0, -1]], expected[[0, -1]], color=GREY, lw=0.8)
     ax.plot(expected, values[rank - 1], "o", ms=2.2, color=SIGNAL, mec="none", gid="quantiles")

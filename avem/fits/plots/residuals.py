@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import norm
 
 from avem.data import Panel
 from avem.errors import DataError
@@ -70,5 +69,5 @@ def _draw_by_state(ax: Axes, values: np.ndarray, state: np.ndarray, colors: list
     share = [np.full(len(part), 1 / (n * (edges[1] - edges[0]))) for part in parts]
     ax.hist(parts, edges.tolist(), weights=share, stacked=True, color=colors, alpha=0.75, lw=0)
     x = np.linspace(-_REACH, _REACH, 201)
-    ax.plot(x, norm.pdf(x), color=DARK, lw=1.4, gid="normal")
+    ax.plot(x, np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi), color=DARK, lw=1.4, gid="normal")
     ax.set_xlabel("residual, by decoded state")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import chi2, jarque_bera
+from scipy.special import chdtrc
 
 from avem.data import Panel
 from avem.errors import ModelError
@@ -55,6 +55,8 @@ def whiteness_table(
 
     `apart` has those that are freed of the other outcomes' of the same row, if there are such.
     """
+    from scipy.stats import jarque_bera  # which takes long to import
+
     rows = []
     for j, name in enumerate(outcomes):
         e = each[:, j]
@@ -107,4 +109,4 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> tuple[float, int]:
 def _chi_squared(pairs: list[tuple[float, int]]) -> float:
     """P-value of all correlations being 0; each is known to 1 / sqrt(n)."""
     known = [n * r**2 for r, n in pairs if n > 0]
-    return float(chi2.sf(sum(known), len(known))) if known else np.nan
+    return float(chdtrc(len(known), sum(known))) if known else np.nan

@@ -18,7 +18,8 @@ from avem.inference.methods.base import EStep, Method
 from avem.inference.minibatch import iterate_batches, lanes_per_batch
 from avem.inference.mode_search import Search, search_modes
 from avem.inference.passes import Glance, Pass
-from avem.inference.tuning import BATCH_TOL
+from avem.inference.theta import theta_moves
+from avem.inference.tuning import BATCH_TOL, SEARCHED
 
 _SMALL = 20_000
 """Cells whose sums take no longer than compiling the code without them."""
@@ -131,7 +132,10 @@ class Anchored(EStep):
         return anchored_glance(kernel, theta, anchor, chunk, form, *steps)
 
     def search(self, em: EM, state: State, rng: np.random.Generator) -> Search:
-        """Subjects in wrong modes are moved to better ones."""
+        """Subjects in wrong modes are moved to better ones, unless they just were."""
+        last = state.searched
+        if last is not None and theta_moves(last, state.theta).max(initial=0.0) < SEARCHED:
+            return Search(state, 0, 0.0)
         return search_modes(em.e, state, rng)
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from jax import Array
 from jax.scipy.special import logsumexp
 from scipy.special import ndtri
-from scipy.stats import chi2, qmc
 
 from avem.components.lanes import Theta
 from avem.data.layout import Chunk
@@ -62,6 +61,8 @@ def student_draws(d: int, n_draws: int, seed: int) -> tuple[np.ndarray, np.ndarr
     standard normal has its mass, mean and covariance exactly: all subjects share them, so that what
     they get wrong of a Gaussian posterior would not average out.
     """
+    from scipy.stats import chi2, qmc  # which take long to import
+
     uniform = qmc.Sobol(d + 1, scramble=True, rng=seed).random(n_draws // 2)
     uniform = np.clip(uniform, 1e-9, 1 - 1e-9)
     half = ndtri(uniform[:, :-1]) * np.sqrt(TAIL / chi2.ppf(uniform[:, -1:], TAIL))

@@ -87,6 +87,10 @@ class FitInfo:
         whether to refine, some iterations before them. `fit.diagnose` asks at those of the fit.
     device : str or None
         Where it was computed: "cpu" or "gpu".
+    compile_seconds : float or None
+        How much of `seconds` went into compiling. The next fit of this shape needs none.
+    device_memory : int or None
+        The most bytes of the GPU's memory that were in use so far in this process.
     weights, weights_kind : str or None
         The column of the subjects' weights, and what they are: "survey" or "frequency".
     total_weight : float
@@ -136,6 +140,8 @@ class FitInfo:
     bias: float | None = None
     bias_at: str | None = None
     device: str | None = None
+    compile_seconds: float | None = None
+    device_memory: int | None = None
     weights: str | None = None
     weights_kind: str | None = None
     carried: tuple[str, ...] = ()

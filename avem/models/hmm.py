@@ -33,6 +33,7 @@ from avem.data.scanning.memory import need_rows
 from avem.errors import DataError
 from avem.families.base import Family
 from avem.models.base import Model
+from avem.models.constraints import with_states
 from avem.models.encoded import Encoded, LaidOut, PanelData, Placement
 from avem.models.given_priors import code_of
 from avem.models.hmm_kernel import HMMKernel
@@ -78,6 +79,15 @@ class Specification(NamedTuple):
         """Those of the transitions, of the first state and of the durations."""
         found = [self.transition.formula, *([self.initial] if self.initial is not None else [])]
         return (*found, *([self.duration.parsed] if self.duration is not None else []))
+
+    def renamed(self, names: tuple[str, ...]) -> Specification:
+        """The same with other names of the states, wherever it speaks of them."""
+        before = self.state_names
+        return self._replace(
+            state_names=names,
+            constraints=tuple(with_states(text, before, names) for text in self.constraints),
+            priors=tuple((with_states(text, before, names), own) for text, own in self.priors),
+        )
 
     def learned(self, panel: Panel) -> HMMModel:
         """The model learned from a panel, in the user's units."""

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from avem.workflows.comparison import LRTest, likelihood_ratio_test
     from avem.workflows.cross_validation import CrossValidation
     from avem.workflows.folds import cross_validate
+    from avem.workflows.pooling import Pooled, pool
     from avem.workflows.selection import Selection
     from avem.workflows.states import select
 
@@ -130,6 +131,7 @@ __all__ = [
     "Partial",
     "Plots",
     "Poisson",
+    "Pooled",
     "Quadrature",
     "Replicate",
     "SSMFit",
@@ -157,6 +159,7 @@ __all__ = [
     "load",
     "load_affect",
     "outcome",
+    "pool",
     "rates",
     "select",
     "steps_and_turns",
@@ -251,6 +254,10 @@ _HOMES = {
     ),
     "avem.workflows.cross_validation": ("CrossValidation",),
     "avem.workflows.folds": ("cross_validate",),
+    "avem.workflows.pooling": (
+        "Pooled",
+        "pool",
+    ),
     "avem.workflows.selection": ("Selection",),
     "avem.workflows.states": ("select",),
 }

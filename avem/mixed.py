@@ -13,8 +13,9 @@ import numpy as np
 
 from avem.components.param_info import Params, check_count, check_seed
 from avem.data import Panel
+from avem.data.carrying import nothing_before
 from avem.data.grouping import blank_frame, read_panel, subject_column
-from avem.errors import ModelError
+from avem.errors import DataError, ModelError
 from avem.fits.notebook import facts, model_facts
 from avem.inference.methods.names import check_names
 from avem.inference.options import Options
@@ -132,12 +133,27 @@ class Mixed(ABC):
         else:
             model = replace(self._learned, spec=self.spec)
         if panel.in_memory:
-            data = model.read(panel)
+            data = self._read(model, panel)
             self._check_data(model, panel, data)
         else:
             data = read_scan(model, panel)
             self._check_data(model, *witnessed(model, data))
         return (model.averaged_over(data) if plain else model.scaled_to(data)), data
+
+    def _read(self, model: Any, panel: Panel) -> PanelData:
+        try:
+            return model.read(panel)
+        except DataError as error:
+            if panel.carried is None:
+                raise
+            raise nothing_before(panel, panel.carried.columns, error) from None
+
+    @property
+    def _covariates(self) -> list[str]:
+        """The columns that its formulas read, outcomes not counted."""
+        atoms = [atom for formula in self.spec.formulas for atom in formula.atoms]
+        names = [name for atom in atoms for name in atom.columns]
+        return [name for name in dict.fromkeys(names) if name not in self.spec.outcome_names]
 
     def _simulate(
         self,

@@ -27,7 +27,7 @@ from avem.components.priors import Prior
 from avem.components.transitions import Transitions, as_transitions
 from avem.data import Panel, parse_formula
 from avem.data.formula import Formula
-from avem.data.grouping import group_of, with_weights
+from avem.data.grouping import Missing, group_of, with_carried, with_weights
 from avem.data.weights import WeightKind
 from avem.effects.prior import STRUCTURES, project_covariance
 from avem.errors import AvemWarning, ModelError, did_you_mean
@@ -78,8 +78,9 @@ class MixedHMM(Mixed):
         ``"absorbing"`` (the last state is never left), or pairs of states, ``[(0, 1), (1, 2)]``.
         Or an object that is a kind of transitions of its own, such as ``avem.rates(...)``.
     initial : str
-        Formula of the log odds of the first state, against state 0; or ``"stationary"``: the
-        distribution that the transitions of the first step leave as it is.
+        Formula of the log odds of the first state, against state 0: ``"~ x + (1 | subject)"``,
+        with effects where subjects have several sequences. Or ``"stationary"``: the distribution
+        that the transitions of the first step leave as it is.
     effect_covariance : {"full", "block", "diagonal", "isotropic"}
         The structure of Sigma; ``"block"``: effects of different formulas are independent.
     effects_by_state : bool
@@ -147,14 +148,11 @@ class MixedHMM(Mixed):
                 f"{did_you_mean(effect_covariance, STRUCTURES)}"
             )
         start = None if initial == "stationary" else _one_sided(initial, "initial")
-        if start is not None and start.groups:
-            raise ModelError(
-                "Effects on the first state are not available: a subject has few first states. "
-                "Leave the (... | group) term out of initial=."
-            )
         if start is not None and start.offset:
             raise ModelError(f"initial={initial!r}: an offset() of the first state says nothing.")
         moves = _transitions(transition, time_scale)
+        if start is not None and start.groups and n_states > 2:
+            _check_odds(effect_covariance)
         names, stays = check_state_names(state_names, int(n_states)), None
         if duration is not None:
             if moves.clock is not None:
@@ -286,6 +284,7 @@ class MixedHMM(Mixed):
         callback: Callback | None = None,
         weights: str | None = None,
         weights_kind: WeightKind = "survey",
+        missing: Missing = "error",
         **of_method: Any,
     ) -> HMMFit:
         """The model fitted to data.
@@ -356,6 +355,9 @@ class MixedHMM(Mixed):
             What they are. ``"survey"``: how many people a subject stands for; only ratios count,
             and standard errors are robust ones (a sandwich). ``"frequency"``: so many subjects are
             alike, and one of them is in the data.
+        missing : {"error", "carry"}
+            Of covariates that are missing where they are needed. ``"carry"``: they take the last
+            value before in their sequence, here and in new data; the notes say in how many rows.
         **of_method
             Options of methods that fit() itself had before: they work, with a warning that says
             what to write instead.
@@ -384,6 +386,7 @@ class MixedHMM(Mixed):
         )
         panel = self._panel(data, subject, time, sequence)
         panel = with_weights(panel, weights, weights_kind)
+        panel = with_carried(panel, missing, self._covariates)
         own, before = self, None
         fixed, sentences = split_fixed(self.spec, panel, fixed)
         if sentences:
@@ -543,6 +546,16 @@ def _transitions(given: Any, time_scale: Any) -> Transitions:
             "one of them out."
         )
     return moves
+
+
+def _check_odds(effect_covariance: str) -> None:
+    """Raise where what is said of Sigma depends on how the states are numbered."""
+    if effect_covariance in ("diagonal", "isotropic"):
+        raise ModelError(
+            f"effect_covariance={effect_covariance!r} does not go with effects on the first state "
+            "of more than two states: log odds against state 0 are independent for one numbering "
+            "of the states alone. Choose 'full' or 'block'."
+        )
 
 
 def _one_sided(text: Any, what: str) -> Formula:

@@ -18,7 +18,7 @@ from avem.data import Panel, parse_formula
 from avem.data.clock import Clock
 from avem.data.design import has_intercept
 from avem.data.formula import Formula
-from avem.data.grouping import group_of, subject_column, with_weights
+from avem.data.grouping import Missing, group_of, subject_column, with_carried, with_weights
 from avem.data.weights import WeightKind
 from avem.errors import ModelError, did_you_mean
 from avem.fits.making import fit_task, start_from
@@ -226,6 +226,7 @@ class MixedSSM(Mixed):
         callback: Callback | None = None,
         weights: str | None = None,
         weights_kind: WeightKind = "survey",
+        missing: Missing = "error",
         **of_method: Any,
     ) -> SSMFit:
         """The model fitted to data.
@@ -296,6 +297,9 @@ class MixedSSM(Mixed):
             What they are. ``"survey"``: how many people a subject stands for; only ratios count,
             and standard errors are robust ones (a sandwich). ``"frequency"``: so many subjects are
             alike, and one of them is in the data.
+        missing : {"error", "carry"}
+            Of covariates that are missing where they are needed. ``"carry"``: they take the last
+            value before in their sequence, here and in new data; the notes say in how many rows.
         **of_method
             Options of methods that fit() itself had before: they work, with a warning that says
             what to write instead.
@@ -326,6 +330,7 @@ class MixedSSM(Mixed):
         radius = None if max_radius is None else float(max_radius)
         panel = self._panel(data, subject, time, sequence)
         panel = with_weights(panel, weights, weights_kind)
+        panel = with_carried(panel, missing, self._covariates)
         model, read = self._model(panel, plain)
         options.method.check(model.effect_names, plain)
         _check_blocked(model, options.method)

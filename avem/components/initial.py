@@ -1,4 +1,4 @@
-"""The distribution of the first state: free, with covariates, or stationary."""
+"""The distribution of the first state: free, with covariates and effects, or stationary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jax import Array
 from scipy.special import softmax
 
 from avem.components import autodiff
-from avem.components.base import Block, Component, Row
+from avem.components.base import Block, Component, Match, Row
 from avem.components.emission import BlockMaker
 from avem.components.free import odds_part
 from avem.components.lanes import Theta, q_on_lanes, sum_lanes, to_lanes
@@ -48,8 +48,21 @@ class Initial(Component, ABC):
         return ()
 
     @abstractmethod
-    def chances(self, theta: Params, a: np.ndarray, moves: Callable[[], np.ndarray]) -> np.ndarray:
-        """(rows, states) at design columns (rows, columns); `moves()` gives (rows, from, to)."""
+    def chances(
+        self,
+        theta: Params,
+        a: np.ndarray,
+        effects: np.ndarray,
+        moves: Callable[[], np.ndarray],
+    ) -> np.ndarray:
+        """(rows, states) at design columns (rows, columns) and effects (rows, d).
+
+        `moves()` gives (rows, from, to).
+        """
+
+    def turned(self, order: np.ndarray) -> tuple[list[int], np.ndarray]:
+        """Its effects' places in f, and the matrix to those of the states renumbered."""
+        return [], np.zeros((0, 0))
 
     @abstractmethod
     def start(self) -> Params:
@@ -108,7 +121,7 @@ class FreeInitial(Initial):
     def free_parts(self, theta, fixed, spread, scale) -> list[Any]:
         return [] if "initial" in fixed else [odds_part("initial", (), theta["initial"])]
 
-    def chances(self, theta, a, moves) -> np.ndarray:
+    def chances(self, theta, a, effects, moves) -> np.ndarray:
         return np.broadcast_to(theta["initial"], (len(a), self.n_states))
 
     def start(self) -> Params:
@@ -141,14 +154,14 @@ class FreeStart(InitialBlock):
         return {"initial": information_of_chances(sums, theta["initial"])}
 
 
-# --- covariates -----------------------------------------------------------------------------------
+# --- covariates and effects -----------------------------------------------------------------------
 
 START = "start.coef"
 
 
 @dataclass(frozen=True)
 class LogitInitial(Initial):
-    """Log odds of starting in state 1, 2, ... against 0, linear in covariates."""
+    """Log odds of starting in state 1, 2, ... against 0, linear in covariates and effects."""
 
     own_lines: tuple[Line, ...]
     key = "start."
@@ -156,8 +169,10 @@ class LogitInitial(Initial):
     @classmethod
     def build(cls, n_states: int, part: int, builder: Builder) -> LogitInitial:
         """With the design of a formula."""
-        names = [f"state {k}" for k in range(1, n_states)]
-        lines = [builder.line(part, "", "initial", name, False, n_states=1) for name in names]
+        lines = [
+            builder.line(part, "", "initial", f"state {k}", False, n_states=1, only=k)
+            for k in range(1, n_states)
+        ]
         return cls(n_states, tuple(lines))
 
     @property
@@ -196,10 +211,29 @@ class LogitInitial(Initial):
         rows = np.concatenate([np.zeros((1, value.size // (k - 1))), value.reshape(k - 1, -1)])
         return {START: (rows[order] - rows[order[0]])[1:].reshape(1, -1)}
 
-    def chances(self, theta, a, moves) -> np.ndarray:
-        b = theta[START].reshape(self.n_states - 1, -1)
-        etas = a[:, list(self.lines[0].x_cols)] @ b.T
-        return softmax(np.concatenate([np.zeros((len(a), 1)), etas], axis=1), axis=1)
+    def chances(self, theta, a, effects, moves) -> np.ndarray:
+        b, first = theta[START].reshape(self.n_states - 1, -1), np.zeros(len(a), int)
+        etas = [line.eta(own, a, first, effects) for line, own in zip(self.lines, b, strict=True)]
+        return softmax(np.stack([np.zeros(len(a)), *etas], axis=1), axis=1)
+
+    def matches(self, fixed) -> dict[int, Match]:
+        found: dict[int, Match] = {}
+        for j, line in enumerate(self.lines if "initial_coef" not in fixed else ()):
+            own = line.matches(START, (), j * len(line.terms))
+            found |= {place: match._replace(state=0) for place, match in own.items()}
+        return found
+
+    def effect_units(self, units: Scaling) -> list[tuple[tuple[int, ...], np.ndarray]]:
+        change = units.to_user(self.lines[0].z_cols)
+        return [(line.effects[0], change) for line in self.lines if line.z_cols]
+
+    def turned(self, order: np.ndarray) -> tuple[list[int], np.ndarray]:
+        """Log odds against what is state 0 then: differences of those against what it was."""
+        size = self.n_states - 1
+        odds = np.concatenate([np.zeros((1, size)), np.eye(size)])
+        matrix = (odds[order] - odds[order[0]])[1:]
+        places = [place for line in self.lines for place in line.effects[0]]
+        return places, np.kron(matrix, np.eye(len(self.lines[0].z_cols)))
 
     def start(self) -> Params:
         return {START: np.zeros((1, sum(len(line.terms) for line in self.lines)))}
@@ -221,14 +255,31 @@ class LogitStart(InitialBlock):
     def newton_keys(self) -> tuple[str, ...]:
         return (START,)
 
+    @property
+    def has_effects(self) -> bool:
+        return bool(self.kernel.with_effects)
+
     def table(self, theta, f, chunk, cov, transition) -> Array:
-        start = self.kernel.log_chances(theta[START], to_lanes(f, chunk), None, chunk.a[:1])
-        return jnp.exp(start[0, 0])
+        on_lanes = q_on_lanes(f, cov, chunk)
+        return jnp.exp(self.kernel.log_chances(theta[START], *on_lanes, chunk.a[:1])[0, 0])
+
+    def _cells(self, collected: Array, chunk: Chunk) -> Cells:
+        counts = tuple(collected[k][None, None] for k in range(self.n_states))
+        return Cells(counts, chunk.a[:1], None)
+
+    def _expected(self, of: Callable[..., Any], theta, mean, cov, collected, chunk: Chunk) -> Any:
+        on_lanes, cells = q_on_lanes(mean, cov, chunk), self._cells(collected, chunk)
+        return sum_lanes(of(theta[START], *on_lanes, cells), chunk)
+
+    def value(self, theta, mean, cov, collected, chunk) -> Array:
+        return self._expected(self.kernel.value, theta, mean, cov, collected, chunk)
+
+    def effect_terms(self, theta, mean, cov, collected, chunk) -> EffectTerms:
+        return self._expected(self.kernel.effect_terms, theta, mean, cov, collected, chunk)
 
     def coef_terms(self, key, coef, mean, cov, collected, chunk) -> CoefTerms:
-        counts = tuple(collected[k][None, None] for k in range(self.n_states))
-        cells = Cells(counts, chunk.a[:1], None)
-        return self.kernel.coef_terms(coef, to_lanes(mean, chunk), None, cells)
+        on_lanes = q_on_lanes(mean, cov, chunk)
+        return self.kernel.coef_terms(coef, *on_lanes, self._cells(collected, chunk))
 
 
 # --- stationary -----------------------------------------------------------------------------------
@@ -240,7 +291,7 @@ class StationaryInitial(Initial):
 
     key = ""
 
-    def chances(self, theta, a, moves) -> np.ndarray:
+    def chances(self, theta, a, effects, moves) -> np.ndarray:
         return stationary(moves())
 
     def start(self) -> Params:

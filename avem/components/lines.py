@@ -27,7 +27,7 @@ class Effect:
     """One coordinate of f."""
 
     outcome: str
-    """Empty for transitions."""
+    """Empty for transitions and the first state."""
     parameter: str
     """Empty for the location of an outcome."""
     term: str
@@ -47,7 +47,7 @@ class Effect:
         own = [k if k is None or not states else states[k] for k in (self.state, self.to_state)]
         if self.to_state is not None:
             return f"{own[0]}->{own[1]}: {self.term}"
-        what = f"{self.outcome}.{self.parameter}" if self.parameter else self.outcome
+        what = ".".join(filter(None, (self.outcome, self.parameter)))
         where = "" if self.state is None else f" [{own[0]}]"
         return f"{what}: {self.term}{where}"
 
@@ -167,13 +167,23 @@ class Builder:
         return len(self.effects) - 1
 
     def line(
-        self, part: int, outcome: str, parameter: str, label: str, by_state: bool, n_states: int = 0
+        self,
+        part: int,
+        outcome: str,
+        parameter: str,
+        label: str,
+        by_state: bool,
+        n_states: int = 0,
+        only: int | None = None,
     ) -> Line:
-        """A line with the design and the effects of one of the formulas."""
+        """A line with the design and the effects of one of the formulas.
+
+        ``only``: the state that it is about, where it is about one alone.
+        """
         design = self.designs.parts[part]
         n_states = n_states or self.n_states
         places = []
-        for state in range(n_states) if by_state else (None,):
+        for state in range(n_states) if by_state else (only,):
             named = zip(design.effect_terms, design.effect_blocks, strict=True)
             places.append(
                 tuple(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -12,9 +12,12 @@ from avem.data.formula import Formula
 from avem.data.panel import Panel
 from avem.data.scanning.scan import Scan, open_scan
 from avem.data.scanning.sources import lazy_kind
-from avem.errors import DataError, ModelError
+from avem.errors import DataError, ModelError, did_you_mean
 
 MOST_ROWS = 100_000_000
+MISSING = ("error", "carry")
+"""What may be done about covariates that are missing."""
+Missing = Literal["error", "carry"]
 
 
 def group_of(formulas: Iterable[Formula]) -> str | None:
@@ -67,6 +70,22 @@ def with_weights(panel: Panel, weights: str | None, kind: str) -> Panel:
     if panel.weights is not None:
         raise ModelError("The Panel already has weights; leave weights= out here.")
     return panel.weighted(weights, kind)  # pyright: ignore[reportArgumentType]
+
+
+def with_carried(panel: Any, missing: str, columns: Sequence[str]) -> Any:
+    """The panel with gaps in these covariates treated as `missing` says."""
+    if missing not in MISSING:
+        raise ModelError(
+            f"missing is {missing!r}; choose one of {', '.join(map(repr, MISSING))}."
+            f"{did_you_mean(missing, MISSING)}"
+        )
+    if missing == "error":
+        return panel
+    if not panel.in_memory:
+        raise ModelError(
+            "missing='carry' is for data in memory: fill the gaps of a scan before it is made."
+        )
+    return panel.carry_forward(columns)
 
 
 def check_size(n_rows: int, what: str) -> None:

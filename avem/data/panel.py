@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from avem.data.carrying import Carried, carried_forward
 from avem.data.filling import filled
 from avem.data.frames import (
     Source,
@@ -50,6 +51,8 @@ class Panel:
         The caller's kind of frame and row labels.
     weights : Weights or None
         How much each subject counts in a fit; see `weighted`.
+    carried : Carried or None
+        Which covariates were carried forward; see `carry_forward`.
 
     Examples
     --------
@@ -71,6 +74,7 @@ class Panel:
     lane_length: np.ndarray
     source: Source
     weights: Weights | None = None
+    carried: Carried | None = None
 
     in_memory: ClassVar[bool] = True
 
@@ -196,6 +200,32 @@ class Panel:
         found = replace(self, weights=check_weights(weights, kind))
         _ = found.subject_weights  # refuse here what cannot be one
         return found
+
+    def carry_forward(self, columns: Sequence[str]) -> "Panel":
+        """Return the panel with missing values of covariates filled, within each sequence.
+
+        Each takes the last value before it; where there is none, it stays missing.
+
+        Parameters
+        ----------
+        columns : list of str
+            The covariates.
+
+        Returns
+        -------
+        Panel
+            Its `carried` says in how many rows.
+
+        Examples
+        --------
+        >>> frame = pd.DataFrame({"who": [1, 1, 1], "dose": [5.0, None, 2.0]})
+        >>> avem.Panel.from_frame(frame, "who").carry_forward(["dose"]).table["dose"].tolist()
+        [5.0, 5.0, 2.0]
+        """
+        if isinstance(columns, str):
+            raise DataError(f"columns is {columns!r}; a list of names is wanted: [{columns!r}].")
+        table, carried = carried_forward(self, columns)
+        return replace(self, table=table, carried=carried)
 
     @cached_property
     def subject_weights(self) -> np.ndarray | None:
@@ -410,7 +440,7 @@ class Panel:
     def _like(self, table: pd.DataFrame, source: Source) -> "Panel":
         """Return the panel of another table by the same columns."""
         made = _index(table, self.subject, self.time, self.sequence, source)
-        return replace(made, weights=self.weights)
+        return replace(made, weights=self.weights, carried=self.carried)
 
     def gaps(self) -> tuple[int, Any]:
         """Return how many steps within sequences skip some, and the usual step.

@@ -40,7 +40,7 @@ def effects_table(
 def panel_for(fit: Fit, data: Any) -> Any:
     """The panel of a user's data, by the columns of the fit; without data, that of the fit."""
     if isinstance(data, Panel | Scan):
-        return data
+        return _carried(fit, data)
     if isinstance(data, int | np.integer):
         raise DataError(
             f"The data are the number {data}; a frame or a Panel is wanted. Steps ahead go by "
@@ -48,15 +48,24 @@ def panel_for(fit: Fit, data: Any) -> Any:
         )
     if data is not None:
         names = fit.columns
-        return Panel.from_frame(
+        panel = Panel.from_frame(
             data, str(names["subject"]), time=names["time"], sequence=names["sequence"]
         )
+        return _carried(fit, panel)
     if fit.panel is None:
         raise DataError(
             "This fit was loaded from a file, which holds no data. Pass the data, or put them "
             "back for all that follows: fit = fit.with_data(frame)."
         )
     return fit.panel
+
+
+def _carried(fit: Fit, panel: Any) -> Any:
+    """The panel with gaps of covariates filled as in the data of the fit."""
+    columns = fit.info.carried
+    if not columns or not panel.in_memory or panel.carried is not None:
+        return panel
+    return panel.carry_forward([name for name in columns if name in panel.table])
 
 
 def own_panel(fit: Fit, data: Any) -> Panel:

@@ -205,7 +205,7 @@ class Fit(Readable, Generic[Model, Drawn]):
         ['low', 'high', None]
         """
         spec = self.model.spec
-        spec = spec._replace(state_names=renamed(names, self.state_names, self.model.size))
+        spec = spec.renamed(renamed(names, self.state_names, self.model.size))
         new = replace(self, model=replace(self.model, spec=spec))
         vars(new).update({name: vars(self)[name] for name in _COMPUTED if name in vars(self)})
         return new

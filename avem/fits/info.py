@@ -87,10 +87,16 @@ class FitInfo:
         whether to refine, some iterations before them. `fit.diagnose` asks at those of the fit.
     device : str or None
         Where it was computed: "cpu" or "gpu".
+    compile_seconds : float or None
+        How much of `seconds` went into compiling. The next fit of this shape needs none.
+    device_memory : int or None
+        The most bytes of the GPU's memory that were in use so far in this process.
     weights, weights_kind : str or None
         The column of the subjects' weights, and what they are: "survey" or "frequency".
     total_weight : float
         Their sum, survey weights with a mean of 1.
+    carried : tuple of str
+        The covariates whose gaps are filled by carrying values forward.
 
     Examples
     --------
@@ -134,8 +140,11 @@ class FitInfo:
     bias: float | None = None
     bias_at: str | None = None
     device: str | None = None
+    compile_seconds: float | None = None
+    device_memory: int | None = None
     weights: str | None = None
     weights_kind: str | None = None
+    carried: tuple[str, ...] = ()
     total_weight: float = 0.0
 
     @property
@@ -195,6 +204,7 @@ def make_info(
         held_back=fitted.held_back,
         weights=None if panel.weights is None else panel.weights.column,
         weights_kind=None if panel.weights is None else panel.weights.kind,
+        carried=() if panel.carried is None else panel.carried.columns,
         total_weight=float(np.sum(np.ones(panel.n_subjects) if weights is None else weights)),
         seconds=fitted.seconds,
         notes=tuple(notes),

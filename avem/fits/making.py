@@ -23,6 +23,8 @@ from avem.inference.options import Options
 from avem.inference.progress import Callback, Watch
 from avem.inference.stages import Guess
 from avem.inference.stop import Stop
+from avem.numerics import devices
+from avem.numerics.compiling import compile_seconds
 
 AFit = TypeVar("AFit", bound=Fit)
 
@@ -63,6 +65,12 @@ def start_from(kind: type[Fit], model: Any, panel: Panel, init: Any, fixed: Any)
     return Start(guess, held, tuple(sorted(params)))
 
 
+def _of_panel(panel: Any) -> list[str]:
+    """What was done to the data, in sentences."""
+    made = (panel.weights, panel.carried)
+    return [part.words for part in made if part is not None and part.words]
+
+
 def fit_task(
     kind: type[AFit],
     task: Task,
@@ -90,6 +98,7 @@ def fit_task(
     counting = np.ones(panel.n_subjects) if panel.weights is None else panel.subject_weights
     jacobian = float((task.data.log_jacobian(model) * counting).sum())
     about = getattr(task.data.executor, "about", str)
+    compiled = compile_seconds()
     with Watch(progress, options.max_iter, jacobian, callback, model.params_out, about) as watch:
         fitted = fit(task, guess, options, rules, watch)
     if kept is not None and fitted.run.stop is not Stop.INTERRUPTED:
@@ -104,11 +113,13 @@ def fit_task(
         panel,
         n_seen[:, model.outcome_columns],
         options,
-        (*doubts, *notes, *([] if panel.weights is None else [panel.weights.words])),
+        (*doubts, *notes, *_of_panel(panel)),
         tol=float(rules.tol),
         fixed=tuple(sorted(start.held)),
         init=start.given,
         device=task.data.platform,
+        compile_seconds=compile_seconds() - compiled,
+        device_memory=devices.most_in_use(task.data.platform),
         **more,
     )
     made = kind(

@@ -376,7 +376,7 @@ class Monitor:
             joint = np.log(ahead) + table
         total: Any = logsumexp(joint, axis=tuple(range(joint.ndim - 1)))
         weight = known.log_weight + np.where(np.isfinite(total), total, _LEAST)
-        evidence = float(logsumexp(weight))
+        evidence: Any = logsumexp(weight)
         if evidence < 0.5 * _LEAST:
             raise DataError(
                 f"Row {known.n_rows} of {self._label!r} is impossible after those before it: no "
@@ -384,7 +384,7 @@ class Monitor:
             )
         possible = np.isfinite(total)
         now = np.where(possible, np.exp(joint - np.where(possible, total, 0.0)), ahead)
-        more = evidence + float(self.model.log_jacobian(y)[0])
+        more = float(evidence + self.model.log_jacobian(y)[0])
         weight = np.maximum(weight - evidence, _LEAST)
         new = known._replace(now=now, log_weight=weight, n_rows=known.n_rows + 1)
         return new._replace(loglik=known.loglik + more)

@@ -85,6 +85,18 @@ def head(fit: HMMFit) -> list[str]:
     ]
 
 
+def _on_gpu(info: Any) -> str:
+    """What a fit on a GPU took beside time."""
+    if info.device != "gpu":
+        return ""
+    parts = [" on a GPU"]
+    if info.compile_seconds is not None:
+        parts.append(f"{info.compile_seconds:.2f} s of them compiling")
+    if info.device_memory is not None:
+        parts.append(f"at most {info.device_memory / 1e9:.2f} GB of its memory")
+    return ", ".join(parts)
+
+
 def compose(
     head: Sequence[str], fit: Fit, starts: Sequence[str], known: Told, ratios: bool
 ) -> Summary:
@@ -97,7 +109,7 @@ def compose(
         f"{count(len(fit.subjects), 'subject')}, {count(info.n_sequences, 'sequence')}, "
         f"{count(info.n_rows, 'row')}, {count(info.n_observed, 'observed value')}{missing}",
         f"{level} {fit.bound:.3f} after {fit.n_iter} iterations, {info.seconds:.2f} s"
-        f"{' on a GPU' if info.device == 'gpu' else ''}. {fit.ended}",
+        f"{_on_gpu(info)}. {fit.ended}",
         *starts,
         *_on_errors(known),
     ]

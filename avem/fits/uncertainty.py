@@ -49,7 +49,7 @@ def standard_errors(
     With a `spread`, that of the effects is in standard deviations and correlations.
     """
     model, table = fit.model, fit._table()
-    scales = _scales(table, model.param_info())
+    scales = scales_of(table, model.param_info())
     values = fit.values_of
     if spread is not None:
         table, scales, values = spread.table(table), spread.scales(scales), spread.values
@@ -210,7 +210,7 @@ def quantile_of_subjects(
     return np.asarray(stdtrit(max(fit._n_units - 1, 1) / part**2, 0.5 + level / 2))
 
 
-def _scales(table: pd.DataFrame, info: Mapping[str, ParamInfo]) -> np.ndarray:
+def scales_of(table: pd.DataFrame, info: Mapping[str, ParamInfo]) -> np.ndarray:
     """ "log", "logit" or "" for every row."""
     own: list[str] = []
     for name, rows in table.groupby("parameter", sort=False):

@@ -118,8 +118,8 @@ class HMMTask(Task):
         if self.keep_order:
             return theta, mean, cov
         order = self.model.state_order(theta, self.data)
-        theta, source = self.model.relabelled(theta, order)
-        return theta, mean[source], cov[np.ix_(source, source)]
+        theta, turn = self.model.relabelled(theta, order)
+        return theta, turn @ mean, np.einsum("de,efn,gf->dgn", turn, cov, turn)
 
     def collapsed(self, theta: Params) -> np.ndarray:
         """(states, outcome columns) which densities are held from closing in on a single value."""

@@ -217,10 +217,10 @@ class _Moves:
     second: np.ndarray
     steps: np.ndarray
     """(pairs,) how many rows on, at most `_FURTHEST`."""
-    begins: np.ndarray
-    """(sequences,) places of their first rows, where they are among the sampled."""
     chance: np.ndarray
     """(states, states) of moves, next to nothing where they are impossible."""
+    never_back: bool
+    """No state is reached again once it was left."""
 
     @classmethod
     def of(cls, rows: Rows, sample: np.ndarray, emitting: np.ndarray) -> _Moves:
@@ -231,11 +231,13 @@ class _Moves:
         together = panel.row_lane[sample[first]] == panel.row_lane[sample[second]]
         first, second = first[together], second[together]
         steps = np.minimum(place[second] - place[first], _FURTHEST)
-        begins = np.flatnonzero(panel.row_step[sample] == 0)
         possible = rows.model.possible_moves()[np.ix_(emitting, emitting)]
         stay = np.eye(len(emitting), dtype=bool)
         chance = np.where(stay, 1.0, 0.1) * possible + _SLIP
-        return cls(first, second, steps, begins, chance / chance.sum(1, keepdims=True))
+        reach = np.linalg.matrix_power(possible.astype(float), max(1, len(possible))) > 0
+        never_back = not (reach & reach.T & ~stay).any()
+        chance /= chance.sum(1, keepdims=True)
+        return cls(first, second, steps, chance, never_back)
 
     def orders(self, label: np.ndarray, n: int, few: bool) -> list[np.ndarray] | None:
         """Renumberings of clusters under which rows move as is possible, the best first.
@@ -246,6 +248,8 @@ class _Moves:
             return None
         counts = np.zeros((_FURTHEST + 1, n, n))
         np.add.at(counts, (self.steps, label[self.first], label[self.second]), 1.0)
+        if self.never_back:  # what goes both ways are rows in the wrong cluster
+            counts = np.maximum(counts - np.swapaxes(counts, 1, 2), 0.0)
         powers = [np.linalg.matrix_power(self.chance, k) for k in range(_FURTHEST + 1)]
         logs = np.log(np.maximum(np.array(powers), 1e-12))
 

@@ -217,15 +217,14 @@ class Named:
 
     def over(self, of: Reference, text: str) -> list[list[Entry]]:
         """The numbers of a reference in groups that differ in what ``:`` stands for alone."""
-        axes, tied = self._axes(of.name), []
-        left = self.entries.get(of.name, [])
-        self.found(of, text)
+        all_of_them = self.found(of, text)
+        axes, tied, left = self._axes(of.name), [], self.entries[of.name]
         for item in of.items:
             axis = self._axis(item, left, axes, of, text)
             axes = axes[axes.index(axis) + 1 :]
             tied += [axis] if item is None else []
         groups: dict[tuple, list[Entry]] = {}
-        for entry in self.found(of, text):
+        for entry in all_of_them:
             key = tuple(str(v) for axis, v in entry.where.items() if axis not in tied)
             groups.setdefault(key, []).append(entry)
         return list(groups.values())
@@ -244,6 +243,22 @@ def named_rows(rows: Iterable[tuple[str, Row]], effects: Sequence[str]) -> dict[
             where = {"effect": effects[i], "other": effects[j]}
         found.setdefault(name, []).append(Entry(at, where, row.constant))
     return found
+
+
+def with_states(text: str, before: Sequence[str], after: Sequence[str]) -> str:
+    """A reference, or a sentence, with the states' new names in place of the old ones.
+
+    Without new names, numbers.
+    """
+
+    def new(found: re.Match[str]) -> str:
+        item = found[0][1:-1]
+        if item not in before:
+            return found[0]
+        place = before.index(item)
+        return repr(after[place]) if after else str(place)
+
+    return re.sub(r"""'[^']*'|"[^"]*\"""", new, text)
 
 
 def text_of(name: str, entry: Entry, value: float) -> str:

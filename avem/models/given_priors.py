@@ -64,14 +64,15 @@ def told(model: HMMModel) -> Given:
 def _weak(model: HMMModel) -> Iterator[tuple[str, Prior]]:
     """One prior for each parameter that may run to an end of its range."""
     units, info = model.scaling, model.param_info()
+    stays = {} if model.duration is None else model.duration.param_info()
     for name, own in info.items():
-        if own.kind == "simplex" and own.shape[-1] > 1:
+        if own.kind == "simplex" and own.shape[-1] > 1 and name not in stays:
             yield name, Dirichlet(1 + _COUNT)
     for part in model.parts:
         for name, scale in part.variance_units(units).items():
             d = scale.shape[-1] if info[name].kind == "covariance" else 1
             yield name, InverseWishart(float(d), _SHARE * (2 * d + 1) * scale)
-        for name, size in part.slope_units(units):
+        for name, size in () if part is model.duration else part.slope_units(units):
             yield name, Normal(0.0, _SLOPE / size)
     if model.n_effects:
         yield "effect_covariance", Wishart(model.n_effects + 2.0)

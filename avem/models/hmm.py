@@ -33,6 +33,7 @@ from avem.data.scanning.memory import need_rows
 from avem.errors import DataError
 from avem.families.base import Family
 from avem.models.base import Model
+from avem.models.constraints import with_states
 from avem.models.encoded import Encoded, LaidOut, PanelData, Placement
 from avem.models.given_priors import code_of
 from avem.models.hmm_kernel import HMMKernel
@@ -78,6 +79,15 @@ class Specification(NamedTuple):
         """Those of the transitions, of the first state and of the durations."""
         found = [self.transition.formula, *([self.initial] if self.initial is not None else [])]
         return (*found, *([self.duration.parsed] if self.duration is not None else []))
+
+    def renamed(self, names: tuple[str, ...]) -> Specification:
+        """The same with other names of the states, wherever it speaks of them."""
+        before = self.state_names
+        return self._replace(
+            state_names=names,
+            constraints=tuple(with_states(text, before, names) for text in self.constraints),
+            priors=tuple((with_states(text, before, names), own) for text, own in self.priors),
+        )
 
     def learned(self, panel: Panel) -> HMMModel:
         """The model learned from a panel, in the user's units."""
@@ -370,22 +380,25 @@ class HMMModel(Model):
         return A[:, columns[1]] > 0 if columns else np.zeros(len(A), bool)
 
     def relabelled(self, theta: Params, order: np.ndarray) -> tuple[Params, np.ndarray]:
-        """The same parameters with the states renumbered, and where each effect came from."""
+        """The same parameters with the states renumbered, and (d, d) what turns effects."""
         new: Params = {}
         for component in self.parts:
             new.update(component.relabelled(theta, order))
-        effects = {effect: place for place, effect in enumerate(self.structure.effects)}
+        effects = self.structure.effects
+        own, odds = self.initial.turned(order)
+        turn = np.zeros((len(effects), len(effects)))
+        turn[np.ix_(own, own)] = odds
+        place_of = {effect: place for place, effect in enumerate(effects)}
 
         def old(state: int | None) -> int | None:
             return None if state is None else int(order[state])
 
-        moved = [
-            replace(effect, state=old(effect.state), to_state=old(effect.to_state))
-            for effect in self.structure.effects
-        ]
-        source = np.array([effects[effect] for effect in moved], int)
-        new["effect_covariance"] = theta["effect_covariance"][np.ix_(source, source)]
-        return new, source
+        for place, effect in enumerate(effects):
+            if place not in own:
+                there = replace(effect, state=old(effect.state), to_state=old(effect.to_state))
+                turn[place, place_of[there]] = 1.0
+        new["effect_covariance"] = turn @ theta["effect_covariance"] @ turn.T
+        return new, turn
 
     def chain_start(self, mean_stay: np.ndarray | float = 1 / (1 - STICKINESS)) -> Params:
         """The entries of theta of first state, moves and stays before anything is known."""

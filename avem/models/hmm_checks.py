@@ -52,6 +52,9 @@ def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
     if model.initial.lines:
         line = model.initial.lines[0]
         check_terms(data.A[first][:, list(line.x_cols)], line.terms, "where sequences start")
+        if line.z_cols:
+            _check_starts(panel)
+            _check_line_effects(model, panel, data.A, first, line, "on the first state")
     _check_states(model, data)
 
 
@@ -127,6 +130,17 @@ def check_subjects(panel: Panel, advice: str) -> None:
         raise ModelError(
             f"There is 1 subject ({panel.subjects.tolist()[0]!r} in column {panel.subject!r}); the "
             f"spread of effects between subjects needs at least 2, better 10 or more. {advice}"
+        )
+
+
+def _check_starts(panel: Panel) -> None:
+    """Raise where no subject has several first states."""
+    several = np.bincount(panel.lane_subject) > 1
+    if not several.any():
+        raise ModelError(
+            "Effects on the first state are not identified: every subject has one sequence, and "
+            "so one first state, which cannot tell a subject's own chances from luck. Leave the "
+            "(... | group) term out of initial=, or say with sequence= where sequences start."
         )
 
 

@@ -107,7 +107,7 @@ class HMMDraw(Draw):
 
     def _start(self, at: np.ndarray) -> np.ndarray:
         own = (self.theta, self.A[at], self.row_effects[at])
-        return self.model.initial.chances(*own[:2], lambda: self.model.transition.matrices(*own))
+        return self.model.initial.chances(*own, lambda: self.model.transition.matrices(*own))
 
     def move(self, at: np.ndarray, state: np.ndarray) -> np.ndarray:
         """(at, states) the chances to go from these states to each state at some rows."""

@@ -77,6 +77,8 @@ def make_restriction(
                 f"The constraint {row.text!r} cannot hold: it contradicts those before it, or what "
                 "probabilities and variances can be. Take one of them out."
             )
+    if not own:
+        return None  # all is held, where the constraints have it
     sides = Polyhedron(*(np.concatenate(part) for part in (equal, level, above, least)))
     return replace(full, spans=own, sides=sides)
 
@@ -121,7 +123,12 @@ def _linear(
     here = at(x)
     moved = [at(x + unit) for unit in np.eye(len(x))]
     with np.errstate(invalid="ignore"):  # what is 0 by definition has no logarithm
-        slopes = {name: np.array([m[name] - here[name] for m in moved]).T for name in scales}
+        slopes = {
+            name: np.array([m[name] - here[name] for m in moved]).reshape(len(x), -1).T
+            if moved
+            else np.zeros((here[name].size, 0))
+            for name in scales
+        }
     mixed = np.random.default_rng(0).uniform(0.1, 0.4, len(x))
     there = at(x + mixed)
     for name in scales:
@@ -129,9 +136,9 @@ def _linear(
         finite = np.isfinite(here[name])
         if not np.allclose(there[name][finite], wanted[finite], rtol=_LINEAR, atol=_LINEAR):
             raise ModelError(
-                f"{name!r} follows from other numbers in this model (log odds, where the first "
-                "state is stationary), so that it cannot be constrained. Give initial= a formula, "
-                "or constrain what it follows from."
+                f"{name!r} cannot be constrained here: it follows from other numbers (log odds, "
+                "where the first state is stationary), or is about how long stays last. Give "
+                "initial= a formula, or hold the whole parameter with fixed=."
             )
         slopes[name] = np.where(np.abs(slopes[name]) < 1e-12, 0.0, slopes[name])
     with np.errstate(invalid="ignore"):
@@ -143,7 +150,7 @@ def _rows(one: Constraint, named: Named, info: Mapping[str, ParamInfo]) -> list[
     if one.word == "equal":
         groups = named.over(one.first, text)
         pairs = [(g[0], other) for g in groups for other in g[1:] if not g[0].constant]
-        if not pairs:
+        if not pairs and named.size > 1:
             raise ModelError(f"The constraint {text!r} is about single numbers: nothing is tied.")
         return [_tie(name, a, name, b, text) for a, b in pairs]
     if isinstance(one.second, float):
@@ -214,7 +221,7 @@ def _condition(
     row: Row, origin: Mapping[str, np.ndarray], slopes: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, float, bool]:
     """Slopes in the numbers of theta and the value, of size 1."""
-    slope = sum((factor * slopes[name][at] for name, at, factor in row.parts), np.zeros(1))
+    slope = sum((factor * slopes[name][at] for name, at, factor in row.parts), np.zeros(()))
     value = row.value - sum(factor * origin[name][at] for name, at, factor in row.parts)
     size = float(np.linalg.norm(slope))
     size = size if size > 1e-10 else 1.0

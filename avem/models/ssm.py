@@ -55,6 +55,10 @@ class SSMSpecification(NamedTuple):
     clock: Clock | None = None
     """What reads intervals of time; None where time goes in steps."""
 
+    def renamed(self, names: tuple[str, ...]) -> SSMSpecification:
+        """The same with other names of the states."""
+        return self._replace(state_names=names)
+
     @property
     def kinds(self) -> tuple[str, ...]:
         """The user's names of `BLOCKS`."""

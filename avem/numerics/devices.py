@@ -109,6 +109,12 @@ def room(device: Any) -> int | None:
     return min(bounds, default=None)
 
 
+def most_in_use(platform: str) -> int | None:
+    """The most bytes that were in use on a device of this kind so far; None: not known."""
+    seen = [one.memory_stats() or {} for one in (_gpus() if platform == "gpu" else [])]
+    return max((stats.get("peak_bytes_in_use", 0) for stats in seen), default=0) or None
+
+
 def _cpu() -> Any:
     return jax.local_devices(backend="cpu")[0]
 

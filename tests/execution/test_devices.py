@@ -1,5 +1,6 @@
 """Where a panel is computed, and how much of it at a time."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -92,3 +93,15 @@ def test_chunks_that_are_sent_each_time_give_the_same(monkeypatch):
     assert found.bound == wanted.bound
     for name, value in wanted.params.items():
         np.testing.assert_array_equal(found.params[name], value)
+
+
+def test_what_a_fit_took():
+    frame = MODEL.simulate(TRUTH, n_subjects=21, n_times=5, seed=1).frame
+    first, again = (MODEL.fit(frame, time="time", refine=None, n_starts=1) for _ in range(2))
+    assert 0.0 <= first.info.compile_seconds <= first.info.seconds
+    assert again.info.compile_seconds == 0.0
+    assert again.info.device_memory is None
+    assert "GPU" not in str(again.summary())
+    info = replace(first.info, device="gpu", compile_seconds=1.5, device_memory=2_500_000_000)
+    shown = str(replace(first, info=info).summary())
+    assert "s on a GPU, 1.50 s of them compiling, at most 2.50 GB of its memory." in shown

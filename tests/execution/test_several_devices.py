@@ -44,7 +44,7 @@ ROOT = Path(__file__).parents[2]
     [("5", "anchored"), pytest.param("50", "exact", marks=pytest.mark.slow)],
 )
 def test_shards_over_devices(n_iterations, how):
-    flags = "--xla_force_host_platform_device_count=2"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-W", "ignore", "-c", SCRIPT, n_iterations, how]

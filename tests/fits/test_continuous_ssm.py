@@ -115,6 +115,7 @@ def test_forecasts_go_to_any_time(fit, drawn):
         )
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_it_is_saved_simulated_checked_and_reported(fit, drawn, tmp_path):
     fit.save(tmp_path / "fit.avem")
     again = avem.load(tmp_path / "fit.avem").with_data(drawn.frame)

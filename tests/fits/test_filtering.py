@@ -308,10 +308,10 @@ def test_the_forecast_is_that_of_predict(fit):
 
 
 def test_covariates_ahead_are_asked_for_and_read():
-    fit = fit_of("moving")
+    fit = fit_of("counts")
     frame = fit.panel.table
     own = frame[frame["who"] == "s2"].assign(who="new")
-    monitor = fit.monitor(own.iloc[:9], n_nodes=729)
+    monitor = fit.monitor(own.iloc[:9], n_nodes=200)
     with pytest.raises(DataError, match=r"A forecast needs 'x' of the next row. Pass future="):
         monitor.forecast()
     with pytest.raises(DataError, match=r"future has 'z'; what this model needs ahead is 'x'"):
@@ -369,7 +369,9 @@ def test_another_process_goes_on(fit, tmp_path):
     np.testing.assert_allclose(list(json.loads(told).values()), list(wanted.values()), atol=1e-12)
 
 
-@pytest.mark.parametrize("hmm", [STAYS, LAGGED], ids=str)
+@pytest.mark.parametrize(
+    "hmm", [pytest.param(STAYS, marks=pytest.mark.slow), LAGGED], ids=["stays", "lags"]
+)
 def test_what_is_kept_of_the_past_is_in_the_file(hmm, tmp_path):
     fit, frame = some_fit(hmm), frame_of(hmm)
     own = frame[frame["who"] == "q"]

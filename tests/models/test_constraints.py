@@ -5,8 +5,10 @@ import pandas as pd
 import pytest
 from scipy.optimize import approx_fprime, minimize
 from scipy.stats import norm
+from typer.testing import CliRunner
 
 import avem
+from avem.cli import app
 from avem.errors import ModelError
 from avem.models.constraints import as_constraints
 from avem.numerics.polyhedron import Polyhedron
@@ -293,7 +295,10 @@ def test_states_are_called_by_name(frame):
     )
     fit = model.fit(frame, subject="who", n_starts=2)
     assert fit.params["coef"][1, 0, 1] == pytest.approx(1.1, abs=1e-9)
-    assert "low" in fit.rename_states(["low", "top"]).state_names
+    again = fit.rename_states(["low", "top"])
+    assert again.model.spec.constraints == ("coef['top', 'x'] == 1.1",)
+    assert again.n_params == fit.n_params
+    assert fit.rename_states(None).model.spec.constraints == ("coef[1, 'x'] == 1.1",)
 
 
 # --- bad input ------------------------------------------------------------------------------------
@@ -372,6 +377,35 @@ def test_constraints_are_saved_reported_and_kept_by_replicates(frame, tmp_path):
     for replicate in boot.done:
         slopes = replicate.params["coef"][:, 0, 1]
         assert slopes[0] == pytest.approx(slopes[1], abs=1e-10)
+
+
+def test_sentences_on_the_command_line(frame, tmp_path):
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    own = ["fit", tmp_path / "rows.csv", "y ~ x", "--states", 2, "--subject", "who"]
+    own += ["--starts", 1, "--no-plots", "--out", tmp_path / "out"]
+    told = ["--constraint", "coef[:, 'x'] equal", "--constraint", "variance[0] >= 0.1"]
+    said = CliRunner().invoke(app, [str(word) for word in (*own, *told, "--priors", "weak")])
+    assert said.exit_code == 0, said.output
+    spec = avem.load(tmp_path / "out" / "fit.avem").model.spec
+    assert spec.constraints == ("coef[:, 'x'] equal", "variance[0] >= 0.1")
+    assert spec.options["priors"] == "'weak'"
+    wrong = [*own, "--force", "--constraint", "coef[0"]
+    assert CliRunner().invoke(app, [str(word) for word in wrong]).exit_code != 0
+
+
+def test_numbers_of_states_are_compared_where_the_sentences_fit(frame):
+    model = avem.MixedHMM("y ~ x", 2, constraints=["coef[:, 'x'] equal"])
+    table = avem.select(model, frame, [1, 2], subject="who", n_starts=2, progress=False).table
+    assert table["n_params"].tolist() == [3, 8]
+
+
+@pytest.mark.filterwarnings("ignore:The iteration limit")
+@pytest.mark.parametrize("method", ["structured", "mean_field", "quadrature"])
+def test_every_method_keeps_to_constraints(counts, method):
+    model = avem.MixedHMM("n ~ x + (1 | who)", 2, "poisson", constraints="coef[:, 'x'] equal")
+    fit = model.fit(counts, method=method, n_starts=2, max_iter=5, tol=1e-2)
+    assert np.ptp(fit.params["coef"][:, 0, 1]) < 1e-9
+    assert fit.params["coef"][0, 0, 1] == pytest.approx(0.4, abs=0.1)
 
 
 # --- the solver -----------------------------------------------------------------------------------

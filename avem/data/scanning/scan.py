@@ -56,6 +56,7 @@ class Scan:
 
     in_memory: ClassVar[bool] = False
     weights: ClassVar[None] = None
+    carried: ClassVar[None] = None
     subject_weights: ClassVar[None] = None
 
     folder: Path

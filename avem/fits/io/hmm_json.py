@@ -282,8 +282,8 @@ def _check_spec(spec: Specification) -> None:
     names = [name for item in spec.outcomes for name in item.formula.outcomes]
     if not names or len(set(names)) < len(names):
         raise FileError("its model has no outcomes, or one of them twice.")
-    if spec.initial is not None and (spec.initial.groups or spec.initial.offset):
-        raise FileError("its formula of the first state has effects, or an offset.")
+    if spec.initial is not None and spec.initial.offset:
+        raise FileError("its formula of the first state has an offset.")
 
 
 def scaling_in(found: dict[str, Any], designs: Designs, n_outcomes: int) -> Scaling:

@@ -61,6 +61,8 @@ def check_hmm(spec: Specification, families: Sequence[Sequence[Family]], designs
         n_columns = len(moves.x_cols) + len(moves.z_cols)
         _check("coefficients of its transitions", n_columns * k**2, _MAX_MOVES)
     n_effects += len(moves.z_cols) * k * (k - 1)
+    if spec.initial is not None:
+        n_effects += len(designs.parts[part + 1].z_cols) * (k - 1)
     if spec.duration is not None:
         stays = designs.parts[-2]
         _check("coefficients of its durations", k * (len(stays.x_cols) + 1), _MAX_MATRIX)

@@ -23,7 +23,8 @@ def rows_ahead(model: Any, panel: Panel, horizon: int, future: Any) -> Ahead:
             raise ModelError(f"{what}, which is not known at the steps ahead.")
     read = [name for part in parts for name in part.covariates]
     needed = [name for name in dict.fromkeys([*read, *model.extras]) if name not in outcomes]
-    blank = (*model.outcomes, *model.extras_behind, *model.marks)
+    behind = [name for part in model.designs.parts for name in part.covariates if name not in read]
+    blank = (*model.outcomes, *model.extras_behind, *model.marks, *behind)
     return look_ahead(panel, horizon, blank, needed, future, timed=model.continuous)
 
 

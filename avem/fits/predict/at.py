@@ -174,10 +174,10 @@ def stays_at(
 
 
 def average_start(fit: HMMFit) -> np.ndarray:
-    """(states,) probabilities of the first state, at the covariates' averages."""
+    """(states,) probabilities of the first state, at effects 0 and the covariates' averages."""
     model = fit.model
-    averages = model.averages[None]
-    return model.initial.chances(user_theta(fit), averages, lambda: average_moves(fit)[None])[0]
+    at = (user_theta(fit), model.averages[None], np.zeros((1, model.n_effects)))
+    return model.initial.chances(*at, lambda: average_moves(fit)[None])[0]
 
 
 def occupancy(fit: HMMFit) -> np.ndarray:

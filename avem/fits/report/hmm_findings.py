@@ -211,6 +211,8 @@ def effect_words(effect: Effect, fit: HMMFit) -> str:
         scale = "log rate" if fit.model.continuous else "log odds"
         what = f"moving from {labels[effect.state or 0]} to {labels[effect.to_state]} ({scale})"
         level = ""
+    elif not effect.outcome:
+        what, level = f"starting in {labels[effect.state or 0]} (log odds)", ""
     else:
         what = f"{effect.parameter} of {effect.outcome}" if effect.parameter else effect.outcome
         what += _scale(effect, fit)

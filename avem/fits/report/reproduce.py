@@ -81,6 +81,8 @@ def _has_record(info: FitInfo) -> bool:
 def _arguments(fit: Fit) -> list[str]:
     info = fit.info
     out = [f"{role}={name!r}" for role, name in fit.columns.items() if name is not None]
+    if info.carried:
+        out.append("missing='carry'")
     if info.weights is not None:
         out += [f"weights={info.weights!r}", f"weights_kind={info.weights_kind!r}"]
     out += [f"method={_method_code(info)}", *_refine_code(info)]

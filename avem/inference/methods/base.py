@@ -76,8 +76,8 @@ class EStep(ABC):
         """The E-step of a chunk; `around` is what the last one left in `Pass.around`, or None."""
 
     def begin(self, em: EM, state: State, rng: np.random.Generator) -> State:
-        """Where it begins, given an anchored start; `em` runs this E-step."""
-        return state
+        """Where it begins, given a start; `em` runs this E-step. Others' nodes are left behind."""
+        return em.e.without_nodes(state)
 
     def rules(self, rules: Rules) -> Rules:
         """When it stops, given what was asked for."""

@@ -54,7 +54,7 @@ BERNOULLI = {
 
 
 def seconds(command: list[str], env: dict[str, str]) -> str:
-    """Of a process: on the wall, and of processors, which other work on the machine changes less."""
+    """Of a process: on the wall, and of processors, which is less changed by other work."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, env=env, check=True, capture_output=True)
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)

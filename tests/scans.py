@@ -50,6 +50,16 @@ def assert_same_fit(found, wanted, close=1e-8):
     assert abs(found.bound - wanted.bound) <= 1e-8 * abs(wanted.bound)
 
 
+def assert_equal_fit(found, wanted):
+    """The same to the last bit."""
+    assert found.n_iter == wanted.n_iter
+    assert found.bound == wanted.bound
+    for name, value in wanted.params.items():
+        np.testing.assert_array_equal(found.params[name], value, err_msg=name)
+    np.testing.assert_array_equal(found.subjects, wanted.subjects)
+    np.testing.assert_array_equal(found.effects_mean, wanted.effects_mean)
+
+
 def as_frame(table):
     """Any kind of frame as pandas."""
     return table.to_pandas() if hasattr(table, "to_pandas") else pd.DataFrame(table)

@@ -246,12 +246,10 @@ def fit(
         "checkpoint": checkpoint,
     }
     counting: dict[str, Any] = {"weights": weights, "weights_kind": weights_kind}
-    if on_disk and weights is not None:
-        raise ModelError("--weights is for tables in memory.")
     if on_disk:
         with cluster_at(cluster) as client:
             data = scan_for(model, str(file), (subject, time, sequence), memory)
-            fitted = model.fit(data, client=client, **chosen)
+            fitted = model.fit(data, client=client, **chosen, **counting)
             finish_scan(fitted, out, standard_errors)
         return
     data = read_for(model, file, subject, time, sequence, missing_code or ())

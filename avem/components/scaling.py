@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from avem.numerics.rounding import on_grid
+
 _UNITS = ("centre", "scale", "column_centre", "column_scale")
 
 
@@ -92,7 +94,8 @@ def spread(values: np.ndarray) -> float:
 def spread_of(sd: float, high: float, low: float) -> float:
     """The same from a standard deviation and the upper and lower quartile."""
     middle = float(high - low) / 1.349
-    return min(float(sd), middle) if middle > 1e-9 * max(abs(high), abs(low)) else float(sd)
+    found = min(float(sd), middle) if middle > 1e-9 * max(abs(high), abs(low)) else float(sd)
+    return float(on_grid(found, found))
 
 
 def spreads(columns: np.ndarray) -> np.ndarray:
@@ -103,4 +106,7 @@ def spreads(columns: np.ndarray) -> np.ndarray:
 def size(values: np.ndarray) -> float:
     """Root mean square, 1 where all is 0."""
     largest = np.abs(values).max(initial=0.0)
-    return float(largest * np.sqrt(np.mean((values / largest) ** 2))) if largest > 0 else 1.0
+    if not largest > 0:
+        return 1.0
+    found = largest * np.sqrt(np.mean((values / largest) ** 2))
+    return float(on_grid(found, found))

@@ -6,12 +6,14 @@ What they need of the data, knots and norms, is learned once; new data are put o
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from avem.errors import DataError
+from avem.numerics.order_statistics import quantiles
+from avem.numerics.rounding import exact_sum
 
 BASES = ("bs", "poly")
 OPTIONS = ("df", "degree")
@@ -22,6 +24,10 @@ HOW = {
     "bs(x, df=5, degree=2)",
     "poly": "poly() takes a column and a degree from 1 to 10: poly(x, 3)",
 }
+
+
+Parts = Callable[[], Iterable[np.ndarray]]
+"""Every call goes through a column's finite values, part by part."""
 
 
 class Basis(NamedTuple):
@@ -38,20 +44,27 @@ class Basis(NamedTuple):
             return 2 + self.n_columns - self.degree
         return 2 + self.degree + (self.degree + 1)
 
-    def learn(self, values: np.ndarray, label: str) -> list[float]:
+    def learn(self, parts: Parts, label: str) -> list[float]:
         """Boundaries and inner knots of a spline; moments, shifts and norms of polynomials."""
-        x = values[np.isfinite(values)]
-        n_different, needed = len(np.unique(x)), self.n_columns + 1
-        if n_different < needed:
+        needed, different, n = self.n_columns + 1, np.zeros(0), 0
+        ends = [np.inf, -np.inf]
+        for x in parts():
+            n += len(x)
+            ends = [x.min(initial=ends[0]).item(), x.max(initial=ends[1]).item()]
+            if len(different) < needed:
+                different = np.unique(np.concatenate([different, x]))[:needed]
+        if len(different) < needed:
             raise DataError(
-                f"The column of {label} has {n_different} different values; at least {needed} are "
-                f"wanted for {self.n_columns} columns. Ask for fewer."
+                f"The column of {label} has {len(different)} different values; at least {needed} "
+                f"are wanted for {self.n_columns} columns. Ask for fewer."
             )
         if self.function == "poly":
-            return _learn_poly(x, self.degree)
+            return _learn_poly(parts, n, max(map(abs, ends)), self.degree)
         shares = np.linspace(0, 1, self.n_columns - self.degree + 2)[1:-1]
-        inner = np.quantile(x, shares) if len(shares) else np.zeros(0)
-        ends = [float(x.min()), float(x.max())]
+        blocks = lambda: (x[:, None] for x in parts())  # noqa: E731
+        inner = (
+            quantiles(blocks, np.array([n]), shares.tolist())[:, 0] if len(shares) else np.zeros(0)
+        )
         if (np.diff([ends[0], *inner, ends[1]]) <= 0).any():
             raise DataError(
                 f"The column of {label} has so many equal values that knots at its quantiles "
@@ -119,26 +132,32 @@ def read_basis(node: ast.Call, function: str) -> Basis | None:
 # --- polynomials that are orthogonal over the data, by their three-term recurrence ----------------
 
 
-def _learn_poly(x: np.ndarray, degree: int) -> list[float]:
-    unit = float(np.abs(x).max()) or 1.0  # so that no square overflows
-    mean, sd = float((x / unit).mean()) * unit, float((x / unit).std()) * unit
-    z = (x - mean) / sd
-    shifts, norms, before, here = [], [float(len(x))], np.zeros(len(x)), np.ones(len(x))
-    for j in range(degree):
-        shifts.append(float((z * here**2).sum() / norms[-1]))
-        turn = norms[-1] / norms[-2] if j else 0.0
-        before, here = here, (z - shifts[-1]) * here - turn * before
-        norms.append(float((here**2).sum()))
+def _learn_poly(parts: Parts, n: int, largest: float, degree: int) -> list[float]:
+    unit = largest or 1.0  # so that no square overflows
+    middle = exact_sum(x / unit for x in parts()) / n
+    square = exact_sum((x / unit - middle) ** 2 for x in parts()) / n
+    mean, sd = middle * unit, float(np.sqrt(square)) * unit
+    shifts, norms = [], [float(n)]
+    for _ in range(degree):
+        scaled = ((x - mean) / sd for x in parts())
+        total = exact_sum(z * _orthogonal(z, shifts, norms)[-1] ** 2 for z in scaled)
+        shifts.append(total / norms[-1])
+        scaled = ((x - mean) / sd for x in parts())
+        norms.append(exact_sum(_orthogonal(z, shifts, norms)[-1] ** 2 for z in scaled))
     return [mean, sd, *shifts, *norms]
+
+
+def _orthogonal(z: np.ndarray, shifts: Sequence[float], norms: Sequence[float]) -> list[np.ndarray]:
+    """Polynomials of degree 0 and of so many more as there are shifts, (rows,) each."""
+    found = [np.ones(len(z))]
+    for j, shift in enumerate(shifts):
+        before = norms[j] / norms[j - 1] * found[-2] if j else 0.0
+        found.append((z - shift) * found[-1] - before)
+    return found
 
 
 def _poly(x: np.ndarray, learned: Sequence[float], degree: int) -> np.ndarray:
     mean, sd = learned[:2]
     shifts, norms = learned[2 : 2 + degree], learned[2 + degree :]
-    z = (x - mean) / sd
-    found, before, here = [], np.zeros(len(x)), np.ones(len(x))
-    for j in range(degree):
-        turn = norms[j] / norms[j - 1] if j else 0.0
-        before, here = here, (z - shifts[j]) * here - turn * before
-        found.append(here / np.sqrt(norms[j + 1]))
-    return np.stack(found, axis=1)
+    found = _orthogonal((x - mean) / sd, shifts, norms)[1:]
+    return np.stack(found, axis=1) / np.sqrt(norms[1:])

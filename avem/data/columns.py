@@ -1,6 +1,6 @@
 """The panel's columns as a design reads them: outcomes, covariates, levels and moments."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,12 @@ from avem.data.expressions import Atom, evaluate
 from avem.data.frames import column, examples, numbers
 from avem.data.panel import Panel
 from avem.errors import DataError
+from avem.numerics.rounding import exact_sum
 
 MAX_LEVELS = 1000
 """A column with more is an identifier, not a covariate."""
+ColumnParts = Callable[[], Iterable[pd.Series]]
+"""Every call goes through a column, part by part."""
 LARGEST = 1e75
 """Units beyond this, or below its inverse, overflow: a slope's variance is (y / x) squared."""
 
@@ -66,15 +69,17 @@ def _sorted(levels: list[Any], what: str) -> list[Any]:
         raise DataError(f"{what} mixes numbers and text. Make it one.") from None
 
 
-def learn_moments(values: pd.Series, function: str, label: str) -> list[float]:
-    """Return [mean, divisor] of a column, over the rows where it is known."""
-    array = _numeric(values, label)
-    array = array[np.isfinite(array)]
-    if not len(array):
+def learn_moments(parts: ColumnParts, function: str, label: str) -> list[float]:
+    """Return [mean, divisor] of a column that comes part by part, where it is known."""
+    known, n, largest = _finite(parts, label), 0, 0.0
+    for x in known():
+        n, largest = n + len(x), np.abs(x).max(initial=largest)
+    if not n:
         raise DataError(f"The column of {label} has no values.")
     # A power of 2, which rounds nothing: so that no sum and no square overflows.
-    unit = 2.0 ** (int(np.frexp(np.abs(array).max())[1]) - 1)
-    mean, sd = float((array / unit).mean()), float((array / unit).std())
+    unit = 2.0 ** (int(np.frexp(largest)[1]) - 1)
+    mean = exact_sum(x / unit for x in known()) / n
+    sd = float(np.sqrt(exact_sum((x / unit - mean) ** 2 for x in known()) / n))
     mean, sd = mean * unit, sd * unit
     if function == "center":
         return [mean, 1.0]
@@ -83,10 +88,18 @@ def learn_moments(values: pd.Series, function: str, label: str) -> list[float]:
     return [mean, sd]
 
 
-def learn_basis(values: pd.Series, atom: Atom) -> list[float]:
-    """Return what the basis of an atom needs of a column."""
+def learn_basis(parts: ColumnParts, atom: Atom) -> list[float]:
+    """Return what the basis of an atom needs of a column, which comes part by part."""
     assert atom.basis is not None
-    return atom.basis.learn(_numeric(values, atom.label), atom.label)
+    return atom.basis.learn(_finite(parts, atom.label), atom.label)
+
+
+def _finite(parts: ColumnParts, label: str) -> Callable[[], Iterator[np.ndarray]]:
+    def finite() -> Iterator[np.ndarray]:
+        arrays = (_numeric(part, label) for part in parts())
+        return (array[np.isfinite(array)] for array in arrays)
+
+    return finite
 
 
 def _numeric(values: pd.Series, use: str) -> np.ndarray:

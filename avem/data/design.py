@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from avem.data.formula import Formula, parse_formula
 from avem.data.frames import column, examples, numbers
 from avem.data.panel import Panel
 from avem.data.tokens import MOMENTS
-from avem.errors import DataError, ModelError
+from avem.errors import ModelError
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,16 +101,11 @@ class Design:
                 if atom.is_categorical or (atom.tree is None and numbers(values) is None):
                     levels[atom.label] = learn_levels(values, atom.label)
             for label, function, name in atom.calls(*MOMENTS):
-                values = column(panel.moments_table, name, label)
-                moments[label] = learn_moments(values, function, label)
+                column(panel.table, name, label)  # it is there
+                parts = partial(panel.column_parts, name)
+                moments[label] = learn_moments(parts, function, label)
             if atom.basis is not None:
-                if not panel.in_memory:
-                    raise DataError(
-                        f"{atom.label} takes its knots from all rows, which are not in memory: "
-                        "make its columns before the scan."
-                    )
-                (name,) = atom.columns
-                bases[atom.label] = learn_basis(column(panel.table, name, atom.label), atom)
+                bases[atom.label] = learn_basis(partial(panel.column_parts, *atom.columns), atom)
         state = {"formula": formula.text, "levels": levels, "moments": moments}
         return cls.from_state(state | ({"bases": bases} if bases else {}))
 

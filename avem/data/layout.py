@@ -299,11 +299,15 @@ def build_outline(scan: Any, max_lanes: int = 1024) -> Layout:
         lanes = order[cuts[number] : cuts[number + 1]]
         owner = _owners(shape, place[scan.lane_subject[lanes]])
         slots.append(Slots(shape, part, owner, nothing, nothing, nothing))
-    return Layout(tuple(slots), scan.n_rows, scan.n_subjects, has_rows=False)
+    weight = scan.subject_weights
+    return Layout(tuple(slots), scan.n_rows, scan.n_subjects, weight, has_rows=False)
 
 
-def layout_of_chunk(slots: Slots, panel: Panel) -> Layout:
-    """The layout of one chunk of an outline, whose subjects are a panel in the same order."""
+def layout_of_chunk(slots: Slots, panel: Panel, weight: np.ndarray | None = None) -> Layout:
+    """The layout of one chunk of an outline, whose subjects are a panel in the same order.
+
+    ``weight`` (subjects,) is that of all subjects of the outline.
+    """
     rows = np.arange(panel.n_rows)
     own = replace(
         slots,
@@ -312,7 +316,9 @@ def layout_of_chunk(slots: Slots, panel: Panel) -> Layout:
         step=panel.row_step,
         lane=panel.row_lane,
     )
-    return Layout((own,), panel.n_rows, panel.n_subjects)
+    if weight is not None:
+        weight = weight[slots.subjects]
+    return Layout((own,), panel.n_rows, panel.n_subjects, weight)
 
 
 def _round_up(size: int, smallest: int) -> int:

@@ -1,6 +1,6 @@
 """The Panel: validated rows of many subjects, each with one or more sequences in time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -281,10 +281,25 @@ class Panel:
 
         return open_scan(source, subject, time, sequence, memory, cache)
 
-    @property
-    def moments_table(self) -> pd.DataFrame:
-        """Columns with the mean and the sd of all data: the table itself."""
-        return self.table
+    def column_parts(self, name: str) -> Iterator[pd.Series]:
+        """Return a column part by part, in whatever order is at hand: here, in one part.
+
+        Parameters
+        ----------
+        name : str
+            Of the column.
+
+        Returns
+        -------
+        iterator of pandas.Series
+
+        Examples
+        --------
+        >>> panel = avem.Panel.from_frame(avem.load_affect(), "person")
+        >>> [len(part) for part in panel.column_parts("beep")] == [panel.n_rows]
+        True
+        """
+        yield column(self.table, name, "a column")
 
     @property
     def n_subjects(self) -> int:

@@ -24,7 +24,14 @@ class Weights(NamedTuple):
 
     def of(self, panel: Panel) -> np.ndarray:
         """(subjects,) survey weights with a mean of 1, frequencies as they are."""
-        found = _read(panel, self.column)
+        return self.counting(self.read(panel))
+
+    def read(self, panel: Panel) -> np.ndarray:
+        """(subjects,) each subject's number, as it is in the column."""
+        return _read(panel, self.column)
+
+    def counting(self, found: np.ndarray) -> np.ndarray:
+        """The numbers of all subjects as they count: see `of`."""
         return found / found.mean() if self.kind == "survey" else found
 
     @property

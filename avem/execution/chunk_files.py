@@ -12,7 +12,7 @@ from avem.errors import FileError
 
 _ALIGNED = 64
 _PLAIN = Chunk._fields.index("patterns")
-"""Fields of a chunk that are single arrays; weights, which a scan has not, are not among them."""
+"""Fields of a chunk that are single arrays; weights, which it may lack, are not among them."""
 
 
 class ChunkFile(NamedTuple):
@@ -24,6 +24,8 @@ class ChunkFile(NamedTuple):
     arrays: tuple[tuple[str, tuple[int, ...], int], ...]
     """Type, shape and offset of each array."""
     n_patterns: int
+    weighted: bool = False
+    """The last array are weights."""
     hidden: np.ndarray | None = None
     """(lanes,) bool: left out, as if they had no rows."""
 
@@ -40,7 +42,7 @@ class ChunkFile(NamedTuple):
                 for kind, shape, offset in self.arrays
             ]
         )
-        chunk = _chunk(found, len(self.arrays), self.n_patterns)
+        chunk = _chunk(found, len(self.arrays), self.n_patterns, self.weighted)
         if self.hidden is None:
             return chunk
         return chunk._replace(valid=chunk.valid & ~self.hidden)
@@ -50,13 +52,13 @@ class ChunkFile(NamedTuple):
         return self._replace(hidden=hidden)
 
 
-def _chunk(arrays: Iterator[np.ndarray], n_arrays: int, n_patterns: int) -> Chunk:
+def _chunk(arrays: Iterator[np.ndarray], n_arrays: int, n_patterns: int, weighted: bool) -> Chunk:
     plain = [next(arrays) for _ in range(_PLAIN)]
     patterns = tuple(Pattern(*(next(arrays) for _ in Pattern._fields)) for _ in range(n_patterns))
-    left = n_arrays - _PLAIN - n_patterns * len(Pattern._fields)
+    left = n_arrays - _PLAIN - n_patterns * len(Pattern._fields) - weighted
     n_lists = left // len(RowList._fields)
     lists = tuple(RowList(*(next(arrays) for _ in RowList._fields)) for _ in range(n_lists))
-    return Chunk._make((*plain, patterns, lists, None))
+    return Chunk._make((*plain, patterns, lists, next(arrays) if weighted else None))
 
 
 def write_chunk(file: IO[bytes], chunk: Chunk) -> ChunkFile:
@@ -69,10 +71,13 @@ def write_chunk(file: IO[bytes], chunk: Chunk) -> ChunkFile:
         gap = -array.nbytes % _ALIGNED
         file.write(b"\0" * gap)
         offset += array.nbytes + gap
-    return ChunkFile(file.name, start, offset, tuple(arrays), len(chunk.patterns))
+    weighted = chunk.weight is not None
+    return ChunkFile(file.name, start, offset, tuple(arrays), len(chunk.patterns), weighted)
 
 
 def _arrays(chunk: Chunk) -> Iterable[Any]:
     yield from chunk[:_PLAIN]
     for part in (*chunk.patterns, *chunk.lists):
         yield from part
+    if chunk.weight is not None:
+        yield chunk.weight

@@ -57,12 +57,15 @@ _fits: dict[str, _Worker] = {}
 
 def _worker(key: str, memory: int) -> _Worker:
     if key not in _fits:
+        from distributed import get_worker
+
         from avem.execution.disk import Disk
         from avem.numerics import devices
 
         _fits.clear()  # a worker serves one fit at a time
         folder = temporary_folder("worker")
-        disk = Disk(memory, folder, devices.best())
+        n_threads = get_worker().state.nthreads
+        disk = Disk(memory, folder, devices.best(), n_threads=n_threads)
         removed_with(disk, folder)
         _fits[key] = _Worker(disk)
     return _fits[key]

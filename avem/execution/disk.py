@@ -28,9 +28,8 @@ _AHEAD = 2
 
 
 @cache
-def _pools() -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
+def _pools(n_threads: int) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
     """What reads, and what computes."""
-    n_threads = os.cpu_count() or 1
     return ThreadPoolExecutor(_AHEAD, "avem-read"), ThreadPoolExecutor(n_threads, "avem-disk")
 
 
@@ -42,8 +41,15 @@ class Disk:
     """A shard's source is a `ChunkFile`, and a handle is a `Held` on a shelf."""
 
     def __init__(
-        self, memory: int, folder: Path, device: Any = None, speed: float = 1.0, owner: Any = None
+        self,
+        memory: int,
+        folder: Path,
+        device: Any = None,
+        speed: float = 1.0,
+        owner: Any = None,
+        n_threads: int | None = None,
     ) -> None:
+        self._n_threads = n_threads or os.cpu_count() or 1
         self.speed, self._device, self._owner = speed, device, owner
         self._shelf = Shelf(int(_FOR_SUBJECTS * memory), folder)
         self._room, self._lock = int(_FOR_CHUNKS * memory), Lock()
@@ -69,8 +75,8 @@ class Disk:
                 stays = jax.block_until_ready(stays)
                 return self._shelf.put(stays), fetched(travels)
 
-        readers, workers = _pools()
-        n, most = len(shards), (os.cpu_count() or 1) + 1
+        readers, workers = _pools(self._n_threads)
+        n, most = len(shards), self._n_threads + 1
         self._n_shards = n
         reads: deque[Future[Chunk]] = deque()
         running: deque[Future[Any]] = deque()

@@ -11,6 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from avem.data.scanning.room import writing_into
+
 
 class Shelf:
     """Values of shards, in memory as far as there is room for them."""
@@ -36,7 +38,7 @@ class Shelf:
 
     def _write(self, value: Any) -> Held:
         path = self._folder / uuid.uuid4().hex
-        with open(path, "wb") as file:
+        with writing_into(self._folder), open(path, "wb") as file:
             pickle.dump(jax.tree.map(np.asarray, value), file, pickle.HIGHEST_PROTOCOL)
         return Held(self, 0, None, path)
 

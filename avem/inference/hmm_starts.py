@@ -93,7 +93,10 @@ class Rows:
     @cached_property
     def subject_means(self) -> np.ndarray:
         """(subjects, features) mean of what was seen, shrunk a little towards 0, the overall."""
-        return subject_means(self.features, self.data.panel.row_subject, self.n_subjects)
+        order = self.data.panel.order
+        return subject_means(
+            self.features[order], self.data.panel.row_subject[order], self.n_subjects
+        )
 
     @cached_property
     def place(self) -> np.ndarray:

@@ -62,13 +62,14 @@ def make_ssm_start(model: SSMModel, data: Encoded, number: int, rng: np.random.G
 
 def _residuals(data: Encoded, x_cols: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Least-squares coefficients (p, terms) of each outcome, and what they leave (rows, p)."""
-    x = data.a[:, list(x_cols)]
+    order = data.panel.order
+    x = data.a[order][:, list(x_cols)]
     coef = np.zeros((data.y.shape[1], x.shape[1]))
-    for j, y in enumerate(data.y.T):
+    for j, y in enumerate(data.y[order].T):
         seen = ~np.isnan(y)
         if x.shape[1]:
             coef[j] = np.linalg.lstsq(x[seen], y[seen], rcond=None)[0]
-    left = data.y - x @ coef.T
+    left = data.y - data.a[:, list(x_cols)] @ coef.T
     # A few subjects whose states grow without bound would be all that the covariances show.
     return coef, np.clip(left, -8.0 * np.sqrt(data.spread), 8.0 * np.sqrt(data.spread))
 

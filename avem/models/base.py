@@ -15,7 +15,7 @@ from avem.components.effects import EffectCovariance
 from avem.components.free import Free
 from avem.components.param_info import ParamInfo, Params, check_arrays
 from avem.components.scaling import Scaling
-from avem.data import Design
+from avem.data import Design, Panel
 from avem.data.clock import Clock
 from avem.data.designs import Designs
 from avem.models.restriction import Restriction
@@ -125,16 +125,20 @@ class Model(ABC):
         """Names of all outcomes."""
         return self.spec.outcome_names
 
-    def needs_all_rows(self) -> str:
-        """What of the model cannot be fitted to rows that are not in memory; empty: nothing."""
-        return ""
+    def by_lane(self, panel: Panel, A: np.ndarray) -> bool:
+        """Whether design columns that must not change within sequences do not: there are none."""
+        return True
+
+    def in_units(self, y: np.ndarray) -> np.ndarray:
+        """(rows, outcome columns) bool: which values have a density in their column's unit."""
+        return ~np.isnan(y)
 
     def log_jacobian(self, y: np.ndarray) -> np.ndarray:
         """(rows,) what to add to a log density on the scale of the fit to have it in user units.
 
         ``y`` (rows, outcome columns) are the outcomes, NaN where missing.
         """
-        return self.scaling.log_jacobian(~np.isnan(y))
+        return self.scaling.log_jacobian(self.in_units(y))
 
     def in_user_units(self) -> Self:
         """The same model without any scaling."""

@@ -16,6 +16,7 @@ from avem.data import Panel
 from avem.data.layout import Chunk, Layout
 from avem.execution.threads import Threads
 from avem.numerics import devices
+from avem.numerics.rounding import largest, on_grid
 
 _LANES = (128, 1024)
 """Few enough to stay in a core's cache, enough to be worth a call."""
@@ -51,14 +52,28 @@ class PanelData(NamedTuple):
 
     def medians(self, columns: Sequence[int]) -> np.ndarray:
         """Of outcome columns."""
-        return np.nanmedian(self.Y[:, list(columns)], axis=0)
+        values = self.Y[:, list(columns)]
+        return on_grid(np.nanmedian(values, axis=0), largest(values))
+
+    def usual(self, column: int) -> float:
+        """The median of what is positive in a design column; 1 where nothing is."""
+        values = self.A[:, column]
+        return float(np.median(values[values > 0])) if (values > 0).any() else 1.0
+
+    def could_be(self, outcomes: Sequence[int]) -> np.ndarray | None:
+        """(states,) bool: those that some row with an outcome may be in; None: nothing is known."""
+        if self.possible is None:
+            return None
+        seen = ~np.isnan(self.Y[:, list(outcomes)]).all(axis=1)
+        return np.asarray(self.possible[seen].any(axis=0))
 
     def _used(self, outcomes: Sequence[int]) -> np.ndarray:
         return self.A[~np.isnan(self.Y[:, list(outcomes)]).all(axis=1)]
 
     def design_means(self, outcomes: Sequence[int]) -> np.ndarray:
         """(design columns,) over the rows where some of these outcome columns are observed."""
-        return self._used(outcomes).mean(0)
+        used = self._used(outcomes)
+        return on_grid(used.mean(0), largest(used))
 
     def design_sizes(self, centre: np.ndarray, outcomes: Sequence[int]) -> np.ndarray:
         """(design columns,) root mean squares of the distances from `centre` in these rows."""
@@ -119,8 +134,9 @@ class Encoded:
 
     def log_jacobian(self, model: Any) -> np.ndarray:
         """(subjects,) what to add to log densities to have them in the user's units."""
-        panel = self.panel
-        return np.bincount(panel.row_subject, model.log_jacobian(self.y), panel.n_subjects)
+        subject, n = self.panel.row_subject, self.panel.n_subjects
+        counts = [np.bincount(subject, column, n) for column in model.in_units(self.y).T]
+        return model.scaling.log_jacobian(np.stack(counts, axis=1))
 
     def seen_design(self, column: int) -> np.ndarray:
         """(design columns,) means over the rows where an outcome column is observed."""

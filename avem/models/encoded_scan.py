@@ -28,6 +28,8 @@ class EncodedScan:
     n_without_past: int
     n_runaway: int
     n_seen: np.ndarray
+    n_in_units: np.ndarray
+    """(subjects, outcome columns) values whose density is one in their column's unit."""
     rows_seen: np.ndarray
     """(subjects,) rows with an outcome that was observed."""
     seen_means: np.ndarray
@@ -41,7 +43,7 @@ class EncodedScan:
 
     def log_jacobian(self, model: Any) -> np.ndarray:
         """(subjects,) what to add to log densities to have them in the user's units."""
-        return model.scaling.log_jacobian(self.n_seen)
+        return model.scaling.log_jacobian(self.n_in_units)
 
     def seen_design(self, column: int) -> np.ndarray:
         """(design columns,) means over the rows where an outcome column is observed."""

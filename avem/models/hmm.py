@@ -22,7 +22,7 @@ from avem.components.lines import Builder, Effect, Line
 from avem.components.outcome import Outcome, learn_families, read_outcome
 from avem.components.param_info import Params
 from avem.components.priors import Prior
-from avem.components.scaling import Scaling, spreads
+from avem.components.scaling import Scaling
 from avem.components.transitions import STICKINESS, Transitions
 from avem.data import Design, Panel, parse_formula
 from avem.data.clock import Clock
@@ -182,15 +182,10 @@ class HMMModel(Model):
 
     def averaged_over(self, data: PanelData) -> HMMModel:
         """The same model with the averages of a data set."""
-        silent = ()
-        if data.possible is not None:
-            silent = tuple(np.flatnonzero(~data.possible[self.observed(data.Y)].any(0)).tolist())
+        could_be = data.could_be(self.outcome_columns)
+        silent = () if could_be is None else tuple(np.flatnonzero(~could_be).tolist())
         means = data.design_means(self.outcome_columns)
         return replace(self, averages=means, silent=silent)
-
-    def observed(self, Y: np.ndarray) -> np.ndarray:
-        """(rows,) where some outcome is known."""
-        return np.asarray(~np.isnan(Y[:, self.outcome_columns]).all(axis=1))
 
     # --- what it is made of ---------------------------------------------------------------------
 
@@ -365,15 +360,6 @@ class HMMModel(Model):
         named = (self.spec.known, None if clock is None else clock.event)
         return tuple(name for name in named if name is not None)
 
-    def needs_all_rows(self) -> str:
-        words = {
-            "duration=": self.duration is not None,
-            "known=": self.spec.known is not None,
-            "time_scale='continuous'": self.continuous,
-            "Censored(...)": any(f.n_beside > len(f.extras) for own in self.families for f in own),
-        }
-        return next((word for word, found in words.items() if found), "")
-
     def events(self, A: np.ndarray) -> np.ndarray:
         """(rows,) bool: where an absorbing state was entered exactly then."""
         columns = self.designs.clock_cols
@@ -453,12 +439,16 @@ class HMMModel(Model):
 
     # --- data -----------------------------------------------------------------------------------
 
-    def log_jacobian(self, y: np.ndarray) -> np.ndarray:
-        seen = np.zeros(y.shape, bool)
+    def in_units(self, y: np.ndarray) -> np.ndarray:
+        found = np.zeros(y.shape, bool)
         for emission in self.emissions:
             at = list(emission.y_cols)
-            seen[:, at] = emission.in_units(y[:, at])
-        return self.scaling.log_jacobian(seen)
+            found[:, at] = emission.in_units(y[:, at])
+        return found
+
+    def by_lane(self, panel: Panel, A: np.ndarray) -> bool:
+        columns = () if self.duration is None else sorted(self.duration.columns)
+        return constant_in_lanes(panel, A[:, columns])
 
     def read(
         self, panel: Panel, outcomes: bool = True, only: np.ndarray | None = None
@@ -552,7 +542,8 @@ class HMMModel(Model):
         y, a = self.scaling.data_in(data.Y, data.A)
         place = Placement.of(panel, self.n_states, y.shape[1] + a.shape[1], self.one_per_core)
         layout = build_layout(panel, max_lanes or place.n_lanes)
-        made = self.laid_out(y, a, panel.row_step > 0, panel, data.possible)
+        by_lane = self.by_lane(panel, data.A)
+        made = self.laid_out(y, a, panel.row_step > 0, data.possible, by_lane)
         filled = layout.chunks(np.nan_to_num(y), a, made.masks, made.patterns, made.lists)
         return Encoded(
             panel=panel,
@@ -563,7 +554,7 @@ class HMMModel(Model):
             executor=place.executor,
             platform=place.device.platform,
             kernel=made.kernel,
-            spread=spreads(y) ** 2,
+            spread=(data.spreads(range(y.shape[1])) / self.scaling.scale) ** 2,
             n_without_past=data.n_without_past,
             possible=data.possible,
         )
@@ -573,36 +564,34 @@ class HMMModel(Model):
         y: np.ndarray,
         a: np.ndarray,
         later: np.ndarray,
-        panel: Panel | None = None,
         possible: np.ndarray | None = None,
+        by_lane: bool = True,
     ) -> LaidOut:
         """Kernel, masks, patterns and lists of rows; ``later`` (rows,) are not the first ones.
 
-        ``possible`` (rows, states) is where they may be. Durations need all rows of a panel.
+        ``possible`` (rows, states) is where they may be; `by_lane`: what durations read does not
+        change within a sequence.
         """
         made = Blocks(y, a, self.n_effects, self.scaling.constant)
         rows = later
         if self.stationary or not rows.any():
             rows = np.ones(len(y), bool)
-        by_lane = None
-        if self.duration is not None and panel is not None:
-            by_lane = constant_in_lanes(panel, made.a[:, sorted(self.duration.columns)])
         kernel = self._kernel(made, rows, by_lane)
         # Where a row cannot be, not where it can: nothing is impossible in a padded one.
         ruled_out = () if possible is None else made.mask(~possible)
         kernel = replace(kernel, ruled_out=ruled_out)
         return LaidOut(kernel, made.masks, made.patterns, made.lists, made.telling)
 
-    def _kernel(self, made: Blocks, rows: np.ndarray, by_lane: bool | None) -> HMMKernel:
+    def _kernel(self, made: Blocks, rows: np.ndarray, by_lane: bool) -> HMMKernel:
         """The kernel of a data set; `rows` are those that a step leads into.
 
-        ``by_lane``: covariates of durations do not change within sequences; None: not known.
+        ``by_lane``: covariates of durations do not change within sequences.
         """
         emissions = tuple(emission.block(made) for emission in self.emissions)
         transition = self.transition.block(made, rows)
         chain = self.initial.block(made, transition), transition
         process: Process = MarkovProcess(*chain)
-        if self.duration is not None and by_lane is not None:
+        if self.duration is not None:
             process = SemiMarkovProcess(*chain, self.duration.block(made, by_lane))
         return HMMKernel(self.n_states, self.n_effects, emissions, process)
 

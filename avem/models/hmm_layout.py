@@ -55,11 +55,15 @@ class Blocks:
     ) -> int:
         columns = sorted({*more, *(c for line in lines for c in line.columns)})
         values = np.concatenate([self.y[:, list(y_cols)], self.a[:, columns]], axis=1)[rows]
-        codes = _alike(values, _MAX_CELLS if most is None else most)
+        most = _MAX_CELLS if most is None else most
+        codes = _alike(values, most)
         if codes is None:
-            self.telling.append(np.flatnonzero(rows)[_different(values)])
+            self.telling.append(np.flatnonzero(rows)[_different(values, most)])
             return -1
         first = np.unique(codes, return_index=True)[1]
+        if len(first) > 1:  # cells in the order of their values, in whatever order rows come
+            order = np.lexsort(values[first].T)
+            codes, first = np.argsort(order)[codes], first[order]
         self.telling.append(np.flatnonzero(rows)[first])
         index = np.full(len(rows), _rounded(len(first)))
         index[rows] = codes
@@ -77,16 +81,16 @@ class OneRow(Blocks):
         return -1
 
 
-def _different(values: np.ndarray) -> np.ndarray:
-    """The first few rows that differ from each other, enough to see that there are too many."""
+def _different(values: np.ndarray, most: int) -> np.ndarray:
+    """The first rows that differ from each other, enough to see that they are more than `most`."""
     if not len(values):
         return np.zeros(0, int)
-    for most in (4 * _MAX_CELLS, len(values)):
-        codes = pd.DataFrame(values[:most]).groupby(list(range(values.shape[1])), dropna=False)
+    for n in (4 * most, len(values)):
+        codes = pd.DataFrame(values[:n]).groupby(list(range(values.shape[1])), dropna=False)
         first = np.unique(codes.ngroup().to_numpy(), return_index=True)[1]
-        if len(first) > _MAX_CELLS:
+        if len(first) > most:
             break
-    return np.sort(first)[: _MAX_CELLS + 1]
+    return np.sort(first)[: most + 1]
 
 
 def _rounded(n_cells: int) -> int:

@@ -51,9 +51,7 @@ def learn_scaling(model: HMMModel, data: PanelData) -> Scaling:
     moves = model.transition.lines
     if clock and moves and constant in moves[0].x_cols:
         # A usual interval is 1, and a density of an event's time stays one in the user's unit.
-        intervals = data.A[:, clock[0]]
-        usual = np.median(intervals[intervals > 0]) if (intervals > 0).any() else 1.0
-        column_scale[list(clock)] = usual
+        column_scale[list(clock)] = data.usual(clock[0])
     return Scaling(centre, scale, column_centre, column_scale, constant)
 
 

@@ -13,8 +13,9 @@ from avem.components.scaling import Scaling
 from avem.data import Panel
 from avem.data.layout import Layout, Slots, build_outline, layout_of_chunk, list_size
 from avem.data.scanning.cache import removed_with, temporary_folder
+from avem.data.scanning.room import writing_into
 from avem.data.scanning.scan import Scan
-from avem.errors import AvemError, DataError, ModelError
+from avem.errors import AvemError, ModelError
 from avem.execution.chunk_files import write_chunk
 from avem.execution.cluster import Cluster
 from avem.execution.disk import Disk
@@ -39,8 +40,6 @@ class _Folder:
 
 def read_scan(model: Any, scan: Scan) -> StoredData:
     """The scan's outcomes and design columns, read once, block by block."""
-    if words := model.needs_all_rows():
-        raise DataError(f"{words} needs all rows in memory, and these are a scan.")
     folder = _Folder(scan)
     path = folder.path / "values"
     groups = list(scan.blocks(BLOCK_ROWS))
@@ -49,16 +48,21 @@ def read_scan(model: Any, scan: Scan) -> StoredData:
     n_seen = np.zeros((scan.n_subjects, n_outcomes), np.int32)
     rows_seen = np.zeros(scan.n_subjects, np.int32)
     totals, n_without_past = np.zeros((n_outcomes, n_columns)), 0
+    seen_in, by_lane = np.zeros(0, bool), True
     outcomes = ColumnSums.of(np.full((1, n_outcomes), np.nan))
     design = ColumnSums.of(np.full((1, n_columns), np.nan))
-    with open(path, "wb") as file:
+    with writing_into(folder.path), open(path, "wb") as file:
         for group, panel in zip(groups, scan.panels(groups), strict=True):
             data = model.read(panel)
-            np.concatenate([data.Y, data.A], axis=1).tofile(file)
+            possible = np.zeros((panel.n_rows, 0), bool) if data.possible is None else data.possible
+            file.write(np.concatenate([data.Y, data.A, possible], axis=1).tobytes())
             seen = ~np.isnan(data.Y)
             for j in range(n_outcomes):
                 n_seen[group, j] = np.bincount(panel.row_subject, seen[:, j], len(group))
             any_seen = seen[:, model.outcome_columns].any(axis=1)
+            own = np.asarray(possible[any_seen].any(axis=0))
+            seen_in = own | seen_in if len(seen_in) else own
+            by_lane &= model.by_lane(panel, data.A)
             rows_seen[group] = np.bincount(panel.row_subject, any_seen, len(group))
             totals += seen.T.astype(float) @ data.A
             outcomes = outcomes.plus(ColumnSums.of(data.Y))
@@ -71,11 +75,14 @@ def read_scan(model: Any, scan: Scan) -> StoredData:
         path,
         n_outcomes,
         n_columns,
+        len(seen_in),
         n_seen,
         rows_seen,
         totals,
         outcomes,
         design,
+        seen_in,
+        by_lane,
         telling,
         witnesses.subjects,
         n_without_past,
@@ -96,6 +103,7 @@ class _Part(NamedTuple):
     panel: Panel
     y: np.ndarray
     a: np.ndarray
+    possible: np.ndarray | None
     beyond: np.ndarray
     """(rows,) the ends of sequences that are left out."""
     lost: np.ndarray
@@ -108,28 +116,28 @@ class _Parts:
 
     def __init__(self, model: Any, data: StoredData, layout: Layout) -> None:
         self._model, self._data, self._layout = model, data, layout
-        self._first = model.scaling.data_in(data.telling.data.Y, data.telling.data.A)
-        self.kernel = model.laid_out(*self._first, data.telling.later).kernel
+        known = np.zeros((0, data.n_known), bool) if data.n_known else None
+        none = PanelData(np.zeros((0, data.n_outcomes)), np.zeros((0, data.n_columns)), 0, known)
+        self.kernel = self._laid_out(none, np.zeros(0, bool)).kernel
         self._unit = data.spreads(range(data.n_outcomes)) / model.scaling.scale
 
+    def _laid_out(self, rows: PanelData, later: np.ndarray) -> LaidOut:
+        return self._data.telling.laid_out(self._model, rows, later, self._data.by_lane)
+
     def __iter__(self) -> Iterator[_Part]:
-        start, (first_y, first_a), later = 0, self._first, self._data.telling.later
+        start = 0
         for slots in self._layout.slots:
             panel = self._data.scan.outline(slots.subjects)
-            y, a = self._model.scaling.data_in(*self._data.rows(start, start + panel.n_rows))
+            rows = self._data.rows(start, start + panel.n_rows)
+            y, a = self._model.scaling.data_in(rows.Y, rows.A)
             start += panel.n_rows
             beyond = self._model.beyond(panel, y, self._unit)
             lost = beyond[:, None] & ~np.isnan(y)
             y[beyond] = np.nan
-            # With the telling rows in front, every chunk is laid out as all data together are.
-            made = self._model.laid_out(
-                np.concatenate([first_y, y]),
-                np.concatenate([first_a, a]),
-                np.concatenate([later, panel.row_step > 0]),
-            )
+            made = self._laid_out(PanelData(y, a, 0, rows.possible), panel.row_step > 0)
             if made.kernel != self.kernel:
                 raise AvemError("The parts of the scan are not laid out alike; please report this.")
-            yield _Part(slots, panel, y, a, beyond, lost, made.after(len(first_y)))
+            yield _Part(slots, panel, y, a, rows.possible, beyond, lost, made)
 
     def list_sizes(self) -> dict[tuple[int, ...], list[int]]:
         """How long the lists of rows are, by the shape of the chunk."""
@@ -151,8 +159,9 @@ class _Collected:
         self._model, self._scan, self._root = model, scan, np.sqrt(spread)
         self._wanted = np.zeros(scan.n_subjects, bool)
         self._wanted[self.sampled] = True
-        self._rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._rows: list[tuple[np.ndarray, ...]] = []
         self.means: np.ndarray | None = None
+        self.n_in_units = np.zeros((scan.n_subjects, len(spread)), np.int32)
         self.largest = np.zeros(scan.n_subjects)
         self.n_lost = np.zeros((scan.n_subjects, len(spread)), np.int32)
         self.n_runaway = 0
@@ -167,7 +176,10 @@ class _Collected:
         for j, lost in enumerate(part.lost.T):
             self.n_lost[group, j] = np.bincount(subject, lost, len(group))
         chosen = self._wanted[group][subject]
-        self._rows.append((group[subject[chosen]], part.y[chosen], part.a[chosen]))
+        numbers = (part.y, part.a) if part.possible is None else (part.y, part.a, part.possible)
+        self._rows.append((group[subject[chosen]], *(values[chosen] for values in numbers)))
+        for j, counts in enumerate(self._model.in_units(part.y).T):
+            self.n_in_units[group, j] = np.bincount(subject, counts, len(group))
         if len(self.sampled) < self._scan.n_subjects:
             means = self._model.start_means(part.y, subject, len(group))
             if self.means is None:
@@ -176,7 +188,7 @@ class _Collected:
 
     def sample(self, kernel: Any, spread: np.ndarray) -> Encoded:
         """The sampled rows, by subject, sequence and time."""
-        subject, y, a = (np.concatenate(part) for part in zip(*self._rows, strict=True))
+        subject, y, a, *possible = (np.concatenate(part) for part in zip(*self._rows, strict=True))
         order = np.argsort(subject, kind="stable")
         return Encoded(
             panel=self._scan.outline(self.sampled),
@@ -189,6 +201,7 @@ class _Collected:
             kernel=kernel,
             spread=spread,
             n_without_past=0,
+            possible=possible[0][order] if possible else None,
         )
 
 
@@ -205,10 +218,10 @@ def encode_scan(
     spread = (data.spreads(range(data.n_outcomes)) / model.scaling.scale) ** 2
     collected, chunks = _Collected(model, scan, spread), []
     folder: Path = data.owner.path
-    with open(folder / f"chunks-{id(layout):x}", "wb") as file:
+    with writing_into(folder), open(folder / f"chunks-{id(layout):x}", "wb") as file:
         for part in parts:
             made = part.made
-            own = layout_of_chunk(part.slots, part.panel)
+            own = layout_of_chunk(part.slots, part.panel, layout.weight)
             (chunk,) = own.chunks(
                 np.nan_to_num(part.y),
                 part.a,
@@ -237,6 +250,7 @@ def encode_scan(
         n_without_past=data.n_without_past,
         n_runaway=collected.n_runaway,
         n_seen=data.n_seen - collected.n_lost,
+        n_in_units=collected.n_in_units,
         rows_seen=data.rows_seen,
         seen_means=means,
         sample=collected.sample(parts.kernel, spread),

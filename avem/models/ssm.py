@@ -13,7 +13,7 @@ from avem.components.dynamics import Dynamics, FirstState, SSMComponent, dynamic
 from avem.components.effects import EffectCovariance
 from avem.components.loadings import Loadings
 from avem.components.param_info import Params
-from avem.components.scaling import Scaling, spreads
+from avem.components.scaling import Scaling
 from avem.data import Design, Panel, parse_formula
 from avem.data.clock import Clock
 from avem.data.columns import outcome_values
@@ -141,10 +141,7 @@ class SSMModel(Model):
             centre = data.medians(every)
         columns = np.array(self.scaling.column_scale)
         if self.clock_col >= 0:
-            intervals = data.A[:, self.clock_col]
-            columns[self.clock_col] = (
-                np.median(intervals[intervals > 0]) if intervals.any() else 1.0
-            )
+            columns[self.clock_col] = data.usual(self.clock_col)
         own = replace(self.scaling, centre=centre, scale=scale, column_scale=columns)
         return replace(self, scaling=own)
 
@@ -190,10 +187,6 @@ class SSMModel(Model):
     def clock_col(self) -> int:
         """The design column of the interval before each row; -1: time goes in steps."""
         return self.designs.clock_cols[0] if self.continuous else -1
-
-    def needs_all_rows(self) -> str:
-        """What of the model cannot be fitted to rows that are not in memory."""
-        return "time_scale='continuous'" if self.continuous else ""
 
     @property
     def x_cols(self) -> tuple[int, ...]:
@@ -359,18 +352,26 @@ class SSMModel(Model):
         Y[lost] = np.nan
         return PanelData(Y, found.A, n_without_past)
 
-    def laid_out(self, y: np.ndarray, a: np.ndarray, later: np.ndarray) -> LaidOut:
-        """Kernel and masks of rows."""
+    def laid_out(
+        self,
+        y: np.ndarray,
+        a: np.ndarray,
+        later: np.ndarray,
+        possible: None = None,
+        by_lane: bool = True,
+    ) -> LaidOut:
+        """Kernel and masks of rows; its states have no labels that could be known."""
         observed = ~np.isnan(y)
         groups = seen_together(observed)
-        masks, patterns, n_cells = observed[:, [group[0] for group in groups]], [], 0
+        masks, n_cells = observed[:, [group[0] for group in groups]], 0
+        blocks = Blocks(y, a, self.n_effects, self.scaling.constant)
         if self.clock_col >= 0:
             # Where subjects have drifts of their own, only a few intervals are worth sharing.
             most = FEW if self.shape.random_transition else MOST_SHARED
-            blocks = Blocks(y, a, self.n_effects, self.scaling.constant)
             if blocks.pattern((), (), later, (self.clock_col,), most) >= 0:
-                patterns, n_cells = blocks.patterns, blocks.n_cells(0)
-        return LaidOut(self.kernel(groups, n_cells), masks, patterns)
+                n_cells = blocks.n_cells(0)
+        kernel = self.kernel(groups, n_cells)
+        return LaidOut(kernel, masks, blocks.patterns, telling=blocks.telling)
 
     @property
     def n_columns(self) -> int:
@@ -392,7 +393,8 @@ class SSMModel(Model):
             return encode_scan(self, panel, data)
         data = self.read(panel) if data is None else data
         y, a = self.scaling.data_in(data.Y, data.A)
-        beyond = runaway(panel, y)
+        unit = data.spreads(range(y.shape[1])) / self.scaling.scale
+        beyond = runaway(panel, y, unit)
         y[beyond] = np.nan
         place = Placement.of(panel, self.size, y.shape[1] + a.shape[1], self.one_per_core)
         layout = build_layout(panel, place.n_lanes)
@@ -411,19 +413,18 @@ class SSMModel(Model):
             executor=place.executor,
             platform=place.device.platform,
             kernel=made.kernel,
-            spread=spreads(y) ** 2,
+            spread=unit**2,
             n_without_past=data.n_without_past,
             n_runaway=int(beyond.sum()),
         )
 
 
-def runaway(panel: Panel, y: np.ndarray, spread: np.ndarray | None = None) -> np.ndarray:
+def runaway(panel: Panel, y: np.ndarray, unit: np.ndarray) -> np.ndarray:
     """(rows,) the ends of sequences whose states have grown out of all bounds.
 
-    Rows after the last that lies within a thousand standard deviations, of those that lie beyond:
+    Rows after the last that lies within a thousand `unit`s, the outcomes' standard deviations:
     what came before says all there is to say, and their squares would drown everything else.
     """
-    unit = spreads(y) if spread is None else spread
     size = np.nan_to_num(np.abs(y) / unit).max(axis=1, initial=0.0)
     if not (size > _BEYOND).any():
         return np.zeros(len(y), bool)

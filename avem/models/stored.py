@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from avem.components.scaling import spread_of
 from avem.data import Panel
 from avem.data.scanning.scan import Scan
 from avem.errors import AvemError
-from avem.models.encoded import PanelData
-from avem.models.order_statistics import quantiles
+from avem.models.encoded import LaidOut, PanelData
+from avem.numerics.order_statistics import quantiles
+from avem.numerics.rounding import on_grid
 
 BLOCK_ROWS = 100_000
 _WITNESS_ROWS = 200_000
@@ -30,6 +31,7 @@ class Telling:
 
     def __init__(self, n_outcomes: int, n_columns: int) -> None:
         self.data = PanelData(np.zeros((0, n_outcomes)), np.zeros((0, n_columns)), 0)
+        """Of these rows; nothing is ruled out, where something is known of states."""
         self.later = np.zeros(0, bool)
 
     def add(self, model: Any, data: PanelData, later: np.ndarray) -> None:
@@ -41,8 +43,26 @@ class Telling:
         kinds = np.unique(np.packbits(seen, axis=1), axis=0, return_index=True)[1]
         if len(kinds) > _MOST_KINDS:
             kinds = kinds[_telling_apart(seen[kinds])]
-        rows = np.unique(np.concatenate([kinds, *model.laid_out(Y, A, later).telling]))
+        told = model.laid_out(Y, A, later, by_lane=False).telling
+        rows = np.unique(np.concatenate([kinds, *told]))
         self.data, self.later = PanelData(Y[rows], A[rows], 0), later[rows]
+
+    def laid_out(self, model: Any, data: PanelData, later: np.ndarray, by_lane: bool) -> LaidOut:
+        """Further rows on the scale of the fit, laid out as all data together are."""
+        y, a = model.scaling.data_in(self.data.Y, self.data.A)
+        possible = data.possible
+        if possible is not None:
+            possible = np.concatenate(
+                [np.ones((len(self.later), possible.shape[1]), bool), possible]
+            )
+        made = model.laid_out(
+            np.concatenate([y, data.Y]),
+            np.concatenate([a, data.A]),
+            np.concatenate([self.later, later]),
+            possible,
+            by_lane,
+        )
+        return made.after(len(self.later))
 
 
 def _telling_apart(seen: np.ndarray) -> np.ndarray:
@@ -137,6 +157,8 @@ class StoredData:
     path: Path
     n_outcomes: int
     n_columns: int
+    n_known: int
+    """States, where something is known of where rows may be; 0 where nothing is."""
     n_seen: np.ndarray
     """(subjects, outcome columns) how many values of each were observed."""
     rows_seen: np.ndarray
@@ -146,29 +168,31 @@ class StoredData:
     outcome_sums: ColumnSums
     design_sums: ColumnSums
     """Over the rows with something observed."""
+    seen_in: np.ndarray
+    """(n_known,) bool: the states that some row with an outcome may be in."""
+    by_lane: bool
+    """What durations read does not change within sequences."""
     telling: Telling
     witnesses: np.ndarray
     n_without_past: int
     owner: Any
     """What the file is removed with."""
 
-    def rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Outcomes and design columns of a stretch of rows."""
-        width = self.n_outcomes + self.n_columns
+    def rows(self, start: int, stop: int) -> PanelData:
+        """A stretch of rows."""
+        width = self.n_outcomes + self.n_columns + self.n_known
         found = np.fromfile(self.path, float, (stop - start) * width, offset=8 * start * width)
         if len(found) < (stop - start) * width:
             raise AvemError(f"{str(self.path)!r} was changed while it was in use.")
-        values = found.reshape(-1, width)
-        return values[:, : self.n_outcomes], values[:, self.n_outcomes :]
+        ends = [self.n_outcomes, self.n_outcomes + self.n_columns]
+        Y, A, possible = np.split(found.reshape(-1, width), ends, axis=1)
+        return PanelData(Y, A, 0, possible > 0 if self.n_known else None)
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """All rows, a stretch at a time."""
+        """Outcomes and design columns of all rows, a stretch at a time."""
         n_rows = self.scan.n_rows
         for start in range(0, n_rows, BLOCK_ROWS):
-            yield self.rows(start, min(start + BLOCK_ROWS, n_rows))
-
-    possible: ClassVar[None] = None
-    """Of states, nothing is known."""
+            yield self.rows(start, min(start + BLOCK_ROWS, n_rows))[:2]
 
     # --- what models learn ----------------------------------------------------------------------
 
@@ -178,11 +202,13 @@ class StoredData:
 
     def medians(self, columns: Sequence[int]) -> np.ndarray:
         """Of outcome columns."""
-        return self._quantiles[1, list(columns)]
+        at, sums = list(columns), self.outcome_sums
+        return on_grid(self._quantiles[1, at], sums.reach(np.zeros_like(sums.total))[at])
 
     def design_means(self, outcomes: Sequence[int]) -> np.ndarray:
         """(design columns,) over the rows where some of these outcome columns are observed."""
-        return self.design_sums.total / self.design_sums.count
+        sums = self.design_sums
+        return on_grid(sums.total / sums.count, sums.reach(np.zeros_like(sums.total)))
 
     def design_sizes(self, centre: np.ndarray, outcomes: Sequence[int]) -> np.ndarray:
         """(design columns,) root mean squares of the distances from `centre` in these rows."""
@@ -192,8 +218,22 @@ class StoredData:
             (((A[~np.isnan(Y[:, list(outcomes)]).all(axis=1)] - centre) / unit) ** 2).sum(0)
             for Y, A in self.blocks()
         )
-        mean = total / self.design_sums.count
-        return np.where(largest > 0, largest * np.sqrt(mean), 1.0)
+        found = largest * np.sqrt(total / self.design_sums.count)
+        return np.where(largest > 0, on_grid(found, found), 1.0)
+
+    def usual(self, column: int) -> float:
+        """The median of what is positive in a design column; 1 where nothing is."""
+
+        def positive() -> Iterator[np.ndarray]:
+            return (np.where(A > 0, A, np.nan)[:, [column]] for _, A in self.blocks())
+
+        counts = sum((~np.isnan(block)).sum(0) for block in positive())
+        found = float(quantiles(positive, np.asarray(counts), (0.5,))[0, 0])
+        return 1.0 if np.isnan(found) else found
+
+    def could_be(self, outcomes: Sequence[int]) -> np.ndarray | None:
+        """(states,) bool: those that some row with an outcome may be in; None: nothing is known."""
+        return self.seen_in if self.n_known else None
 
     @cached_property
     def _quantiles(self) -> np.ndarray:

@@ -1,5 +1,7 @@
 """Fits of scans: the same numbers as in memory, whatever stays on disk."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +14,7 @@ from avem.execution.disk import Disk
 from avem.execution.shelf import Shelf
 from avem.models import scanned
 from tests.execution.test_dataset import doubled, first_outcome, running, total
-from tests.scans import MODEL, TRUTH, assert_same_fit, uneven, write_files
+from tests.scans import MODEL, TRUTH, assert_equal_fit, uneven, write_files
 
 pytest.importorskip("duckdb")
 
@@ -108,7 +110,7 @@ def test_a_fit_from_disk_is_that_from_memory(monkeypatch, several_chunks, frame,
     wanted = MODEL.fit(frame, time="time", **options)
     found = MODEL.fit(scan, **options)
     assert len(found._own_data.chunks) == len(wanted._own_data.chunks) > 1
-    assert_same_fit(found, wanted)
+    assert_equal_fit(found, wanted)
     assert found.info.n_observed == wanted.info.n_observed
     assert found.info.n_missing == wanted.info.n_missing
     assert found.info.notes == wanted.info.notes
@@ -116,6 +118,133 @@ def test_a_fit_from_disk_is_that_from_memory(monkeypatch, several_chunks, frame,
     np.testing.assert_allclose(found.loglik().by_subject, wanted.loglik().by_subject, atol=1e-7)
     errors = [fit.standard_errors()["se"].to_numpy(float) for fit in (found, wanted)]
     np.testing.assert_allclose(*errors, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def rich(frame):
+    """With labels, limits, uneven times, an event that ends half of the sequences, and weights."""
+    rng, number = np.random.default_rng(3), frame["subject"].str[1:].astype(int)
+    labels = np.where(frame["y"] > 2, "high", np.where(frame["y"] < -2, "low", "low|high"))
+    last = frame["time"] == frame.groupby("subject")["time"].transform("max")
+    return frame.assign(
+        known=pd.Series(labels).where(rng.random(len(frame)) < 0.4, None),
+        when=frame["time"] + rng.integers(30, size=len(frame)) / 64,
+        limit=np.where(rng.random(len(frame)) < 0.5, -3.0, -2.5),
+        ended=last & (number % 2 == 0),
+        own=number / 7.0,
+        weight=number % 4 + 1,
+    )
+
+
+ENDING = avem.rates(moves=[("a", "b"), ("b", "a"), ("a", "gone"), ("b", "gone")], event="ended")
+NAMES = ["a", "b", "gone"]
+
+
+def warned(model, *data, **options):
+    """A fit, and the warnings that came with it."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", avem.AvemWarning)
+        fit = model.fit(*data, **options)
+    return fit, [str(one.message) for one in told]
+
+
+def assert_scanned_alike(model, data, folder, time="time", se=False, **options):
+    wanted, doubts = warned(model, data, "subject", time, **options)
+    scan = avem.Panel.scan(write_files(data, folder / "data"), "subject", time=time)
+    found, told = warned(model, scan, **options)
+    assert told == doubts
+    assert len(found._own_data.chunks) > 1
+    assert_equal_fit(found, wanted)
+    assert float(found.loglik()) == pytest.approx(float(wanted.loglik()), rel=1e-12)
+    assert found.info.notes == wanted.info.notes
+    if se:
+        errors = [fit.standard_errors()["se"].to_numpy(float) for fit in (found, wanted)]
+        np.testing.assert_allclose(*errors, rtol=1e-9)
+    return found, wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "time", "weights"),
+    [
+        (avem.MixedHMM("y ~ 1 + (1 | subject)", 2, duration="negative_binomial"), "time", {}),
+        (avem.MixedHMM("y ~ 1", 2, duration=avem.Duration("free", max=6)), "time", {}),
+        (avem.MixedHMM("y ~ 1", 2, duration=avem.Duration("gamma", "~ x")), "time", {}),
+        (avem.MixedHMM("y ~ 1", 2, duration=avem.Duration("gamma", "~ own")), "time", {}),
+        (avem.MixedHMM("y ~ 1 + (1 | subject)", 2, time_scale="continuous"), "when", {}),
+        (
+            avem.MixedHMM("y ~ 1", 2, transition="~ group", time_scale="continuous"),
+            "time",
+            {},
+        ),
+        (avem.MixedHMM("y ~ 1", 3, transition=ENDING, state_names=NAMES), "when", {}),
+        (
+            avem.MixedHMM(
+                "y ~ 1 + (1 | subject)", 2, avem.Censored("gaussian", lower="limit", upper=3.0)
+            ),
+            "time",
+            {},
+        ),
+        (avem.MixedHMM("y ~ 1", 2, transition="~ poly(x, 3)"), "time", {}),
+        (
+            avem.MixedSSM("y + x ~ 1 + (1 | subject)", 1, time_scale="continuous"),
+            "when",
+            {},
+        ),
+        (
+            avem.MixedHMM("y ~ scale(x) + center(own) + (1 | subject)", 2, transition="~ x"),
+            "time",
+            {"weights": "weight", "weights_kind": "frequency"},
+        ),
+        (
+            avem.MixedSSM(["y", "x"], 1, subject="subject", random="transition"),
+            "time",
+            {"weights": "weight"},
+        ),
+    ],
+    ids=[
+        *("durations", "free", "by row", "by sequence", "rates", "matrices", "event", "censored"),
+        *("polynomials", "drift", "frequencies", "survey ssm"),
+    ],
+)
+def test_what_a_model_reads_of_rows_is_read_from_disk(
+    several_chunks, rich, tmp_path, model, time, weights
+):
+    options = {"n_starts": 2, "refine": None, **weights}
+    assert_scanned_alike(model, rich, tmp_path, time, se=bool(weights), **options)
+
+
+def test_labels_knots_and_weights_are_read_from_disk(several_chunks, rich, tmp_path):
+    """A small twin of those above, and what is asked of rows afterwards."""
+    model = avem.MixedHMM("y ~ bs(x, df=4) + (1 | subject)", 2, known="known")
+    options = {"weights": "weight", "n_starts": 1, "refine": None, "tol": 1e-4}
+    found, wanted = assert_scanned_alike(model, rich, tmp_path, se=True, **options)
+    states = np.asarray(found.decode().frame()["state"])
+    np.testing.assert_array_equal(states, np.asarray(wanted.decode()))
+    sure = rich["known"].isin(["low", "high"]).to_numpy()
+    assert sure.sum() > 50
+    assert states[sure].tolist() == rich["known"][sure].tolist()
+
+
+def test_labels_weights_and_columns_that_cannot_be_are_refused(rich, tmp_path):
+    odd = rich.assign(
+        known=rich["known"].where(rich.index != 7, "middle"),
+        flat=rich["x"] > 0,
+        weight=np.arange(len(rich)) % 5 + 1.0,
+        limit=rich["limit"].where(rich.index != 9, 9.0),
+    )
+    scan = avem.Panel.scan(write_files(odd, tmp_path / "data"), "subject", time="time")
+    model = avem.MixedHMM("y ~ 1", 2, known="known", state_names=["low", "high"])
+    with pytest.raises(avem.DataError, match="'middle' at row 7"):
+        model.fit(scan)
+    with pytest.raises(avem.DataError, match="'weight' differ within subject"):
+        MODEL.fit(scan, weights="weight")
+    with pytest.raises(avem.DataError, match="no column 'w'"):
+        MODEL.fit(scan, weights="w")
+    with pytest.raises(avem.DataError, match="has 2 different values; at least 5 are wanted"):
+        avem.MixedHMM("y ~ bs(flat, df=4)", 2).fit(scan)
+    with pytest.raises(avem.DataError, match="row 9"):
+        avem.MixedHMM("y ~ 1", 2, avem.Censored("gaussian", lower="limit", upper=3.0)).fit(scan)
 
 
 @pytest.mark.slow
@@ -139,7 +268,7 @@ def test_all_kinds_of_models(monkeypatch, several_chunks, frame, scan, model, ro
     options = {"refine": None, "n_starts": 2}
     wanted = model.fit(frame, subject="subject", time="time", **options)
     found = model.fit(scan, **options)
-    assert_same_fit(found, wanted)
+    assert_equal_fit(found, wanted)
     assert float(found.loglik()) == pytest.approx(float(wanted.loglik()), rel=1e-9)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +11,16 @@ import numpy as np
 import pandas as pd
 
 from avem.data.scanning.packages import need
+from avem.errors import FileError
 
 
 class Reader:
     """Stretches of the rows of a Parquet file, each after the one before."""
 
     def __init__(self, path: Path) -> None:
-        self._file = need("pyarrow.parquet", "A scan").ParquetFile(path)
+        self._path = path
+        with sorted_rows(path):
+            self._file = need("pyarrow.parquet", "A scan").ParquetFile(path)
         meta = self._file.metadata
         sizes = [meta.row_group(g).num_rows for g in range(meta.num_row_groups)]
         self._ends = np.cumsum(sizes)
@@ -27,12 +32,34 @@ class Reader:
         arrow = need("pyarrow", "A scan")
         first, last = np.searchsorted(self._ends, [start, stop - 1], side="right").tolist()
         wanted = range(first, last + 1)
-        self._known = {
-            g: self._known.get(g) or self._file.read_row_group(g, use_threads=False) for g in wanted
-        }
+        with sorted_rows(self._path):
+            self._known = {
+                g: self._known.get(g) or self._file.read_row_group(g, use_threads=False)
+                for g in wanted
+            }
         whole = arrow.concat_tables([self._known[g] for g in wanted])
         offset = start - int(self._starts[first])
         return whole.slice(offset, stop - start).replace_schema_metadata(None).to_pandas()
+
+
+def column_of(path: Path, name: str) -> Iterator[pd.Series]:
+    """A column of a Parquet file, part by part."""
+    with sorted_rows(path):
+        file = need("pyarrow.parquet", "A scan").ParquetFile(path)
+        for batch in file.iter_batches(columns=[name]):
+            yield batch.column(0).to_pandas().rename(name)
+
+
+@contextmanager
+def sorted_rows(path: Path) -> Iterator[None]:
+    """Say what to do where the sorted rows of a scan cannot be read any more."""
+    try:
+        yield
+    except (OSError, ValueError) as error:  # pyarrow's own errors are such
+        raise FileError(
+            f"The sorted rows in {str(path)!r} are gone or damaged: {str(error).rstrip('.')}. "
+            "Remove the folder they are in, and scan again."
+        ) from error
 
 
 def first_rows(lane_subject: np.ndarray, lane_length: np.ndarray) -> np.ndarray:

@@ -16,9 +16,10 @@ from avem.data.panel import Panel
 from avem.data.scanning.cache import facts_of, removed_with, sorted_folder
 from avem.data.scanning.digest import Digest
 from avem.data.scanning.memory import bytes_of, need_rows, shown_bytes
-from avem.data.scanning.reading import Reader, first_rows, ranges
+from avem.data.scanning.reading import Reader, column_of, first_rows, ranges
 from avem.data.scanning.sort import LANE, ROW, Keys
 from avem.data.scanning.sources import backend_of
+from avem.data.weights import WeightKind, Weights, check_weights
 from avem.errors import DataError
 
 _BLOCK = 200_000
@@ -45,6 +46,8 @@ class Scan:
         Bytes that a fit may use for data and subjects' state.
     source : Source
         The kind of frame in which answers come.
+    weights : Weights or None
+        How much each subject counts in a fit; see `weighted`.
 
     Examples
     --------
@@ -55,9 +58,7 @@ class Scan:
     """
 
     in_memory: ClassVar[bool] = False
-    weights: ClassVar[None] = None
     carried: ClassVar[None] = None
-    subject_weights: ClassVar[None] = None
 
     folder: Path
     subject: str
@@ -70,6 +71,7 @@ class Scan:
     lane_row: np.ndarray
     memory: int
     source: Source
+    weights: Weights | None = None
 
     # --- sizes ----------------------------------------------------------------------------------
 
@@ -147,16 +149,26 @@ class Scan:
         """The values that occur in each column."""
         return Digest(self.folder, self.facts["columns"])
 
-    @cached_property
-    def moments_table(self) -> pd.DataFrame:
-        """Two values of each column of numbers, with the mean and the sd of all its values."""
-        found = {}
-        for name, own in self.facts["columns"].items():
-            if own.get("mean") is None:
-                found[name] = pd.Series([np.nan] * 2 if "sd" in own else ["", ""])
-            else:
-                found[name] = pd.Series([own["mean"] - own["sd"], own["mean"] + own["sd"]])
-        return pd.DataFrame(found)
+    def column_parts(self, name: str) -> Iterator[pd.Series]:
+        """Return a column part by part, in the order on disk.
+
+        Parameters
+        ----------
+        name : str
+            Of the column.
+
+        Returns
+        -------
+        iterator of pandas.Series
+
+        Examples
+        --------
+        >>> avem.load_affect().to_parquet(folder / "diary.parquet")
+        >>> scan = avem.Panel.scan(folder / "diary.parquet", "person", time="beep", sequence="day")
+        >>> sum(len(part) for part in scan.column_parts("beep")) == scan.n_rows
+        True
+        """
+        return column_of(self.folder / "rows.parquet", name)
 
     @property
     def row_subject(self) -> np.ndarray:
@@ -226,7 +238,8 @@ class Scan:
                 f"The sorted rows in {str(self.folder)!r} are not those that were scanned. Remove "
                 "the folder and scan again."
             )
-        return replace(self.outline(group), table=table, source=Source(index=index))
+        source = Source(index=index)
+        return replace(self.outline(group), table=table, source=source, weights=self.weights)
 
     def _lanes_of(self, group: np.ndarray) -> np.ndarray:
         first = self._first_lane
@@ -322,8 +335,48 @@ class Scan:
             lane_number=self.lane_number[lanes],
             lane_row=self.lane_row[lanes],
         )
-        vars(new)["_whole"] = self  # whose folder must stay
+        return self._kept_by(new)
+
+    def _kept_by(self, new: Scan) -> Scan:
+        """Another scan of the same folder, which must stay as long as that is there."""
+        vars(new)["_whole"] = self
         return new
+
+    def weighted(self, weights: str, kind: WeightKind = "survey") -> Scan:
+        """Return the scan with a weight for each subject, for fits to it.
+
+        Parameters
+        ----------
+        weights : str
+            A column with positive numbers, one and the same in all rows of a subject.
+        kind : {"survey", "frequency"}
+            As for `Panel.weighted`.
+
+        Returns
+        -------
+        Scan
+
+        Examples
+        --------
+        >>> avem.load_affect().assign(n_alike=2).to_parquet(folder / "diary.parquet")
+        >>> scan = avem.Panel.scan(folder / "diary.parquet", "person", time="beep", sequence="day")
+        >>> scan.weighted("n_alike", "frequency").subject_weights[:3]
+        array([2., 2., 2.])
+        """
+        new = self._kept_by(replace(self, weights=check_weights(weights, kind)))
+        _ = new.subject_weights  # refuse here what cannot be one
+        return new
+
+    @cached_property
+    def subject_weights(self) -> np.ndarray | None:
+        """(subjects,) how much each counts, survey weights with a mean of 1; None: all alike."""
+        if self.weights is None:
+            return None
+        found = np.empty(self.n_subjects)
+        groups = list(self.blocks(_BLOCK))
+        for group, panel in zip(groups, self.panels(groups), strict=True):
+            found[group] = self.weights.read(panel)
+        return self.weights.counting(found)
 
     def sample(self, n_subjects: int = 1000) -> Panel:
         """Return the panel of some subjects, evenly drawn from all, in the order of `subjects`.

@@ -17,6 +17,7 @@ import pandas as pd
 
 from avem.data.frames import Source, examples, shown
 from avem.data.scanning.packages import need
+from avem.data.scanning.room import full_disk, no_room
 from avem.data.scanning.sources import Files, name_sql
 from avem.data.sorting import refuse_unsortable
 from avem.errors import DataError, FileError
@@ -64,6 +65,8 @@ class Sorter:
             self._write()
             return self._facts()
         except self._error as error:
+            if why := full_disk(str(error)):
+                raise no_room(self._folder, why) from error
             raise FileError(
                 f"Cannot read or sort {examples(str(path) for path in self._files.paths)}: {error}"
             ) from error

@@ -24,7 +24,8 @@ def quantiles(blocks: Blocks, counts: np.ndarray, shares: Sequence[float]) -> np
     high = np.minimum(low + 1, last)
     found = order_statistics(blocks, np.concatenate([low, high]))
     below, above = np.split(found, 2)
-    out = below + (places - low) * (above - below)
+    share, step = places - low, above - below
+    out = np.where(share < 0.5, below + share * step, above - (1 - share) * step)
     return np.where(counts > 0, out, np.nan)
 
 

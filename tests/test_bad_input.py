@@ -543,7 +543,6 @@ GOOD = {
         ({"transition": [0.5, 0.5]}, ("['transition'] has shape (2,)", "from state x to state")),
         ({"coef": [0.0, 4.0]}, ("['coef'] has shape (2,)", "(2, 1, 1)", "outcomes (y)")),
         ({"variance": [1.0, 1.0]}, ("['variance'] has shape (2,)", "(2, 1)")),
-        ({"coef": [[[0.0]], [[np.nan]]]}, ("['coef']", "missing or infinite")),
         ({"coef": [[[0.0]], [[np.inf]]]}, ("['coef']", "missing or infinite")),
         ({"coef": [[["a"]], [["b"]]]}, ("['coef']", "not an array of numbers")),
         ({"coef": [[[0.0]], [[1j]]]}, ("['coef']", "not an array of numbers")),
@@ -561,6 +560,12 @@ GOOD = {
 def test_bad_parameters(where, given, words):
     with refused(ModelError, where, *words):
         fit(make_frame(), **{where: given})
+
+
+def test_a_start_with_a_gap():
+    """In `fixed=`, NaN is what is free."""
+    with refused(ModelError, "init['coef']", "missing or infinite"):
+        fit(make_frame(), init={"coef": [[[0.0]], [[np.nan]]]})
 
 
 @pytest.mark.parametrize("value", [0, [], "", False])

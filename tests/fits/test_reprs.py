@@ -111,4 +111,4 @@ def test_public_modules_show_what_is_theirs():
     assert set(avem.__all__) <= set(dir(avem))
     for module in (avem, avem.families, avem.sklearn):
         own = [name for name in dir(module) if not name.startswith("_")]
-        assert set(own) - {"families"} == set(module.__all__)
+        assert set(own) - {"families", "priors"} == set(module.__all__)

@@ -1,11 +1,17 @@
-"""Peak memory of a whole fit on n=100,000 subjects, T=100, K=3, d=2 (10 million rows)."""
+"""Peak memory of whole fits on n=100,000 subjects, T=100, K=3, d=2 (10 million rows).
+
+AVEM alone, and the default, each in a process of its own. `python bench/memory.py 20000` takes
+another number of subjects.
+"""
 
 from __future__ import annotations
 
 import resource
+import subprocess
 import sys
 import time
 import warnings
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,15 +36,30 @@ def big_panel(n: int, n_times: int) -> pd.DataFrame:
     return frame
 
 
-if __name__ == "__main__":
-    n = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+def measure(n: int, alone: bool) -> None:
+    """A fit, its peak and its seconds."""
+    options: dict[str, Any] = {"refine": None} if alone else {}
     frame = big_panel(n, 100)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fit = avem.MixedHMM("y1 + y2 ~ 1 + (1 | subject)", 3).fit(frame, time="time", refine=None)
-    seconds = time.perf_counter() - began
+        fit = avem.MixedHMM("y1 + y2 ~ 1 + (1 | subject)", 3).fit(frame, time="time", **options)
+    seconds, cpu = time.perf_counter() - began, time.process_time() - worked
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"n={n:,}, T=100, K=3, d=2: peak {peak:.2f} GB (the table alone: {before:.2f} GB)")
-    print(f"{fit.stop.name} after {fit.n_iter} iterations; {seconds:.1f} s from table to fit")
+    words = "AVEM alone" if alone else "the default"
+    print(f"n={n:,}, T=100, K=3, d=2, {words}: peak {peak:.2f} GB (the table: {before:.2f} GB)")
+    print(
+        f"{fit.stop.name} after {fit.n_iter} iterations; {seconds:.1f} s from table to fit, "
+        f"{cpu:.1f} s of processors",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        measure(int(sys.argv[1]), sys.argv[2] == "alone")
+    else:
+        n = sys.argv[1] if len(sys.argv) > 1 else "100000"
+        for which in ("alone", "default"):
+            subprocess.run([sys.executable, __file__, n, which], check=True)

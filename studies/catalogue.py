@@ -21,6 +21,7 @@ NAMES = (
     "coverage",
     "default",
     "subjects",
+    "durations",
 )
 
 

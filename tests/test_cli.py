@@ -349,6 +349,7 @@ def test_simulate_writes_the_true_states(several, movement, tmp_path):
     assert "Give --data with the covariates" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank_pictures")
 @pytest.mark.usefixtures("blank_pictures")
 def test_one_formula_of_another_family(movement, tmp_path):

@@ -126,6 +126,7 @@ def test_a_saved_fit_is_read_by_the_other_commands(data, tmp_path):
     assert "'x_0' already" in taken.output
 
 
+@pytest.mark.slow
 def test_numbers_of_latent_states_are_compared(data, tmp_path):
     out = tmp_path / "table.csv"
     names = ["--subject", "id", "--time", "t"]

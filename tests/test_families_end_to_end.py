@@ -314,7 +314,7 @@ class Fitted(NamedTuple):
 
 @pytest.fixture(
     scope="module",
-    params=chosen(CASES, ("poisson", "gamma", "gaussian_with_sd")),
+    params=chosen(CASES, ("poisson", "gamma")),
 )
 def fitted(request):
     case = CASES[request.param]

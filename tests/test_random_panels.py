@@ -228,7 +228,7 @@ def try_many(strategy: st.SearchStrategy[Case], n_examples: int) -> None:
 
 
 def test_random_panels():
-    try_many(cases(MODELS, wide=False), 10)
+    try_many(cases(MODELS, wide=False), 8)
 
 
 def test_random_panels_without_effects():

@@ -317,3 +317,25 @@ def test_the_default_finds_states_that_anchoring_merges():
     assert abs(default["said - exact"]) < 0.02
     assert anchored["below"] > 0.5
     assert 0.97 < default["variance ratio"] < 1.03
+
+
+def test_stays_that_are_not_those_of_a_chain_are_told_from_it(monkeypatch):
+    from scipy.stats import nbinom
+
+    from studies import durations
+
+    monkeypatch.setattr(durations, "N", 10)
+    (cell,) = [c for c in durations.CELLS if tuple(c.values()) == ("nearly fixed", "apart")]
+    rows = pd.DataFrame(durations.replicate(cell, 1)).assign(**cell, replicate=0)
+    # Short stays: those after which at most one further step is made.
+    further = durations.STAYS - 1
+    chance = 50 / (50 + further)
+    assert rows["true_short"].iloc[0] == pytest.approx(nbinom.cdf(1, 50, chance).mean())
+    chain, other = (rows[rows["method"] == name].iloc[0] for name in durations.MODELS)
+    assert other["bic"] < chain["bic"]
+    assert other["score"] > chain["score"]
+    assert abs(other["short"] - other["true_short"]) < 0.1 < chain["short"] - chain["true_short"]
+    found = durations.tables(rows)
+    assert found["choice"]["chosen by bic"].tolist() == [1.0]
+    assert "in 100% of panels" in durations.reading(found)
+    assert durations.figure(rows).axes

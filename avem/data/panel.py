@@ -218,8 +218,8 @@ class Panel:
 
         Examples
         --------
-        >>> frame = pd.DataFrame({"who": [1, 1, 1], "dose": [5.0, None, 2.0]})
-        >>> avem.Panel.from_frame(frame, "who").carry_forward(["dose"]).table["dose"].tolist()
+        >>> frame = avem.load_affect().head(3).assign(dose=[5.0, np.nan, 2.0])
+        >>> avem.Panel.from_frame(frame, "person").carry_forward(["dose"]).table["dose"].tolist()
         [5.0, 5.0, 2.0]
         """
         if isinstance(columns, str):

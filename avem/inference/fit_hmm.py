@@ -127,7 +127,7 @@ class HMMTask(Task):
 
 
 def _allowed(rule: Restriction, theta: Params) -> Params:
-    found = rule.within(theta)
+    found = rule.reached_from(theta)
     if found is None:
         raise ModelError(
             "No parameters near the start keep to the constraints: a covariance would not be "

@@ -215,11 +215,14 @@ def _check_states(model: HMMModel, data: PanelData) -> None:
     # Discrete outcomes tell states apart by their frequencies over time, not by their values.
     if not all(emission.by_value for emission in model.emissions):
         return
-    rows = np.nan_to_num(data.Y[:, distinct_columns][observed.any(1)], nan=np.inf)
+    rows = np.flatnonzero(observed.any(1))
     # Sorting millions of rows takes seconds; nearly always a few show that there are enough.
-    distinct = len(np.unique(rows[:1000], axis=0))
-    if distinct < k:
-        distinct = len(np.unique(rows, axis=0))
+    distinct = 0
+    for some in (rows[:1000], rows):
+        values = np.nan_to_num(data.Y[np.ix_(some, distinct_columns)], nan=np.inf)
+        distinct = len(np.unique(values, axis=0))
+        if distinct >= k:
+            break
     if distinct < k:
         raise ModelError(
             f"The outcomes take {distinct} distinct values, too few for {k} states. "

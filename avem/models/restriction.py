@@ -21,6 +21,8 @@ from avem.components.param_info import Params
 from avem.components.priors import Prior
 from avem.numerics.polyhedron import Polyhedron
 
+_TURNS, _SHARE = 500, 0.01
+"""Of looking for positive covariances; their least eigenvalue then, as a share of the largest."""
 _ACTIVE = 1e-5
 """A bound is reached where a number, on the scale of the fit, is this close to it."""
 
@@ -124,6 +126,22 @@ class Restriction:
     def _chance_rows(self) -> list[tuple[bool, slice]]:
         # The first rows of `above` are the numbers themselves, in their order.
         return [(s.chances, own) for s, own in zip(self.spans, self._slices, strict=True)]
+
+    def reached_from(self, theta: Params) -> Params | None:
+        """A theta that is allowed, by turns the nearest one and one with positive covariances."""
+        for _ in range(_TURNS):
+            found = self.within(theta)
+            numbers = self.sides.nearest(self.read(theta))
+            if found is not None or numbers is None:
+                return found
+            theta = self.write(numbers, theta)
+            for key in self.keys:
+                if key.endswith("covariance"):
+                    values, vectors = np.linalg.eigh(theta[key])
+                    least = _SHARE * np.abs(values).max(axis=-1, keepdims=True)
+                    lifted = vectors * np.maximum(values, least)[..., None, :]
+                    theta[key] = lifted @ np.swapaxes(vectors, -1, -2)
+        return None
 
     def _checked(self, numbers: np.ndarray, theta: Params) -> Params | None:
         new = self.write(numbers, theta)

@@ -191,6 +191,13 @@ def _bound(one: Constraint, entry: Entry, info: ParamInfo) -> list[Row]:
             f"The constraint {one.text!r} is about a number that the model has by definition, such "
             "as an impossible move."
         )
+    first = entry.where.get("effect", entry.where.get("outcome"))
+    variance = info.kind == "covariance" and first == entry.where.get("other")
+    if variance and one.second <= 0 and one.word != ">=":
+        raise ModelError(
+            f"The constraint {one.text!r}: a variance can never be {one.second:g}. An effect that "
+            "is none is left out of the formula."
+        )
     value = float(_scale(info)(np.array(one.second)))
     sign = -1.0 if one.word == "<=" else 1.0
     part = ((one.first.name, entry.at, sign),)

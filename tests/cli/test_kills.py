@@ -129,7 +129,8 @@ def start_boot(place, jobs):
     )
 
 
-@pytest.mark.parametrize(("jobs", "kills"), [(1, 1), pytest.param(2, 30, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("jobs", "kills"), [(1, 2), (2, 30)])
 def test_a_bootstrap_killed_at_random_moments(tmp_path, jobs, kills):
     """Nothing that was written is done again, and the result is that of one run."""
     whole = avem.bootstrap(fit(), 12)

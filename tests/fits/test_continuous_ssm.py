@@ -151,6 +151,7 @@ def test_what_cannot_be_is_refused_in_words(drawn):
         )
 
 
+@pytest.mark.slow
 def test_the_command_writes_it(drawn, tmp_path):
     drawn.frame[drawn.frame["who"] < 8].to_csv(tmp_path / "data.csv", index=False)
     words = ["--outcomes", "y1,y2", "--latent", "1", "--subject", "who", "--time", "hour"]

@@ -364,7 +364,7 @@ MODEL_CHANGES = [
     ({"outcomes": []}, "no outcomes"),
     ({"outcomes": [5]}, "damaged"),
     ({"transition": "y1 ~ 1"}, "has an outcome"),
-    ({"initial": "~ 1 + (1 | who)"}, "first state has effects"),
+    ({"initial": "~ 1 + offset(t)"}, "first state has an offset"),
     ({"initial": 1}, "initial"),
     ({"transition": "~ 1 + (1 | x)"}, "groups by 'x'"),
     ({"learned": []}, "0 designs for 4 formulas"),

@@ -118,6 +118,7 @@ def test_a_model_without_any_effects():
     assert not len(fit.coefficients())
 
 
+@pytest.mark.slow
 def test_intervals_agree_with_draws_of_parameters_and_effects(restless):
     """The delta method beside 150 draws from the likelihood of both together."""
     fit = restless

@@ -24,6 +24,7 @@ def choice_log_prob(y, x, history, params, effect):
     return jnp.where(y == 1, jax.nn.log_sigmoid(eta), jax.nn.log_sigmoid(-eta))
 
 
+@pytest.mark.slow
 @in_float64
 def test_a_bernoulli_written_by_hand_is_the_bernoulli():
     rows = awkward_frame()

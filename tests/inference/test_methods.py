@@ -144,7 +144,7 @@ def plain_em():
     return avem.MixedHMM("y ~ 1", 2, "bernoulli").fit(frame, subject="who", time="time", n_starts=2)
 
 
-@pytest.mark.parametrize("method", chosen(METHODS, ("avem", "partial", "quadrature", "adaptive")))
+@pytest.mark.parametrize("method", chosen(METHODS, ("avem", "quadrature", "adaptive")))
 def test_without_variance_every_method_is_plain_em(method, plain_em):
     hmm, _, frame = small_panel()
     plain, none = plain_em, {"effect_covariance": [[1e-10]]}

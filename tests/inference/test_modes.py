@@ -87,6 +87,7 @@ def test_shifts_are_the_distances_between_states(fitted):
     np.testing.assert_allclose(sizes, [-3, -2, 1, 2], atol=1.0)
 
 
+@pytest.mark.slow
 def test_default_fit_beats_the_papers_iteration(fitted):
     truth, fit = fitted
     start = {**TRUTH, "coef": 0.5 * TRUTH["coef"], "variance": np.full(K, 1.2)}

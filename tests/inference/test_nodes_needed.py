@@ -55,6 +55,7 @@ def dense_loglik(frame, level, variance):
     return np.log(np.trapezoid(np.exp(height) * prior, f, axis=1)).sum()
 
 
+@pytest.mark.slow
 def test_skewed_posteriors_have_one_likelihood():
     """Summary, loglik and diagnosis agree, with an integral that no rule of ours made."""
     frame = skewed()

@@ -50,6 +50,7 @@ def test_the_optimal_anchor_raises_the_bound_at_the_same_q(frame):
         assert (height(best + step) < height(best) + 1e-3).all()
 
 
+@pytest.mark.slow
 def test_anchors_give_nearly_the_same_fit(frame):
     fits = {
         anchor: MODEL.fit(frame, time="t", method=avem.AVEM(anchor=anchor), n_starts=2, refine=None)

@@ -275,6 +275,30 @@ def test_covariances_tied_over_states_and_made_zero():
     assert found.n_params == plain.n_params
 
 
+def test_structures_of_effects_are_constraints_of_their_covariance(frame):
+    """Covariances of 0 are a diagonal, and equal variances beside it an isotropic one."""
+
+    def fit(structure, *sentences):
+        model = avem.MixedHMM(
+            "y ~ x + (1 + x | who)", 2, effect_covariance=structure, constraints=list(sentences)
+        )
+        return model.fit(frame, n_starts=1, refine="adaptive")
+
+    zero = fit("full", "effect_covariance['x', 'Intercept'] == 0")
+    diagonal = fit("diagonal")
+    assert float(zero.loglik()) == pytest.approx(float(diagonal.loglik()), abs=1e-3)
+    assert zero.n_params == diagonal.n_params
+    with pytest.raises(ModelError, match="a variance can never be 0"):
+        fit("full", "effect_covariance['x', 'x'] == 0")
+    with pytest.raises(ModelError, match="positive definite"):
+        fit(
+            "full",
+            "effect_covariance['x', 'x'] == 0.1",
+            "effect_covariance['Intercept', 'Intercept'] == 0.1",
+            "effect_covariance['x', 'Intercept'] == 0.5",
+        )
+
+
 # --- states ---------------------------------------------------------------------------------------
 
 

@@ -263,6 +263,7 @@ def test_slopes_in_effects_and_parameters_are_those_of_the_likelihood(even, rand
             assert abs(found[key][place] - slope / (2 * step)) < 2e-5, (key, place)
 
 
+@pytest.mark.slow
 @in_float64
 def test_moments_of_paths_are_those_of_many_rows_in_between():
     """A fine grid of missing rows has sums in the place of the integrals."""

@@ -205,6 +205,8 @@ def test_names_that_cannot_be(name, words):
 
 def test_a_long_name_has_room_for_the_temporary_one(tmp_path):
     name = "ä" * 100 + ".txt"
+    if sys.getfilesystemencoding() == "ascii":
+        pytest.skip("no file can have such a name here")
     write_text(tmp_path / name, "new")
     assert os.listdir(tmp_path) == [name]
 

@@ -48,7 +48,7 @@ def test_a_cluster_fits_what_memory_fits(scan, frame):
     near = {"init": TRUTH, "refine": None, "tol": 1e-5}
     wanted = MODEL.fit(frame, time="time", **near)
     with Client(
-        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0"
     ) as client:
         found = MODEL.fit(scan, client=client, **near)
         assert_same_fit(found, wanted)
@@ -62,7 +62,7 @@ def test_a_worker_that_has_lost_its_subjects_finds_them_again(scan, frame):
 
     wanted = MODEL.fit(frame, time="time", **TIGHT)
     with Client(
-        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0"
     ) as client:
         told = []
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from avem.components.linear import CoefTerms
 from avem.components.param_info import Params as Theta
-from avem.models.restriction import Group, Restriction
+from avem.models.restriction import Restriction, Together
 
 _MOST_STEPS = 50
 """Of scoring where there are sums alone."""
@@ -135,7 +135,7 @@ def _one_block(curvature: np.ndarray) -> np.ndarray:
     return out.reshape(n * size, n * size)
 
 
-def improved(objective: Objective, theta: Theta, group: Group, newton_steps: int) -> Theta:
+def improved(objective: Objective, theta: Theta, group: Together, newton_steps: int) -> Theta:
     """Theta with the entries of a group where the objective is higher, if not at its maximum."""
     rule, keys, own = objective.rule, group.keys, group.numbers
     by_newton = any(key in objective.kernel.newton_keys for key in keys)

@@ -45,7 +45,7 @@ class More(NamedTuple):
     constant: Float[Array, "time lane"]
 
 
-class Moves(NamedTuple):
+class StepLaws(NamedTuple):
     """What moves the state into each step, in place of the system's; anything at the first."""
 
     transition: Float[Array, "time q q lane"]
@@ -63,7 +63,7 @@ class Problem(NamedTuple):
     drive: Float[Array, "time q lane"] | None = None
     """u_t, which moves the state into step t; at the first, from the mean it starts at."""
     more: More | None = None
-    moves: Moves | None = None
+    moves: StepLaws | None = None
 
 
 class Filtered(NamedTuple):

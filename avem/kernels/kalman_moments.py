@@ -93,7 +93,7 @@ def definition(
     def zeros(rows: int, columns: int) -> Matrix:
         return pack(jnp.zeros((rows, columns, w.shape[-1])), alike)
 
-    sums = Sums.start(shape, zeros)
+    sums = MomentSums.start(shape, zeros)
     also = sums.also(problem, w, s, seen)
     visit = sums.visit(alike, pack(problem.system.transition, alike))
     loglik, sums, _ = visit_smoothed(problem, visit, sums, also)
@@ -139,7 +139,7 @@ def outcome_moments(
     )
 
 
-class Sums(NamedTuple):
+class MomentSums(NamedTuple):
     """The sums of the steps that the backward pass has visited."""
 
     mean: Matrix
@@ -158,7 +158,7 @@ class Sums(NamedTuple):
     seen_ee: Matrix
 
     @classmethod
-    def start(cls, shape: Shape, zeros: Callable[[int, int], Matrix]) -> Sums:
+    def start(cls, shape: Shape, zeros: Callable[[int, int], Matrix]) -> MomentSums:
         """Nothing yet; `zeros` makes a matrix of so many rows and columns."""
         q, p, n_groups = shape.n_latent, shape.n_outcomes, len(shape.groups)
 
@@ -193,10 +193,10 @@ class Sums(NamedTuple):
         return *map(column, known), drive, masks
 
     @staticmethod
-    def visit(loading: Matrix, transition: Matrix) -> Callable[[Sums, SmoothedStep], Any]:
+    def visit(loading: Matrix, transition: Matrix) -> Callable[[MomentSums, SmoothedStep], Any]:
         """Adds a step to the sums."""
 
-        def add(total: Sums, step: SmoothedStep) -> tuple[Sums, None]:
+        def add(total: MomentSums, step: SmoothedStep) -> tuple[MomentSums, None]:
             y, seen, w, s, drive, masks = step.also
             mean, cov, on = step.mean, step.cov, step.goes_on
             xx = mean @ mean.T + cov
@@ -209,7 +209,7 @@ class Sums(NamedTuple):
             def more(old: Any, new: Callable[[], Any]) -> Any:
                 return None if old is None else old + new()
 
-            return Sums(
+            return MomentSums(
                 mean=mean,
                 cov=cov,
                 xx=total.xx + xx.where(on),

@@ -31,7 +31,7 @@ Item = int | str | None
 """A state's number, a name, or all."""
 
 
-class Reference(NamedTuple):
+class Mention(NamedTuple):
     """Some numbers of one parameter."""
 
     name: str
@@ -43,10 +43,10 @@ class Constraint:
     """One sentence about parameters."""
 
     text: str
-    first: Reference
+    first: Mention
     word: str
     """"==", ">=", "<=" or "equal"."""
-    second: Reference | float | None
+    second: Mention | float | None
     """None: over the states (or whatever ":" stands for) of the first."""
 
 
@@ -92,7 +92,7 @@ def _parsed(text: Any) -> Constraint:
     )
 
 
-def reference(text: str) -> Reference:
+def reference(text: str) -> Mention:
     """Some numbers of a parameter: "coef[:, 'x']"."""
     found = re.fullmatch(rf"\s*{_REFERENCE}\s*", text) if len(text) <= _LONGEST else None
     if found is None:
@@ -102,9 +102,9 @@ def reference(text: str) -> Reference:
     return _reference(found[1], found[2])
 
 
-def _reference(name: str, items: str | None) -> Reference:
+def _reference(name: str, items: str | None) -> Mention:
     found = re.findall(r"""'[^']*'|"[^"]*"|:|\d+""", items or "")
-    return Reference(name, tuple(_item(one) for one in found))
+    return Mention(name, tuple(_item(one) for one in found))
 
 
 def _item(text: str) -> Item:
@@ -133,7 +133,7 @@ class Named:
     size: int
     """How many states there are."""
 
-    def found(self, of: Reference, text: str, who: str = "The constraint") -> list[Entry]:
+    def found(self, of: Mention, text: str, who: str = "The constraint") -> list[Entry]:
         """The numbers that a reference means."""
         if of.name not in self.entries:
             raise ModelError(
@@ -167,9 +167,7 @@ class Named:
         own = self.entries[name]
         return [axis for axis in _AXES if any(one.where.get(axis) is not None for one in own)]
 
-    def _axis(
-        self, item: Item, left: list[Entry], axes: list[str], of: Reference, text: str
-    ) -> str:
+    def _axis(self, item: Item, left: list[Entry], axes: list[str], of: Mention, text: str) -> str:
         """The next axis on which an item can stand."""
         fits = [
             axis
@@ -205,7 +203,7 @@ class Named:
         named = isinstance(value, int | np.integer) and self.states
         return self.states[value] if named else str(value)
 
-    def paired(self, first: Reference, second: Reference, text: str) -> list[tuple[Entry, Entry]]:
+    def paired(self, first: Mention, second: Mention, text: str) -> list[tuple[Entry, Entry]]:
         """The numbers of two references, one beside the other."""
         one, other = self.found(first, text), self.found(second, text)
         if len(one) != len(other):
@@ -215,7 +213,7 @@ class Named:
             )
         return list(zip(one, other, strict=True))
 
-    def over(self, of: Reference, text: str) -> list[list[Entry]]:
+    def over(self, of: Mention, text: str) -> list[list[Entry]]:
         """The numbers of a reference in groups that differ in what ``:`` stands for alone."""
         all_of_them = self.found(of, text)
         axes, tied, left = self._axes(of.name), [], self.entries[of.name]

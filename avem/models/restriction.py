@@ -48,7 +48,7 @@ class OfPrior(NamedTuple):
         return self.prior.log_density(self.value(params), self.kind)
 
 
-class Group(NamedTuple):
+class Together(NamedTuple):
     """Some of the entries of theta of a restriction."""
 
     keys: tuple[str, ...]
@@ -152,7 +152,7 @@ class Restriction:
         return new
 
     @cached_property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[Together, ...]:
         """Entries of theta that conditions tie to each other, to be found together."""
         owner = np.concatenate(
             [np.full(width(own), self.keys.index(span.key)) for span, own in self.pairs()]
@@ -172,7 +172,7 @@ class Restriction:
                 self.sides.above[mine[1]][:, own],
                 self.sides.least[mine[1]],
             )
-            found.append(Group(tuple(self.keys[k] for k in keys), own, sides))
+            found.append(Together(tuple(self.keys[k] for k in keys), own, sides))
         return tuple(found)
 
     def pairs(self) -> list[tuple[Span, slice]]:

@@ -11,14 +11,14 @@ import numpy as np
 from avem.components.free import Free, Span
 from avem.components.param_info import ParamInfo, Params
 from avem.errors import ModelError
-from avem.models.constraints import Constraint, Entry, Named, Reference
+from avem.models.constraints import Constraint, Entry, Mention, Named
 from avem.models.restriction import OfPrior, Restriction, read_numbers, width
 from avem.numerics.polyhedron import Polyhedron
 
 _LINEAR = 1e-7
 
 
-class Row(NamedTuple):
+class Condition(NamedTuple):
     """One linear condition on numbers of one or two parameters, on the scales of their links."""
 
     parts: tuple[tuple[str, int, float], ...]
@@ -145,7 +145,7 @@ def _linear(
         return {name: here[name] - slopes[name] @ x for name in scales}, slopes
 
 
-def _rows(one: Constraint, named: Named, info: Mapping[str, ParamInfo]) -> list[Row]:
+def _rows(one: Constraint, named: Named, info: Mapping[str, ParamInfo]) -> list[Condition]:
     name, text = one.first.name, one.text
     if one.word == "equal":
         groups = named.over(one.first, text)
@@ -157,7 +157,7 @@ def _rows(one: Constraint, named: Named, info: Mapping[str, ParamInfo]) -> list[
         _check_value(one, info.get(name))
         entries = named.found(one.first, text)
         return [row for entry in entries for row in _bound(one, entry, info[name])]
-    assert isinstance(one.second, Reference)
+    assert isinstance(one.second, Mention)
     pairs = named.paired(one.first, one.second, text)
     if _kind(info[name]) != _kind(info[one.second.name]):
         raise ModelError(
@@ -171,7 +171,7 @@ def _kind(info: ParamInfo) -> tuple[str, str]:
     return info.kind, "" if info.link is None else info.link.name
 
 
-def _tie(name: str, a: Entry, other: str, b: Entry, text: str) -> Row:
+def _tie(name: str, a: Entry, other: str, b: Entry, text: str) -> Condition:
     if a.constant or b.constant:
         raise ModelError(
             f"The constraint {text!r} ties a number that the model has by definition, such as an "
@@ -179,10 +179,10 @@ def _tie(name: str, a: Entry, other: str, b: Entry, text: str) -> Row:
         )
     if (name, a.at) == (other, b.at):
         raise ModelError(f"The constraint {text!r} ties a number to itself.")
-    return Row(((name, a.at, 1.0), (other, b.at, -1.0)), True, 0.0, text)
+    return Condition(((name, a.at, 1.0), (other, b.at, -1.0)), True, 0.0, text)
 
 
-def _bound(one: Constraint, entry: Entry, info: ParamInfo) -> list[Row]:
+def _bound(one: Constraint, entry: Entry, info: ParamInfo) -> list[Condition]:
     assert isinstance(one.second, float)
     if entry.constant:
         if one.word == "==" and one.second == 0:
@@ -201,7 +201,7 @@ def _bound(one: Constraint, entry: Entry, info: ParamInfo) -> list[Row]:
     value = float(_scale(info)(np.array(one.second)))
     sign = -1.0 if one.word == "<=" else 1.0
     part = ((one.first.name, entry.at, sign),)
-    return [Row(part, one.word == "==", sign * value, one.text)]
+    return [Condition(part, one.word == "==", sign * value, one.text)]
 
 
 def _check_value(one: Constraint, info: ParamInfo | None) -> None:
@@ -225,7 +225,7 @@ def _check_value(one: Constraint, info: ParamInfo | None) -> None:
 
 
 def _condition(
-    row: Row, origin: Mapping[str, np.ndarray], slopes: Mapping[str, np.ndarray]
+    row: Condition, origin: Mapping[str, np.ndarray], slopes: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, float, bool]:
     """Slopes in the numbers of theta and the value, of size 1."""
     slope = sum((factor * slopes[name][at] for name, at, factor in row.parts), np.zeros(()))
@@ -249,7 +249,7 @@ def _touched(full: Restriction, slopes: Sequence[np.ndarray]) -> set[str]:
 def _check_able(
     touched: set[str],
     able: Sequence[str],
-    rows: Sequence[Row],
+    rows: Sequence[Condition],
     priors: Sequence[OfPrior],
 ) -> None:
     if touched <= set(able):
@@ -261,7 +261,7 @@ def _check_able(
     )
 
 
-def _check_held(value: float, equal: bool, row: Row) -> None:
+def _check_held(value: float, equal: bool, row: Condition) -> None:
     holds = abs(value) < 1e-7 if equal else value < 1e-7
     if not holds:
         raise ModelError(

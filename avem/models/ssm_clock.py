@@ -20,7 +20,7 @@ from avem.components.cells import from_cells
 from avem.components.lanes import Theta
 from avem.data.layout import Chunk
 from avem.kernels.kalman import Smoothed, by_step, step_spread
-from avem.kernels.kalman_filter import Moves, Problem
+from avem.kernels.kalman_filter import Problem, StepLaws
 from avem.numerics.diffusion import Ends, discretise, integrals
 from avem.numerics.generator import product
 
@@ -37,7 +37,7 @@ FEW = 8
 
 def moves(
     kernel: SSMKernel, theta: Theta, f: Float[Array, "d lane"], chunk: Chunk, s: Array
-) -> tuple[Moves, Float[Array, "time q lane"] | None]:
+) -> tuple[StepLaws, Float[Array, "time q lane"] | None]:
     """What each interval does to the states, and how far the known columns `s` push them in it."""
     q = kernel.n_latent
     made = discretise(_drift(kernel, theta, f), _times(kernel, chunk), q, _repeated)
@@ -52,7 +52,7 @@ def moves(
         push = (transition[:, :, q:] * s[:, None]).sum(2)
         drive = jnp.where(there[:, 0], push, 0.0)
     noise = jnp.where(there, noise, jnp.where(on, FAR * unit, unit))
-    return Moves(jnp.where(there, transition[:, :, :q], unit), noise), drive
+    return StepLaws(jnp.where(there, transition[:, :, :q], unit), noise), drive
 
 
 def lost(problem: Problem) -> Bool[Array, " lane"]:

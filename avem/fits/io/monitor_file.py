@@ -23,7 +23,7 @@ from avem.fits.io.given import Given
 from avem.fits.io.hmm_json import model_in, model_out
 from avem.fits.io.labels import label_in, label_out
 from avem.fits.io.possible import check_params
-from avem.fits.io.saving import Columns, param_member, reading, refuse_other
+from avem.fits.io.saving import ColumnNames, param_member, reading, refuse_other
 from avem.fits.monitor import Known, Monitor
 from avem.models.hmm import HMMModel
 
@@ -103,7 +103,7 @@ def _monitor(archive: Archive, given: Given) -> Monitor:
     record = typed(_Record, found, JSON)
     model = model_in(record.model, given)
     given.check_used()
-    columns = asdict(typed(Columns, record.columns, "columns"))
+    columns = asdict(typed(ColumnNames, record.columns, "columns"))
     params = {
         name: archive.numbers(param_member(name), info.shape)
         for name, info in model.param_info().items()

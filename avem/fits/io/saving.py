@@ -89,7 +89,7 @@ OneKind = TypeVar("OneKind", HMMFit, SSMFit)
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnNames:
     """The data's columns, as a file names them."""
 
     subject: str
@@ -250,7 +250,7 @@ def _fit(archive: Archive, given: Given, expect: type | None) -> HMMFit | SSMFit
         )
     model = kind.model_in(record.model, given)
     given.check_used()
-    columns = asdict(typed(Columns, record.columns, "columns"))
+    columns = asdict(typed(ColumnNames, record.columns, "columns"))
     for group in {group for formula in model.spec.formulas for _, group in formula.groups}:
         if group != columns["subject"]:
             raise FileError(f"its formula groups by {group!r}, its data by {columns['subject']!r}.")

@@ -24,7 +24,7 @@ _NEVER = -1e300
 """The log of no probability at all, as far as sums are concerned."""
 
 
-class Filtered(NamedTuple):
+class FilteredRows(NamedTuple):
     """Given each row and those before it, in all sequences of its subject up to its own."""
 
     states: np.ndarray
@@ -43,7 +43,7 @@ def _filter(chunk, f, kernel, theta):
 
 
 @in_float64
-def filter_rows(data: Encoded, theta: Params, cover: Cover) -> Filtered:
+def filter_rows(data: Encoded, theta: Params, cover: Cover) -> FilteredRows:
     """Node by node; sums over nodes are kept relative to the largest so far."""
     panel, shards = data.panel, Dataset.of(data)
     top = np.full(panel.n_rows, -np.inf)
@@ -65,7 +65,7 @@ def filter_rows(data: Encoded, theta: Params, cover: Cover) -> Filtered:
         top = new
     if not (mass > 0).all():
         raise AvemError(IMPOSSIBLE)
-    return Filtered(states / mass[:, None], mass**2 / squares >= cover.least)
+    return FilteredRows(states / mass[:, None], mass**2 / squares >= cover.least)
 
 
 def _since(values: np.ndarray, panel: Panel) -> np.ndarray:

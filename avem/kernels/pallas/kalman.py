@@ -15,7 +15,7 @@ from jax import Array, lax
 
 from avem.kernels.kalman import smooth_step
 from avem.kernels.kalman_filter import LOG_2PI, Leaving, Now, Packed, filter_step
-from avem.kernels.kalman_moments import Shape, Sums
+from avem.kernels.kalman_moments import MomentSums, Shape
 from avem.kernels.matrices import Unrolled
 
 
@@ -50,7 +50,7 @@ class _Row(NamedTuple):
     s: tuple[Array, ...] | None
 
 
-def run(shape: Shape, refs: States) -> Sums:
+def run(shape: Shape, refs: States) -> MomentSums:
     """Both passes of the lanes of a block; the log likelihood is written, the sums returned."""
     n_times, q, group_of = refs.y.shape[0], shape.n_latent, shape.group_of.tolist()
     zero = jnp.zeros(refs.valid.shape[-1:], refs.loglik.dtype)
@@ -105,7 +105,7 @@ def run(shape: Shape, refs: States) -> Sums:
     (_, _, loglik), last = lax.fori_loop(0, n_times, forward, start)
     refs.loglik[:] = loglik
 
-    visit = Sums.visit(packed.loading, packed.transition)
+    visit = MomentSums.visit(packed.loading, packed.transition)
 
     def known(t: Any) -> tuple[Array, ...]:
         t = jnp.maximum(t, 0)
@@ -124,7 +124,7 @@ def run(shape: Shape, refs: States) -> Sums:
         total, _ = visit(total, step._replace(also=(*map(_column, columns), leads.drive, masks)))
         return total, (step.mean, step.cov), row.valid, then[0], row, then[1]
 
-    begin = (Sums.start(shape, zeros), (zeros(q, 1), zeros(q, q)), jnp.zeros_like(last.valid))
+    begin = (MomentSums.start(shape, zeros), (zeros(q, 1), zeros(q, q)), jnp.zeros_like(last.valid))
     carry = (*begin, last, last, known(n_times - 1))
     return lax.fori_loop(0, n_times, backward, carry)[0]
 
@@ -151,7 +151,7 @@ def _matrices(moments: tuple[Array, ...], q: int) -> tuple[Unrolled, Unrolled]:
     return _column(moments[:q]), Unrolled(cov)
 
 
-def write(total: Sums, results: dict[str, Any]) -> None:
+def write(total: MomentSums, results: dict[str, Any]) -> None:
     """The sums to where they go, by name; what has no entries has no reference."""
 
     def put(ref: Any, part: Any, *group: int) -> None:

@@ -32,12 +32,14 @@ class Column(NamedTuple):
 
     def values(self, ready: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
         """Return (rows,) of covariates' values and of the numbers of the rows' levels."""
-        found = np.ones(n_rows)
+        if not self.factors:
+            return np.ones(n_rows)
+        found = None
         for label, number in self.factors:
             values = ready[label]
             if number is not None:
                 values = values[:, number] if values.ndim == 2 else values == number
-            found = found * values
+            found = np.array(values, float) if found is None else found * values
         return found
 
 

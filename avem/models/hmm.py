@@ -46,6 +46,7 @@ from avem.models.restricted_free import restricted_free
 from avem.models.restriction import Restriction
 from avem.models.scanned import encode_scan
 from avem.numerics.precision import in_float64
+from avem.numerics.rows import any_seen, take_columns
 
 
 class Specification(NamedTuple):
@@ -443,12 +444,13 @@ class HMMModel(Model):
         found = np.zeros(y.shape, bool)
         for emission in self.emissions:
             at = list(emission.y_cols)
-            found[:, at] = emission.in_units(y[:, at])
+            found[:, at] = emission.in_units(take_columns(y, at))
         return found
 
     def by_lane(self, panel: Panel, A: np.ndarray) -> bool:
-        columns = () if self.duration is None else sorted(self.duration.columns)
-        return constant_in_lanes(panel, A[:, columns])
+        if self.duration is None or not self.duration.columns:
+            return True
+        return constant_in_lanes(panel, A[:, sorted(self.duration.columns)])
 
     def read(
         self, panel: Panel, outcomes: bool = True, only: np.ndarray | None = None
@@ -467,17 +469,19 @@ class HMMModel(Model):
         n_without_past = 0
         for emission in self.emissions:
             incomplete = np.any([found.incomplete[part] for part in emission.parts], axis=0)
-            for column in emission.y_cols[: len(emission.outcomes)]:
-                lost = incomplete & ~np.isnan(Y[:, column])
-                n_without_past += int(lost.sum())
-                Y[lost, column] = np.nan
-            if (half := emission.half_seen(Y[:, list(emission.y_cols)])).any():
+            if incomplete.any():
+                for column in emission.y_cols[: len(emission.outcomes)]:
+                    lost = incomplete & ~np.isnan(Y[:, column])
+                    n_without_past += int(lost.sum())
+                    Y[lost, column] = np.nan
+            own = take_columns(Y, emission.y_cols)
+            if (half := emission.half_seen(own)).any():
                 raise DataError(
                     f"Some of {', '.join(emission.outcomes)} are missing and some observed at "
                     f"{panel.source.name_rows(half)}. Their density is a joint one: make all of "
                     "them missing there, or give each a density of its own."
                 )
-            if (bad := emission.impossible(Y[:, list(emission.y_cols)])).any():
+            if (bad := emission.impossible(own)).any():
                 raise DataError(
                     f"{', '.join(emission.outcomes)} at {panel.source.name_rows(bad)}: a "
                     f"{emission.family.name} outcome takes {emission.family.wanted}."
@@ -502,7 +506,7 @@ class HMMModel(Model):
         seen: dict[int, np.ndarray] = {}
         for emission in self.emissions:
             at = list(emission.y_cols[: len(emission.outcomes)])
-            observed = everywhere if Y is None else ~np.isnan(Y[:, at]).all(axis=1)
+            observed = everywhere if Y is None else any_seen(Y, at)
             for line in emission.lines:
                 seen[line.part] = seen.get(line.part, ~everywhere) | observed
         later = panel.row_step > 0
@@ -523,7 +527,7 @@ class HMMModel(Model):
 
     def features(self, y: np.ndarray) -> list[np.ndarray]:
         """For each emission, (rows, features) in which states lie apart; NaN where missing."""
-        return [emission.features(y[:, list(emission.y_cols)]) for emission in self.emissions]
+        return [emission.features(take_columns(y, emission.y_cols)) for emission in self.emissions]
 
     def start_means(self, y: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
         """(subjects, features) the subjects' means of all features."""
@@ -544,7 +548,7 @@ class HMMModel(Model):
         layout = build_layout(panel, max_lanes or place.n_lanes)
         by_lane = self.by_lane(panel, data.A)
         made = self.laid_out(y, a, panel.row_step > 0, data.possible, by_lane)
-        filled = layout.chunks(np.nan_to_num(y), a, made.masks, made.patterns, made.lists)
+        filled = layout.chunks(y, a, made.masks, made.patterns, made.lists)
         return Encoded(
             panel=panel,
             y=y,

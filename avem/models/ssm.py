@@ -29,6 +29,7 @@ from avem.models.scanned import encode_scan
 from avem.models.ssm_clock import FEW, MOST_SHARED
 from avem.models.ssm_kernel import SSMKernel
 from avem.numerics.precision import in_float64
+from avem.numerics.rows import any_seen
 
 _BEYOND = 1e3
 RANDOM = ("transition", "loading")
@@ -343,13 +344,15 @@ class SSMModel(Model):
             for name in self.outcomes
         ]
         Y = np.stack(columns, axis=1)
-        seen = ~np.isnan(Y).all(axis=1) if outcomes else np.ones(panel.n_rows, bool)
+        every = range(Y.shape[1])
+        seen = any_seen(Y, every) if outcomes else np.ones(panel.n_rows, bool)
         later = panel.row_step > 0
         needed = [seen, later & bool(self.drive_cols), np.ones(panel.n_rows, bool)]
         found = self.designs.apply(panel, needed, [False, True, True])
-        lost = found.incomplete[0] & seen
-        n_without_past = int((~np.isnan(Y[lost])).sum())
-        Y[lost] = np.nan
+        n_without_past, lost = 0, found.incomplete[0] & seen
+        if lost.any():
+            n_without_past = int((~np.isnan(Y[lost])).sum())
+            Y[lost] = np.nan
         return PanelData(Y, found.A, n_without_past)
 
     def laid_out(
@@ -395,11 +398,12 @@ class SSMModel(Model):
         y, a = self.scaling.data_in(data.Y, data.A)
         unit = data.spreads(range(y.shape[1])) / self.scaling.scale
         beyond = runaway(panel, y, unit)
-        y[beyond] = np.nan
+        if beyond.any():
+            y = np.where(beyond[:, None], np.nan, y)
         place = Placement.of(panel, self.size, y.shape[1] + a.shape[1], self.one_per_core)
         layout = build_layout(panel, place.n_lanes)
         made = self.laid_out(y, a, panel.row_step > 0)
-        chunks = layout.chunks(np.nan_to_num(y), a, made.masks, made.patterns)
+        chunks = layout.chunks(y, a, made.masks, made.patterns)
         if beyond.any():  # there the sequence ends; to go on unseen would be to grow for ever
             ends = layout.scatter(beyond[:, None])
             pairs = zip(chunks, ends, strict=True)

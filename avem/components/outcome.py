@@ -14,7 +14,7 @@ from avem.data.formula import Formula
 from avem.errors import DataError, ModelError, did_you_mean
 from avem.families import FAMILIES, FamilyWord
 from avem.families.base import Family
-from avem.numerics.rows import where
+from avem.numerics.rows import selection
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +155,7 @@ def read_outcome(family: Family, panel: Panel, name: str) -> np.ndarray:
                 f"The column {extra!r} is missing at {panel.source.name_rows(gap)}, where the "
                 f"outcome {name!r} is observed."
             )
-    observed = where(seen)
+    observed = selection(seen)
     fine = family.valid(tuple(column[observed] for column in columns))
     if not np.all(fine):
         bad = seen.copy()

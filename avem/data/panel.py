@@ -20,7 +20,7 @@ from avem.data.frames import (
     to_pandas,
     whole_numbers,
 )
-from avem.data.sorting import ascending, codes, steps_in_time
+from avem.data.sorting import ascending, codes, step_sizes, steps_in_time
 from avem.data.weights import WeightKind, Weights, check_weights
 from avem.errors import DataError
 
@@ -481,19 +481,19 @@ class Panel:
         """
         if self.time is None:
             return 0, 0
-        values, order = column(self.table, self.time, "the time"), self.order
+        values = column(self.table, self.time, "the time")
         dates = as_dates(values)
         time = whole_numbers(values) if dates is None else dates
         if time is None:
             return 0, 0
-        steps = np.diff(time[order])[np.diff(self.row_lane[order]) == 0]
-        if not len(steps):
+        order = slice(None) if self.in_order else self.order
+        sizes, counts = step_sizes(time[order], self.row_step[order])
+        if not len(sizes):
             return 0, 0
-        sizes, counts = np.unique(steps, return_counts=True)
         usual = int(sizes[counts.argmax()])
         if (sizes % usual).any():
             return 0, 0
-        found = int((steps > usual).sum())
+        found = int(counts[sizes > usual].sum())
         return found, usual if dates is None or not found else pd.Timedelta(usual, unit="ns")
 
     def lag(self, values: np.ndarray, back: int = 1) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -105,6 +106,28 @@ def ascending(lane: np.ndarray, value: np.ndarray | None = None) -> bool:
         if not fine.all():
             return False
     return True
+
+
+def step_sizes(time: np.ndarray, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different steps of time within lanes, in order, and how often each comes.
+
+    Both are of rows in order; ``step`` (rows,) is each row's position from 0 in its lane.
+    """
+    found: dict[Any, int] = {}
+    for at in stretches(len(time) - 1):
+        after = slice(at.start + 1, at.stop + 1)
+        sizes = (time[after] - time[at])[step[after] > 0]
+        if not len(sizes):
+            continue
+        if (sizes == sizes[0]).all():
+            pairs = [(sizes[0].item(), len(sizes))]
+        else:
+            own, counts = np.unique(sizes, return_counts=True)
+            pairs = zip(own.tolist(), counts.tolist(), strict=True)
+        for size, count in pairs:
+            found[size] = found.get(size, 0) + count
+    sizes = sorted(found)
+    return np.array(sizes, time.dtype), np.array([found[size] for size in sizes], np.int64)
 
 
 def refuse_unsortable(values: pd.Series, name: str, source: Source) -> None:

@@ -72,7 +72,7 @@ class PanelData:
         return np.asarray(self.possible[rows.any_seen(self.Y, outcomes)].any(axis=0))
 
     def _used(self, outcomes: Sequence[int]) -> np.ndarray:
-        return self.A[rows.where(rows.any_seen(self.Y, outcomes))]
+        return self.A[rows.selection(rows.any_seen(self.Y, outcomes))]
 
     def design_means(self, outcomes: Sequence[int]) -> np.ndarray:
         """(design columns,) over the rows where some of these outcome columns are observed."""
@@ -133,13 +133,13 @@ class Encoded:
     def n_seen(self) -> np.ndarray:
         """(subjects, outcome columns) how many values of each were observed."""
         subject, n = self.panel.row_subject, self.panel.n_subjects
-        counts = [np.bincount(subject, ~np.isnan(column), n) for column in self.y.T]
-        return np.stack(counts, axis=1).astype(np.int64)
+        counts = [rows.count_by(subject, ~np.isnan(column), n) for column in self.y.T]
+        return np.stack(counts, axis=1)
 
     def log_jacobian(self, model: Any) -> np.ndarray:
         """(subjects,) what to add to log densities to have them in the user's units."""
         subject, n = self.panel.row_subject, self.panel.n_subjects
-        counts = [np.bincount(subject, column, n) for column in model.in_units(self.y).T]
+        counts = [rows.count_by(subject, column, n) for column in model.in_units(self.y).T]
         return model.scaling.log_jacobian(np.stack(counts, axis=1))
 
     def seen_design(self, column: int) -> np.ndarray:

@@ -46,7 +46,7 @@ from avem.models.restricted_free import restricted_free
 from avem.models.restriction import Restriction
 from avem.models.scanned import encode_scan
 from avem.numerics.precision import in_float64
-from avem.numerics.rows import any_seen, take_columns
+from avem.numerics.rows import any_seen, selection, take_columns
 
 
 class Specification(NamedTuple):
@@ -620,7 +620,7 @@ def subject_means(features: np.ndarray, subject: np.ndarray, n_subjects: int) ->
     """(subjects, features) mean of what was seen, shrunk a little towards 0, the overall."""
     means = np.zeros((n_subjects, features.shape[1]))
     for j, column in enumerate(features.T):
-        seen = ~np.isnan(column)
+        seen = selection(~np.isnan(column))
         total = np.bincount(subject[seen], column[seen], n_subjects)
         means[:, j] = total / (1 + np.bincount(subject[seen], minlength=n_subjects))
     return means

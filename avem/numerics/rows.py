@@ -43,14 +43,19 @@ def any_seen(values: np.ndarray, at: Sequence[int]) -> np.ndarray:
     return found
 
 
-def where(rows: np.ndarray) -> np.ndarray | slice:
+def selection(rows: np.ndarray) -> np.ndarray | slice:
     """What takes the rows (bool) from an array: nothing to copy where it is all of them."""
     return slice(None) if rows.all() else rows
 
 
-def triangle(x: np.ndarray) -> np.ndarray:
-    """R of the QR decomposition of (rows, columns), up to signs."""
+def count_by(owner: np.ndarray, mask: np.ndarray, n: int) -> np.ndarray:
+    """(n,) how many rows of a mask each of `n` owners has; ``owner`` (rows,) are their numbers."""
+    return np.bincount(owner[selection(mask)], minlength=n)
+
+
+def triangle(x: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """R of the QR decomposition of (rows, columns) in units of their `size`, up to signs."""
     found = np.zeros((0, x.shape[1]))
     for at in stretches(len(x)):
-        found = np.linalg.qr(np.concatenate([found, x[at]]), mode="r")
+        found = np.linalg.qr(np.concatenate([found, x[at] / size]), mode="r")
     return found

@@ -133,7 +133,7 @@ class _Parts:
             start += panel.n_rows
             beyond = self._model.beyond(panel, y, self._unit)
             lost = beyond[:, None] & ~np.isnan(y)
-            y[beyond] = np.nan
+            y = np.where(beyond[:, None], np.nan, y)
             made = self._laid_out(PanelData(y, a, 0, rows.possible), panel.row_step > 0)
             if made.kernel != self.kernel:
                 raise AvemError("The parts of the scan are not laid out alike; please report this.")

@@ -57,5 +57,5 @@ def triangle(x: np.ndarray, size: np.ndarray) -> np.ndarray:
     """R of the QR decomposition of (rows, columns) in units of their `size`, up to signs."""
     found = np.zeros((0, x.shape[1]))
     for at in stretches(len(x)):
-        found = np.linalg.qr(np.concatenate([found, x[at] / size]), mode="r")
+        found = np.asarray(np.linalg.qr(np.concatenate([found, x[at] / size]), mode="r"))
     return found

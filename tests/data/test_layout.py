@@ -103,7 +103,8 @@ def test_rows_in_order_are_laid_out_as_in_any_order(lengths, max_lanes):
     table["lane"] = shuffled.row_lane
     table = table.sort_values(["place", "lane", "t"])
     ordered = Panel.from_frame(table, "s", time="t", sequence="q")
-    assert ordered.in_order and not shuffled.in_order
+    assert ordered.in_order
+    assert not shuffled.in_order
     one, other = build_layout(ordered, max_lanes), build_layout(shuffled, max_lanes)
     rows = table.index.to_numpy()
     rng = np.random.default_rng(1)

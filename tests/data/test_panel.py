@@ -438,5 +438,5 @@ def test_rows_that_come_sorted_are_numbered_as_any_others(labels, times, change)
 def test_a_last_time_that_is_none_is_refused_in_a_sorted_table(last):
     """It is the only row of its subject, so that no other row says that it is out of order."""
     frame = pd.DataFrame({"s": [1, 1, 2], "t": [0.0, 1.0, last]})
-    with pytest.raises(DataError, match="missing at row 2|infinite at row 2"):
+    with pytest.raises(DataError, match=r"missing at row 2|infinite at row 2"):
         Panel.from_frame(frame, "s", time="t")

@@ -32,14 +32,12 @@ class Column(NamedTuple):
 
     def values(self, ready: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
         """Return (rows,) of covariates' values and of the numbers of the rows' levels."""
-        if not self.factors:
-            return np.ones(n_rows)
-        found = None
+        found = np.ones(n_rows if len(self.factors) != 1 else 1)
         for label, number in self.factors:
             values = ready[label]
             if number is not None:
                 values = values[:, number] if values.ndim == 2 else values == number
-            found = np.array(values, float) if found is None else found * values
+            found = found * values
         return found
 
 

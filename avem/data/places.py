@@ -43,18 +43,23 @@ class Listed(Places):
     lane: np.ndarray
 
     def put(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Values of all rows into (times, columns, lanes)."""
         out[self.step, :, self.lane] = values[self.rows]
 
     def mark(self, out: np.ndarray) -> None:
+        """True where there is a row."""
         out[self.step, self.lane] = True
 
     def take(self, chunk: np.ndarray, out: np.ndarray) -> None:
+        """What a chunk has for its rows."""
         out[self.rows] = chunk[self.step, ..., self.lane]
 
     def count(self, mask: np.ndarray) -> int:
+        """How many of its rows are among those of a mask."""
         return int(np.count_nonzero(mask[self.rows]))
 
     def chosen(self, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Row numbers, time positions and lanes of the rows of a mask."""
         some = np.flatnonzero(mask[self.rows])
         return self.rows[some], self.step[some], self.lane[some]
 
@@ -73,21 +78,26 @@ class Stacked(Places):
         return slice(self.first, self.first + self.n_lanes * self.n_times)
 
     def put(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Values of all rows into (times, columns, lanes)."""
         for j in range(values.shape[1]):
             column = values[self._rows, j].reshape(self.n_lanes, self.n_times)
             out[: self.n_times, j, : self.n_lanes] = column.T
 
     def mark(self, out: np.ndarray) -> None:
+        """True where there is a row."""
         out[: self.n_times, : self.n_lanes] = True
 
     def take(self, chunk: np.ndarray, out: np.ndarray) -> None:
+        """What a chunk has for its rows."""
         own = np.moveaxis(chunk[: self.n_times, ..., : self.n_lanes], -1, 0)
         out[self._rows].reshape(own.shape)[:] = own
 
     def count(self, mask: np.ndarray) -> int:
+        """How many of its rows are among those of a mask."""
         return int(np.count_nonzero(mask[self._rows]))
 
     def chosen(self, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Row numbers, time positions and lanes of the rows of a mask."""
         some = np.flatnonzero(mask[self._rows])
         lane, step = np.divmod(some, self.n_times)
         return self.first + some, step, lane

@@ -1,4 +1,4 @@
-"""Passes over very many rows, a stretch at a time, so that what is made on the way stays in a cache."""
+"""Passes over very many rows, a stretch at a time: what is made on the way stays in a cache."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def summary(values: np.ndarray) -> Summary:
 
 
 def _moved(values: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """(rows, columns) less their centre, in units of their scale; the same array if nothing moves."""
+    """(rows, columns) less their centre, in units of their scale; itself if nothing moves."""
     if values.ndim < 2:
         return (values - centre) / scale
     moved = (centre != 0) | (scale != 1)

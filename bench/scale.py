@@ -167,9 +167,10 @@ def watched_disk() -> Iterator[list[tuple[int, int, int]]]:
     """Of every question to shards: how many they are, and bytes of answers and of what stays."""
     asked, run = [], Disk.run
 
-    def watched(self: Disk, *told: Any) -> Any:
-        *work, wanted = told
-        stays, each = run(self, *work, Wanted.EACH)
+    def watched(
+        self: Disk, function: Any, shards: Any, own: Any, shared: Any, wanted: Wanted
+    ) -> Any:
+        stays, each = run(self, function, shards, own, shared, Wanted.EACH)
         n_bytes = 0 if wanted is Wanted.NOTHING else sum(len(pickle.dumps(one)) for one in each)
         asked.append((len(each), n_bytes, self._shelf._used))
         return stays, answer(each, wanted)

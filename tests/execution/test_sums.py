@@ -16,20 +16,17 @@ def parts_of(n, seed=0):
 
 
 def by_hand(values):
-    """Neighbours first: the sum of a run of values is that of its largest power of 2 and the rest."""
-    if len(values) == 1:
-        return values[0]
-    half = 1 << ((len(values) - 1).bit_length() - 1)
-    if len(values) == 2 * half:
-        return by_hand(values[:half]) + by_hand(values[half:])
-    rest, sums = values, []
+    """Whole trees of halves, the largest first, as long as something is left."""
+
+    def tree(some):
+        half = len(some) // 2
+        return tree(some[:half]) + tree(some[half:]) if half else some[0]
+
+    found, rest = None, values
     while rest:
         size = 1 << (len(rest).bit_length() - 1)
-        sums.append(by_hand(rest[:size]))
+        found = tree(rest[:size]) if found is None else found + tree(rest[:size])
         rest = rest[size:]
-    found = sums[0]
-    for one in sums[1:]:
-        found = found + one
     return found
 
 

@@ -22,7 +22,7 @@ from avem.components.given_moves import GivenMoves
 from avem.components.logit_transitions import LogitTransitions
 from avem.components.moves import WORDS
 from avem.components.outcome import Outcome, outcome
-from avem.components.param_info import check_states
+from avem.components.param_info import check_count, check_states
 from avem.components.priors import Prior
 from avem.components.transitions import Transitions, as_transitions
 from avem.data import Panel, parse_formula
@@ -54,6 +54,10 @@ from avem.models.hmm_simulate import Simulation, simulate
 from avem.models.scanned import on_cluster
 from avem.models.state_names import check_state_names, name_states
 from avem.numerics import devices
+
+
+_MOST_CLUSTERS = 50
+"""Types of subjects; a larger number is a slip."""
 
 
 class MixedHMM(Mixed):
@@ -112,6 +116,10 @@ class MixedHMM(Mixed):
         Densities of parameters, by name: ``{"transition": avem.priors.Sticky(10)}``. The fit is
         then at the maximum of likelihood times priors. ``"weak"``: a set that keeps variances from
         0, probabilities from 0 and log odds from infinity, and says little else.
+    n_clusters : int
+        How many types of subjects there are. Every subject is of one of them, in all of its
+        sequences; a type has first states and transitions of its own, while outcomes and the
+        distribution of the effects are those of all. `HMMFit.clusters` says who is of which.
 
     Examples
     --------
@@ -135,6 +143,7 @@ class MixedHMM(Mixed):
         known: str | None = None,
         constraints: str | Sequence[str] | None = None,
         priors: Mapping[str, Prior] | Literal["weak"] | None = None,
+        n_clusters: int = 1,
     ) -> None:
         if isinstance(formula, str):
             outcomes = (outcome(formula, family, effects_by_state=effects_by_state),)
@@ -183,6 +192,7 @@ class MixedHMM(Mixed):
             stays,
             tuple(one.text for one in as_constraints(constraints)),
             as_priors(priors),
+            _checked_clusters(n_clusters, start is None, stays is not None),
         )
         self._group = group_of(self.spec.formulas)
 
@@ -217,6 +227,7 @@ class MixedHMM(Mixed):
             state_names=spec.state_names or None,
             known=spec.known,
             constraints=spec.constraints,
+            n_clusters=spec.n_clusters,
         )
         made.spec = made.spec._replace(priors=spec.priors)
         made._learned = None if learned is None else learned.in_user_units()
@@ -556,6 +567,19 @@ def _check_odds(effect_covariance: str) -> None:
             "of more than two states: log odds against state 0 are independent for one numbering "
             "of the states alone. Choose 'full' or 'block'."
         )
+
+
+def _checked_clusters(given: Any, stationary: bool, stays: bool) -> int:
+    """How many types of subjects there are, or an error."""
+    check_count("n_clusters", given)
+    if given > _MOST_CLUSTERS:
+        raise ModelError(
+            f"n_clusters is {given}; at most {_MOST_CLUSTERS} types are fitted. Begin with 2."
+        )
+    if given > 1 and (stationary or stays):
+        what = "duration=" if stays else "initial='stationary'"
+        raise ModelError(f"{what} is not available with n_clusters={given}. Leave one of them out.")
+    return int(given)
 
 
 def _one_sided(text: Any, what: str) -> Formula:

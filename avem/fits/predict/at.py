@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from avem.components.clusters import SHARES
 from avem.components.durations import Stay
 from avem.components.emission import Emission
 from avem.components.lines import Line
@@ -182,6 +183,9 @@ def average_start(fit: HMMFit) -> np.ndarray:
 
 def occupancy(fit: HMMFit) -> np.ndarray:
     """(states,) share of the rows in each state; without data, that of the chain in the end."""
+    if fit.panel is None and fit.model.n_clusters > 1:
+        own = [occupancy(fit._of_cluster(c)) for c in range(fit.model.n_clusters)]
+        return fit.params[SHARES] @ np.stack(own)
     if fit.panel is None:
         chain = chain_at(fit.model, fit.params, fit.model.averages[None])[0]
         return long_run(chain, average_start(fit))

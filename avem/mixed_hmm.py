@@ -272,6 +272,27 @@ class MixedHMM(Mixed):
         """
         return self.with_size(n_states)
 
+    def with_clusters(self, n_clusters: int) -> MixedHMM:
+        """The same model with another number of types of subjects.
+
+        Parameters
+        ----------
+        n_clusters : int
+            Number of types.
+
+        Returns
+        -------
+        MixedHMM
+
+        Examples
+        --------
+        >>> avem.MixedHMM("y ~ 1", n_states=2).with_clusters(3)
+        MixedHMM('y ~ 1', n_states=2, family=Gaussian(covariance='diagonal'), n_clusters=3)
+        """
+        spec = self.spec
+        n = _checked_clusters(n_clusters, spec.initial is None, spec.duration is not None)
+        return self._with_spec(spec._replace(n_clusters=n))
+
     def fit(
         self,
         data: Any,

@@ -199,13 +199,14 @@ def shares_frame(fit: HMMFit) -> Iterator[Section]:
         yield Section("Clusters: share of the subjects", frame, True, ("cluster", ""), scale="logit")
 
 
-def chain_frames(fit: HMMFit) -> Iterator[Section]:
+def chain_frames(fit: HMMFit, durations: bool = True) -> Iterator[Section]:
     """Durations, moves and the first state, of every type of subjects."""
     if fit.model.n_clusters == 1:
-        yield from (*duration_frames(fit), *move_frames(fit), *start_frames(fit))
+        stays = duration_frames(fit) if durations else ()
+        yield from (*stays, *move_frames(fit), *start_frames(fit))
         return
     for c in range(fit.model.n_clusters):
-        for section in chain_frames(fit._of_cluster(c)):
+        for section in chain_frames(fit._of_cluster(c), durations):
             title = section.title
             yield section._replace(title=f"Cluster {c}: {title[0].lower()}{title[1:]}")
 

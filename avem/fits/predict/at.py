@@ -12,6 +12,7 @@ from avem.components.durations import Stay
 from avem.components.emission import Emission
 from avem.components.lines import Line
 from avem.components.param_info import Params
+from avem.errors import ModelError
 from avem.families.base import Etas
 from avem.families.univariate import Mean, Univariate
 from avem.models.encoded import PanelData
@@ -131,6 +132,16 @@ def at_words(lines: Iterable[Line]) -> str:
 # --- states -------------------------------------------------------------------------------------
 
 
+def need_one_cluster(model: HMMModel, what: str) -> None:
+    """Raise where subjects are of several types."""
+    if model.n_clusters > 1:
+        raise ModelError(
+            f"{what} is not available with n_clusters={model.n_clusters}: a subject moves as its "
+            "cluster does. fit.clusters() says of which cluster it is, and fit.transitions() how "
+            "each moves."
+        )
+
+
 def average_moves(fit: HMMFit) -> np.ndarray:
     """(from, to) transition probabilities, at effects 0 and the covariates' averages."""
     return moves_at(fit.model, fit.params, fit.model.averages[None])[0]
@@ -143,6 +154,7 @@ def moves_at(
 
     ``effects`` (rows, d) are 0 by default.
     """
+    need_one_cluster(model, "A question about moves of all subjects together")
     if effects is None:
         effects = np.zeros((len(a), model.n_effects))
     theta = model.transition.params_in(params, model.scaling.without())

@@ -11,12 +11,11 @@ from scipy.special import logit
 
 from avem.data import Panel
 from avem.errors import ModelError
-from avem.fits.predict.at import chain_at, moves_at, stays_at
+from avem.fits.predict.at import chain_at, moves_at, need_one_cluster, stays_at
 from avem.fits.questions.clock import generators_at, mean_stays
 from avem.fits.questions.moves import (
     checked_at,
     from_moves,
-    need_one_cluster,
     subject_columns,
 )
 from avem.fits.uncertainty import check_band

@@ -10,7 +10,7 @@ import pandas as pd
 
 from avem.components.param_info import Params
 from avem.errors import ModelError
-from avem.fits.predict.at import moves_at
+from avem.fits.predict.at import moves_at, need_one_cluster
 from avem.fits.questions.covariate import CHAIN, columns_at, covariates_of, design_at
 from avem.fits.questions.keys import check_keys
 from avem.fits.questions.subject_intervals import with_subject_intervals
@@ -107,16 +107,6 @@ def by_cluster(model: HMMModel, table: pd.DataFrame) -> pd.DataFrame:
     table = table.iloc[np.tile(np.arange(each), n)].reset_index(drop=True)
     table.insert(0, "cluster", np.repeat(np.arange(n), each))
     return table
-
-
-def need_one_cluster(model: HMMModel, what: str) -> None:
-    """Raise where subjects are of several types."""
-    if model.n_clusters > 1:
-        raise ModelError(
-            f"{what} is not available with n_clusters={model.n_clusters}: a subject moves as its "
-            "cluster does. fit.clusters() says of which cluster it is, and fit.transitions() how "
-            "each moves."
-        )
 
 
 def checked_at(fit: HMMFit, at: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -55,7 +55,6 @@ from avem.models.scanned import on_cluster
 from avem.models.state_names import check_state_names, name_states
 from avem.numerics import devices
 
-
 _MOST_CLUSTERS = 50
 """Types of subjects; a larger number is a slip."""
 
@@ -192,7 +191,7 @@ class MixedHMM(Mixed):
             stays,
             tuple(one.text for one in as_constraints(constraints)),
             as_priors(priors),
-            _checked_clusters(n_clusters, start is None, stays is not None),
+            _checked_clusters(n_clusters, int(n_states), start is None, stays is not None),
         )
         self._group = group_of(self.spec.formulas)
 
@@ -290,7 +289,8 @@ class MixedHMM(Mixed):
         MixedHMM('y ~ 1', n_states=2, family=Gaussian(covariance='diagonal'), n_clusters=3)
         """
         spec = self.spec
-        n = _checked_clusters(n_clusters, spec.initial is None, spec.duration is not None)
+        told = (spec.n_states, spec.initial is None, spec.duration is not None)
+        n = _checked_clusters(n_clusters, *told)
         return self._with_spec(spec._replace(n_clusters=n))
 
     def fit(
@@ -518,6 +518,8 @@ class MixedHMM(Mixed):
 
     def _check_size(self, size: Any) -> None:
         check_states("n_states", size)
+        if hasattr(self, "spec"):
+            _checked_clusters(self.spec.n_clusters, int(size), False, False)
         stays = getattr(self, "spec", None) and self.spec.duration
         if stays:
             families_of(stays, int(size))
@@ -590,12 +592,17 @@ def _check_odds(effect_covariance: str) -> None:
         )
 
 
-def _checked_clusters(given: Any, stationary: bool, stays: bool) -> int:
+def _checked_clusters(given: Any, n_states: int, stationary: bool, stays: bool) -> int:
     """How many types of subjects there are, or an error."""
     check_count("n_clusters", given)
     if given > _MOST_CLUSTERS:
         raise ModelError(
             f"n_clusters is {given}; at most {_MOST_CLUSTERS} types are fitted. Begin with 2."
+        )
+    if given > 1 and n_states == 1:
+        raise ModelError(
+            f"n_clusters is {given}, and there is one state: clusters differ in how they move "
+            "between states. Give n_states=2 or more, or leave n_clusters= out."
         )
     if given > 1 and (stationary or stays):
         what = "duration=" if stays else "initial='stationary'"

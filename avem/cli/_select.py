@@ -74,7 +74,12 @@ def select(
             model = model.with_states(tried[0])
             numbers = {"clusters": read_states(clusters, "--clusters")}
     else:
-        if states is not None or clusters is not None or family != "gaussian" or transition != "~ 1":
+        if (
+            states is not None
+            or clusters is not None
+            or family != "gaussian"
+            or transition != "~ 1"
+        ):
             raise ModelError(
                 "--latent is for a state-space model; --states, --clusters, --family and "
                 "--transition are for an HMM."

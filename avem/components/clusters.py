@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import jax.numpy as jnp
@@ -20,7 +20,6 @@ from jax import Array
 
 from avem.components.base import Block, Component, Row
 from avem.components.free import Part, Plain, Span, odds_part
-from avem.components.lanes import Theta
 from avem.components.linear import CoefTerms
 from avem.components.param_info import ParamInfo, Params
 from avem.components.scaling import Scaling
@@ -212,6 +211,10 @@ class Clustered(Component):
     def effect_scale(self, spread: np.ndarray) -> dict[int, float]:
         return self.inner.effect_scale(spread)
 
+    def slope_units(self, units: Scaling) -> Iterator[tuple[str, float]]:
+        for name, size in self.inner.slope_units(units):
+            yield name.replace("[", "[:, ", 1), size
+
     def relabelled(self, theta: Params, order: np.ndarray) -> Params:
         own = [self.inner.relabelled(self.stack.own(theta, c), order) for c in self.stack.types]
         return self.stack.joined(own)
@@ -290,7 +293,9 @@ class ClusteredBlock(Block):
     def closed_form(self) -> bool:
         return self.inner.closed_form
 
-    def _each(self, theta: Theta, collected: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
+    def _each(
+        self, theta: Mapping[str, Any], collected: tuple[Any, ...]
+    ) -> Iterator[tuple[Any, Any]]:
         """Every type's theta, and what was collected for it."""
         return ((self.stack.own(theta, c), own) for c, own in enumerate(collected))
 
@@ -301,16 +306,17 @@ class ClusteredBlock(Block):
         found = [self.inner.quadratic(*own) for own in self._each(theta, collected)]
         if found[0] is None:
             return None
-        return sum(one[0] for one in found), sum(one[1] for one in found)
+        first, second = (_total(parts) for parts in zip(*found, strict=True))
+        return first, second
 
     def value(self, theta, mean, cov, collected, chunk) -> Array:
         parts = self._each(theta, collected)
-        return sum(self.inner.value(own, mean, cov, part, chunk) for own, part in parts)  # type: ignore[return-value]
+        return _total([self.inner.value(own, mean, cov, part, chunk) for own, part in parts])
 
     def effect_terms(self, theta, mean, cov, collected, chunk) -> EffectTerms:
         parts = self._each(theta, collected)
         found = [self.inner.effect_terms(own, mean, cov, part, chunk) for own, part in parts]
-        return EffectTerms(*(sum(each) for each in zip(*found, strict=True)))
+        return EffectTerms(*(_total(each) for each in zip(*found, strict=True)))
 
     def sums(self, collected, mean, second) -> Any:
         return tuple(self.inner.sums(own, mean, second) for own in collected)
@@ -343,6 +349,10 @@ class ClusteredBlock(Block):
             for c, own in enumerate(collected)
         ]
         return CoefTerms(*(_below(each) for each in zip(*found, strict=True)))
+
+
+def _total(parts: Any) -> Array:
+    return reduce(jnp.add, parts)
 
 
 def _below(parts: Any) -> Array:

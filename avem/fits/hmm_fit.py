@@ -23,8 +23,8 @@ from avem.fits.monitor_start import make_monitor
 from avem.fits.plots.hmm_plots import Plots
 from avem.fits.predict import hmm as prediction
 from avem.fits.predict.at import places
-from avem.fits.questions.clusters import cluster_chances, cluster_table
 from avem.fits.questions.clock import probabilities_table, rates_table, survival_table
+from avem.fits.questions.clusters import cluster_chances, cluster_table
 from avem.fits.questions.contrast import state_contrast
 from avem.fits.questions.covariate import covariate_table
 from avem.fits.questions.degenerate import degenerate_states
@@ -917,7 +917,7 @@ class HMMFit(Fit[HMMModel, Simulation]):
 
     def _own_identity(self) -> dict[str, Any]:
         spec = self.model.spec
-        told = {"known": spec.known} if spec.known is not None else {}
+        told: dict[str, Any] = {"known": spec.known} if spec.known is not None else {}
         if self.model.continuous:
             told["rates"] = spec.transition.code()
         if spec.n_clusters > 1:

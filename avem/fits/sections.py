@@ -196,7 +196,9 @@ def shares_frame(fit: HMMFit) -> Iterator[Section]:
     if fit.model.n_clusters > 1:
         names = [f"cluster {c}" for c in range(fit.model.n_clusters)]
         frame = pd.DataFrame([fit.params[SHARES]], index=[""], columns=names)
-        yield Section("Clusters: share of the subjects", frame, True, ("cluster", ""), scale="logit")
+        yield Section(
+            "Clusters: share of the subjects", frame, True, ("cluster", ""), scale="logit"
+        )
 
 
 def chain_frames(fit: HMMFit, durations: bool = True) -> Iterator[Section]:

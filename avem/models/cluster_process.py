@@ -91,7 +91,9 @@ class ClusterProcess:
         found = [self.inner.collect(chain, chunk) for chain in posterior.chains]
         pairs = zip(self.inner.blocks, zip(*found, strict=True), strict=True)
         own = [
-            tuple(block.weigh(part, w, chunk) for part, w in zip(parts, posterior.share, strict=True))
+            tuple(
+                block.weigh(part, w, chunk) for part, w in zip(parts, posterior.share, strict=True)
+            )
             for block, parts in pairs
         ]
         return (posterior.share, *own)

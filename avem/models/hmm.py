@@ -275,7 +275,7 @@ class HMMModel(Model):
 
     @cached_property
     def chain(self) -> tuple[Component, ...]:
-        """The components of the states: those of the chain; of all types, and how many are of each."""
+        """The components of the states; where subjects are of several types, those of all."""
         if self.n_clusters == 1:
             return self._of_one
         n = self.n_clusters
@@ -309,8 +309,11 @@ class HMMModel(Model):
         return {**theta, **new, SHARES: theta[SHARES][order]}
 
     def cluster_order(self, theta: Params) -> np.ndarray:
-        """The largest first."""
-        return np.argsort(-theta[SHARES], kind="stable")
+        """The largest first, unless constraints or priors tell clusters apart."""
+        order = np.argsort(-theta[SHARES], kind="stable")
+        if self._rule is None or self._rule.allows(theta, self.with_clusters(theta, order)):
+            return order
+        return np.arange(self.n_clusters)
 
     @property
     def emission_params(self) -> set[str]:

@@ -77,9 +77,12 @@ class HMMDraw(Draw):
 
     # --- states ---------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def clusters(self) -> np.ndarray | None:
-        """(subjects,) the type of each; None: there is one."""
+        return self._clusters
+
+    @cached_property
+    def _clusters(self) -> np.ndarray | None:
         if self.model.n_clusters == 1:
             return None
         return self.rng.choice(self.model.n_clusters, self.panel.n_subjects, p=self.theta[SHARES])

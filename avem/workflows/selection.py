@@ -209,7 +209,8 @@ class Selection(Generic[Fit]):
             )
         yield from self.table.loc[self.table["problem"] != "", "problem"]
         if self.not_fitted:
-            yield f"Interrupted: {', '.join(map(str, self.not_fitted))} {SIZES[self.size]}s were not fitted."
+            left = ", ".join(map(str, self.not_fitted))
+            yield f"Interrupted: {left} {SIZES[self.size]}s were not fitted."
 
     def _choice(self) -> Iterator[str]:
         best, name = self.n_states, NAMES[self.criterion]
@@ -229,13 +230,13 @@ class Selection(Generic[Fit]):
             yield f"{best} is the largest number tried: try more."
 
     def _falls(self) -> Iterator[str]:
-        """More states, or clusters, can only fit better: where they do not, a better solution was missed."""
+        """More of them can only fit better: where they do not, a better solution was missed."""
         logliks, errors, highest = self._values("loglik"), self._values("error"), -np.inf
         for k in sorted(logliks):
             if logliks[k] < highest - _ROUNDING - errors[k]:
                 yield (
-                    f"{self._count(k)}: a log likelihood below that with fewer, so a "
-                    "better solution exists. Use more starts (n_starts=), and refine='adaptive'."
+                    f"{self._count(k)}: a log likelihood below that with fewer "
+                    f"{SIZES[self.size].split()[-1]}s, so a better solution exists. Use more starts (n_starts=), and refine='adaptive'."
                 )
             highest = max(highest, logliks[k])
 

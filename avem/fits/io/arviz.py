@@ -131,7 +131,9 @@ def _hmm_axes(model: HMMModel) -> dict[str, dict[str, Any]]:
     if model.n_clusters > 1:
         types = {"cluster": list(range(model.n_clusters))}
         found = {name: types | axes for name, axes in found.items() if name in info}
-        found["effect_covariance"] = {k: v for k, v in found["effect_covariance"].items() if k != "cluster"}
+        found["effect_covariance"] = {
+            k: v for k, v in found["effect_covariance"].items() if k != "cluster"
+        }
         found[SHARES] = types
     for pieces in by_spec(model):
         for name in emission_names(pieces):

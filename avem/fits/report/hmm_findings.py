@@ -182,11 +182,11 @@ def influences(fit: HMMFit, level: float | None) -> list[Influence]:
             on = f"starting in {labels[k]} instead of {labels[0]}"
         elif name == COEFS:
             on, measure = f"stays in {labels[k]}", "length"
-        if "cluster" in row and not pd.isna(row["cluster"]):
-            on += f", in cluster {row['cluster']}"
         else:
             what, measure = _target(*targets[key])
             on = f"{what} in {labels[k]}"
+        if "cluster" in row and not pd.isna(row["cluster"]):
+            on += f", in cluster {row['cluster']}"
         found.append(Influence(str(row["term"]), on, measure, row))
     return found
 

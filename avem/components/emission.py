@@ -103,6 +103,16 @@ class Clusters(NamedTuple):
     n_states: int
 
 
+def subject_means(features: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
+    """(subjects, features) mean of what was seen, shrunk a little towards 0, the overall."""
+    means = np.zeros((n_subjects, features.shape[1]))
+    for j, column in enumerate(features.T):
+        seen = ~np.isnan(column)
+        total = np.bincount(subject[seen], column[seen], n_subjects)
+        means[:, j] = total / (1 + np.bincount(subject[seen], minlength=n_subjects))
+    return means
+
+
 class Unit(NamedTuple):
     """How outcome columns may be rescaled without changing the model."""
 

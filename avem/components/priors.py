@@ -107,8 +107,8 @@ class Normal(Prior):
 
     Examples
     --------
-    >>> avem.MixedHMM("y ~ x", n_states=2, priors={"coef[:, 'x']": avem.priors.Normal(0, 2)})
-    MixedHMM('y ~ x', n_states=2, family=Gaussian(covariance='diagonal'), priors=...)
+    >>> ridge = {"coef[:, 'x']": avem.priors.Normal(0, 2)}
+    >>> model = avem.MixedHMM("y ~ x", n_states=2, priors=ridge)
     """
 
     mean: float = 0.0

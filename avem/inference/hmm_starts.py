@@ -16,11 +16,11 @@ from itertools import combinations, permutations
 
 import numpy as np
 
-from avem.components.emission import Clusters, Emission
+from avem.components.emission import Clusters, Emission, subject_means
 from avem.components.regression import regress
 from avem.inference.cluster_starts import with_types
 from avem.models.encoded import Encoded
-from avem.models.hmm import HMMModel, subject_means
+from avem.models.hmm import HMMModel
 
 _SAMPLE = 4000
 _LLOYD_STEPS = 15

@@ -236,7 +236,8 @@ class Selection(Generic[Fit]):
             if logliks[k] < highest - _ROUNDING - errors[k]:
                 yield (
                     f"{self._count(k)}: a log likelihood below that with fewer "
-                    f"{SIZES[self.size].split()[-1]}s, so a better solution exists. Use more starts (n_starts=), and refine='adaptive'."
+                    f"{SIZES[self.size].split()[-1]}s, so a better solution exists. Use more "
+                    "starts (n_starts=), and refine='adaptive'."
                 )
             highest = max(highest, logliks[k])
 

@@ -15,7 +15,7 @@ from avem.fits.io.hmm_json import model_in, model_out
 from avem.fits.questions.residuals import KINDS as ROWS_GIVEN
 from avem.inference.after.hmm_states import states_given
 from tests.brute import enumerate_paths, log_sum
-from tests.fits.kinds import fit_from
+from tests.fits.kinds import fit_from, model_of
 
 MODEL = avem.MixedHMM("y ~ 1 + (1 | who)", 2, n_clusters=2)
 STEADY, RESTLESS = [[0.95, 0.05], [0.05, 0.95]], [[0.6, 0.4], [0.4, 0.6]]
@@ -207,7 +207,7 @@ def test_bic_finds_two_types_where_there_are_two_and_one_where_there_is_one():
 def test_one_type_is_the_model_without_types():
     one = avem.MixedHMM("y ~ 1 + (1 | who)", 2, n_clusters=1)
     assert repr(one) == repr(avem.MixedHMM("y ~ 1 + (1 | who)", 2)) == repr(MODEL.with_clusters(1))
-    model = one.spec.learned(avem.Panel.from_frame(few_rows(), "who", "t", "day"))
+    model = model_of(one, avem.Panel.from_frame(few_rows(), "who", "t", "day"))
     assert [type(part).__name__ for part in model.chain] == ["FreeInitial", "FreeTransitions"]
 
 

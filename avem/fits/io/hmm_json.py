@@ -38,7 +38,8 @@ from avem.fits.io.sizes import (
 )
 from avem.models.constraints import as_constraints
 from avem.models.given_priors import WEAK, as_priors
-from avem.models.hmm import HMMModel, Specification
+from avem.models.hmm import HMMModel
+from avem.models.hmm_specification import Specification
 from avem.models.state_names import check_state_names
 
 _MAX_LEVELS = 10_000  # of an outcome

@@ -8,8 +8,8 @@ from avem.data import Design
 from avem.data.designs import Designs
 from avem.errors import FileError
 from avem.families.base import Family
-from avem.models.hmm import Specification
-from avem.models.ssm import SSMSpecification
+from avem.models.hmm_specification import Specification
+from avem.models.ssm_specification import SSMSpecification
 
 _MAX_FORMULAS = 1000
 _MAX_TEXT = 200_000  # characters of all formulas

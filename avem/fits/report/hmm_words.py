@@ -13,7 +13,8 @@ from avem.fits.report.html import code, listed, words
 from avem.fits.report.sentences import call_code, explained, no_effects
 from avem.fits.words import count
 from avem.models.given_priors import code_of, told
-from avem.models.hmm import HMMModel, Specification, by_spec
+from avem.models.hmm import HMMModel, by_spec
+from avem.models.hmm_specification import Specification
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit

@@ -23,8 +23,8 @@ SECONDS = {
     "years": 365.25 * 86400.0,
 }
 """Of the units that dates can be counted in."""
-_DIGITS = 12
-"""Of an interval: what differs beyond them is rounding."""
+_ROUNDING = 4 * float(np.finfo(float).eps)
+"""Of a time that is a decimal number, relative to it: intervals that differ by less are equal."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Clock:
             order = slice(None)
         steps = np.diff(found[order], prepend=found[:1]) / scale
         gaps[order] = np.where(panel.row_step[order] > 0, steps, 0.0)
-        return _rounded(gaps)
+        return _rounded(gaps, found) if found.dtype.kind == "f" else gaps
 
     def moved(self, panel: Panel, rows: np.ndarray, early: np.ndarray) -> pd.Series:
         """The times, those of some rows by so much earlier."""
@@ -158,10 +158,10 @@ def _exact(values: pd.Series, name: str) -> np.ndarray:
     return found if whole is None else whole
 
 
-def _rounded(gaps: np.ndarray) -> np.ndarray:
+def _rounded(gaps: np.ndarray, times: np.ndarray) -> np.ndarray:
     """Equal intervals between decimal times, such as 0.3 - 0.2 and 0.2 - 0.1, made equal."""
-    largest = np.abs(gaps).max(initial=0.0)
-    if not largest > 0:
+    noise = _ROUNDING * np.abs(times).max(initial=0.0)
+    if not noise > 0:
         return gaps
-    rounded = np.round(gaps, _DIGITS - int(np.ceil(np.log10(largest))))
+    rounded = np.round(gaps, int(np.floor(-np.log10(noise))))
     return np.where(rounded > 0, rounded, gaps)

@@ -260,6 +260,14 @@ def test_decimal_times_share_intervals():
     frame = pd.DataFrame({"who": "a", "t": [0.1, 0.2, 0.3, 0.4, 0.7]})
     found = Clock().intervals(Panel.from_frame(frame, "who", time="t"))
     assert len(set(found[1:4].tolist())) == 1
+    late = Panel.from_frame(frame.assign(t=1000 + frame["t"]), "who", time="t")
+    assert Clock().intervals(late)[1:4].tolist() == [0.1, 0.1, 0.1]
+
+
+def test_short_intervals_beside_long_ones_keep_their_digits():
+    frame = pd.DataFrame({"who": "a", "t": [0.0, 1.4e-6, 1e6]})
+    found = Clock().intervals(Panel.from_frame(frame, "who", time="t"))
+    np.testing.assert_allclose(found, [0.0, 1.4e-6, 1e6], rtol=1e-9)
 
 
 def test_times_are_needed_and_must_be_such():

@@ -306,7 +306,7 @@ def build_outline(scan: Any, max_lanes: int = 1024) -> Layout:
 def layout_of_chunk(slots: Slots, panel: Panel, weight: np.ndarray | None = None) -> Layout:
     """The layout of one chunk of an outline, whose subjects are a panel in the same order.
 
-    ``weight`` (subjects,) is that of all subjects of the outline.
+    ``weight`` (subjects,) is theirs.
     """
     rows = np.arange(panel.n_rows)
     own = replace(
@@ -316,8 +316,6 @@ def layout_of_chunk(slots: Slots, panel: Panel, weight: np.ndarray | None = None
         step=panel.row_step,
         lane=panel.row_lane,
     )
-    if weight is not None:
-        weight = weight[slots.subjects]
     return Layout((own,), panel.n_rows, panel.n_subjects, weight)
 
 

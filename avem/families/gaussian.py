@@ -205,7 +205,7 @@ class Gaussian(Family):
         """
         n_outcomes = observed.shape[1]
         every = tuple(range(n_outcomes))
-        whole_rows = (observed == observed[:, :1]).all()
+        whole_rows = observed.all() or (observed == observed[:, :1]).all()
         if whole_rows:
             return (every,), observed[:, :1]
         if self.covariance != "full":

@@ -40,6 +40,7 @@ from avem.models.known import learn_names
 from avem.models.process import MarkovProcess, Process, SemiMarkovProcess
 from avem.models.restricted_free import restricted_free
 from avem.models.restriction import Restriction
+from avem.numerics.rows import take_columns
 
 
 class Structure(NamedTuple):
@@ -352,12 +353,13 @@ class HMMModel(Model):
         found = np.zeros(y.shape, bool)
         for emission in self.emissions:
             at = list(emission.y_cols)
-            found[:, at] = emission.in_units(y[:, at])
+            found[:, at] = emission.in_units(take_columns(y, at))
         return found
 
     def by_lane(self, panel: Panel, A: np.ndarray) -> bool:
-        columns = () if self.duration is None else sorted(self.duration.columns)
-        return constant_in_lanes(panel, A[:, columns])
+        if self.duration is None or not self.duration.columns:
+            return True
+        return constant_in_lanes(panel, A[:, sorted(self.duration.columns)])
 
     def read(
         self, panel: Panel, outcomes: bool = True, only: np.ndarray | None = None
@@ -367,7 +369,7 @@ class HMMModel(Model):
 
     def features(self, y: np.ndarray) -> list[np.ndarray]:
         """For each emission, (rows, features) in which states lie apart; NaN where missing."""
-        return [emission.features(y[:, list(emission.y_cols)]) for emission in self.emissions]
+        return [emission.features(take_columns(y, emission.y_cols)) for emission in self.emissions]
 
     def start_means(self, y: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
         """(subjects, features) the subjects' means of all features."""

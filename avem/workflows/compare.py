@@ -101,7 +101,7 @@ def _named(fits: Any) -> dict[str, Fit]:
     if not isinstance(fits, Mapping | Iterable):
         raise ModelError(f"compare got a {type(fits).__name__}; {wanted}.")
     values = list(fits.values() if isinstance(fits, Mapping) else fits)
-    need_fits(values, f"compare got a {{}} among the fits; {wanted}.")
+    need_fits(values, "compare", f" among the fits; {wanted}.")
     for fit in values:
         check_has_data(fit)
     if len(values) < 2:

@@ -99,8 +99,8 @@ def likelihood_ratio_test(smaller: HMMFit, larger: HMMFit) -> LRTest:
     >>> avem.likelihood_ratio_test(small, large).df
     1
     """
-    wanted = "two fits are wanted, the smaller model's first."
-    need_fits((smaller, larger), "likelihood_ratio_test got a {}; " + wanted)
+    wanted = "; two fits are wanted, the smaller model's first."
+    need_fits((smaller, larger), "likelihood_ratio_test", wanted)
     for fit in (smaller, larger):
         if fit.kind != HMMFit.kind:
             raise ModelError(

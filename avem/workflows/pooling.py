@@ -145,7 +145,7 @@ def pool(fits: Sequence[Fit]) -> Pooled:
     if not isinstance(fits, list | tuple) or len(fits) < 2:
         raise ModelError(f"pool got {str(fits)[:60]}; {wanted}")
     fits = tuple(fits)
-    need_fits(fits, "pool got a {} among the fits; " + wanted)
+    need_fits(fits, "pool", f" among the fits; {wanted}")
     first = fits[0]
     for number, fit in enumerate(fits[1:], start=1):
         where = f"Fit {number} is not like fit 0"

@@ -18,6 +18,7 @@ import numpy as np
 
 from avem.components.emission import Clusters, Emission, subject_means
 from avem.components.regression import regress
+from avem.inference.cluster_starts import with_types
 from avem.models.encoded import Encoded
 from avem.models.hmm import HMMModel
 from avem.numerics.rows import any_seen
@@ -179,6 +180,9 @@ def make_start(
             if not allowed[np.arange(len(sample)), label].all():
                 label = before
     theta = model.chain_start()
+    if model.n_clusters > 1:
+        in_time = np.argsort(rows.place[sample], kind="stable")
+        theta = with_types(model, theta, data.panel, sample[in_time], label[in_time], rng)
     for emission in model.emissions:
         clusters = Clusters(
             sample,

@@ -21,6 +21,11 @@ def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
         frames.column(panel.table, name, "known=" if name == model.spec.known else "event=")
     if model.n_states > 1:
         check_times(panel)
+    if model.n_clusters > panel.n_subjects:
+        raise DataError(
+            f"n_clusters is {model.n_clusters}, and there are {panel.n_subjects} subjects. Choose "
+            "fewer."
+        )
     if model.n_effects:
         check_subjects(
             panel,

@@ -45,7 +45,7 @@ from avem.models.hmm import HMMModel
 from avem.models.hmm_checks import check_data
 from avem.models.hmm_restriction import check_batches, split_fixed
 from avem.models.hmm_simulate import Simulation, simulate
-from avem.models.hmm_specification import Specification, make_specification
+from avem.models.hmm_specification import Specification, check_clusters, make_specification
 from avem.models.scanned import on_cluster
 from avem.models.state_names import name_states
 from avem.numerics import devices
@@ -107,6 +107,10 @@ class MixedHMM(Mixed):
         Densities of parameters, by name: ``{"transition": avem.priors.Sticky(10)}``. The fit is
         then at the maximum of likelihood times priors. ``"weak"``: a set that keeps variances from
         0, probabilities from 0 and log odds from infinity, and says little else.
+    n_clusters : int
+        How many types of subjects there are. Every subject is of one of them, in all of its
+        sequences; a type has first states and transitions of its own, while outcomes and the
+        distribution of the effects are those of all. `HMMFit.clusters` says who is of which.
 
     Examples
     --------
@@ -130,6 +134,7 @@ class MixedHMM(Mixed):
         known: str | None = None,
         constraints: str | Sequence[str] | None = None,
         priors: Mapping[str, Prior] | Literal["weak"] | None = None,
+        n_clusters: int = 1,
     ) -> None:
         self.spec = make_specification(
             formula,
@@ -145,6 +150,7 @@ class MixedHMM(Mixed):
             known=known,
             constraints=constraints,
             priors=priors,
+            n_clusters=n_clusters,
         )
         self._group = group_of(self.spec.formulas)
 
@@ -179,6 +185,7 @@ class MixedHMM(Mixed):
             state_names=spec.state_names or None,
             known=spec.known,
             constraints=spec.constraints,
+            n_clusters=spec.n_clusters,
         )
         made.spec = made.spec._replace(priors=spec.priors)
         made._learned = None if learned is None else learned.in_user_units()
@@ -222,6 +229,27 @@ class MixedHMM(Mixed):
         3
         """
         return self.with_size(n_states)
+
+    def with_clusters(self, n_clusters: int) -> MixedHMM:
+        """The same model with another number of types of subjects.
+
+        Parameters
+        ----------
+        n_clusters : int
+            Number of types.
+
+        Returns
+        -------
+        MixedHMM
+
+        Examples
+        --------
+        >>> avem.MixedHMM("y ~ 1", n_states=2).with_clusters(3)
+        MixedHMM('y ~ 1', n_states=2, family=Gaussian(covariance='diagonal'), n_clusters=3)
+        """
+        spec = self.spec
+        told = (spec.n_states, spec.initial is None, spec.duration is not None)
+        return self._with_spec(spec._replace(n_clusters=check_clusters(n_clusters, *told)))
 
     def fit(
         self,
@@ -450,6 +478,8 @@ class MixedHMM(Mixed):
 
     def _check_size(self, size: Any) -> None:
         check_states("n_states", size)
+        if hasattr(self, "spec"):
+            check_clusters(self.spec.n_clusters, int(size), False, False)
         stays = getattr(self, "spec", None) and self.spec.duration
         if stays:
             families_of(stays, int(size))

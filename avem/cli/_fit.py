@@ -94,6 +94,9 @@ def fit(
             'equal", "variance[0] >= 0.1".',
         ),
     ] = None,
+    clusters: Annotated[
+        int, Option(help="Types of subjects, each with first states and transitions of its own.")
+    ] = 1,
     priors: Annotated[
         str | None,
         Option(help="weak: keep variances and probabilities from 0.", show_default="none"),
@@ -231,6 +234,7 @@ def fit(
         known=known,
         constraints=constraint or None,
         priors=cast(Any, priors),
+        n_clusters=clusters,
     )
     chosen: dict[str, Any] = {
         "method": method_with(method, {"q_update": q_update, "batch_size": batch_size}),

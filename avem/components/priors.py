@@ -262,11 +262,11 @@ class Sticky(_Counts):
             _need(np.ndim(own) == 0 and np.isfinite(own) and own >= 0, self, "counts are not < 0")
 
     def _check_shape(self, name: str, info: ParamInfo) -> None:
-        square = len(info.shape) == 2 and info.shape[0] == info.shape[1]
-        _need(square, self, f"{name!r} are no moves between states")
+        _need(name == "transition", self, f"{name!r} are no moves between states")
 
     def counts(self, value: np.ndarray) -> np.ndarray:
-        return np.where(np.eye(len(value)) > 0, self.stays, self.moves)
+        one = np.where(np.eye(value.shape[-1]) > 0, self.stays, self.moves)
+        return np.broadcast_to(one, value.shape)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -20,6 +20,7 @@ from avem.fits.plots.hmm_plots import Plots
 from avem.fits.predict import hmm as prediction
 from avem.fits.predict.at import places
 from avem.fits.questions.clock import probabilities_table, rates_table, survival_table
+from avem.fits.questions.clusters import cluster_chances, cluster_table
 from avem.fits.questions.contrast import state_contrast
 from avem.fits.questions.covariate import covariate_table
 from avem.fits.questions.degenerate import degenerate_states
@@ -88,6 +89,30 @@ class HMMFit(StatesOfRows):
         return Plots(self)
 
     # --- states ----------------------------------------------------------------------------------
+
+    @by_parts
+    def clusters(self, data: Any = None) -> Any:
+        """Which type each subject is of: the probability of every cluster, given all its rows.
+
+        Parameters
+        ----------
+        data : DataFrame or Panel, optional
+            By default the data of the fit. Of new data, what is known of the effects of the fit's
+            subjects comes from the rows of the fit.
+
+        Returns
+        -------
+        DataFrame
+            Of the data's own kind: the subject, ``cluster`` (the most probable one), and
+            ``cluster_0``, ``cluster_1``, ...: probabilities, averaged over the posterior of the
+            subject's effects.
+
+        Examples
+        --------
+        >>> list(typed.clusters().columns)
+        ['person', 'cluster', 'cluster_0', 'cluster_1']
+        """
+        return cluster_table(self, self._encode(data))
 
     @cached_property
     def degenerate(self) -> tuple[str, ...]:
@@ -592,6 +617,15 @@ class HMMFit(StatesOfRows):
         names, n = self.state_names, self.model.n_states
         return tuple(find_state(k, names, n, "states") for k in states)
 
+    def _memberships(self, encoded: Encoded) -> np.ndarray:
+        """(subjects, clusters) probabilities."""
+        return cluster_chances(self, encoded)
+
+    def _of_cluster(self, c: int) -> HMMFit:
+        """Its estimates as those of a model of one type of subjects: for tables of them."""
+        own = self.model.params_of(self.params, c)
+        return replace(self, model=self.model.of_one_cluster(), params=own)
+
     def _response(self, rows: pd.DataFrame) -> Response:
         return hmm_response(self, rows)
 
@@ -644,9 +678,11 @@ class HMMFit(StatesOfRows):
 
     def _own_identity(self) -> dict[str, Any]:
         spec = self.model.spec
-        told = {"known": spec.known} if spec.known is not None else {}
+        told: dict[str, Any] = {"known": spec.known} if spec.known is not None else {}
         if self.model.continuous:
             told["rates"] = spec.transition.code()
+        if spec.n_clusters > 1:
+            told["n_clusters"] = spec.n_clusters
         if spec.constraints or spec.priors:
             told |= {"constraints": list(spec.constraints), "priors": code_of(spec.priors)}
         return {

@@ -17,12 +17,13 @@ def encode_panel(model: Any, panel: Panel, given: PanelData | None, max_lanes: i
     y, a = model.scaling.data_in(data.Y, data.A)
     unit = data.spreads(range(y.shape[1])) / model.scaling.scale
     beyond = model.beyond(panel, y, unit)
-    y[beyond] = np.nan
+    if beyond.any():
+        y = np.where(beyond[:, None], np.nan, y)
     place = Placement.of(panel, model.size, y.shape[1] + a.shape[1], model.one_per_core)
     layout = build_layout(panel, max_lanes or place.n_lanes)
     by_lane = model.by_lane(panel, data.A)
     made = model.laid_out(y, a, panel.row_step > 0, data.possible, by_lane)
-    chunks = layout.chunks(np.nan_to_num(y), a, made.masks, made.patterns, made.lists)
+    chunks = layout.chunks(y, a, made.masks, made.patterns, made.lists)
     if beyond.any():  # there the sequence ends; to go on unseen would be to grow for ever
         ends = layout.scatter(beyond[:, None])
         pairs = zip(chunks, ends, strict=True)

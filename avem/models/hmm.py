@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from avem.components.base import Component
+from avem.components.clusters import SHARES, Clustered, Shares, Stack
 from avem.components.duration import with_maximum
 from avem.components.durations import Durations
 from avem.components.effects import EffectCovariance
@@ -29,6 +30,7 @@ from avem.data.designs import Designs
 from avem.data.layout import constant_in_lanes
 from avem.families.base import Family
 from avem.models.base import Model
+from avem.models.cluster_process import ClusterProcess
 from avem.models.encoded import Encoded, LaidOut, PanelData
 from avem.models.hmm_kernel import HMMKernel
 from avem.models.hmm_layout import Blocks, OneRow
@@ -40,6 +42,7 @@ from avem.models.known import learn_names
 from avem.models.process import MarkovProcess, Process, SemiMarkovProcess
 from avem.models.restricted_free import restricted_free
 from avem.models.restriction import Restriction
+from avem.numerics.rows import take_columns
 
 
 class Structure(NamedTuple):
@@ -168,13 +171,65 @@ class HMMModel(Model):
         return (*self.transition.lines, *stays, *self.initial.lines)
 
     @property
+    def n_clusters(self) -> int:
+        """Types of subjects, each with a chain of its own."""
+        return self.spec.n_clusters
+
+    @property
+    def _of_one(self) -> tuple[Component, ...]:
+        """The components of one type's chain: first state, moves, stays."""
+        stays = () if self.duration is None else (self.duration,)
+        return (self.initial, self.transition, *stays)
+
+    @cached_property
+    def chain(self) -> tuple[Component, ...]:
+        """The components of the states; where subjects are of several types, those of all."""
+        if self.n_clusters == 1:
+            return self._of_one
+        n = self.n_clusters
+        return (Shares(n), *(Clustered(component, n) for component in self._of_one))
+
+    @cached_property
+    def stack(self) -> Stack:
+        """Where theta has what belongs to each type of subject."""
+        middle = {k: v for component in self._of_one for k, v in component.middle().items()}
+        return Stack.of(self.n_clusters, middle)
+
+    def of_one_cluster(self) -> HMMModel:
+        """The model of the subjects of one type."""
+        return replace(self, spec=self.spec._replace(n_clusters=1, constraints=(), priors=()))
+
+    def params_of(self, params: Params, c: int) -> Params:
+        """The parameters of the subjects of one type, in the user's units."""
+        own = {name for component in self._of_one for name in component.param_info()}
+        found = {name: value[c] if name in own else value for name, value in params.items()}
+        found.pop(SHARES, None)
+        return found
+
+    def theta_of(self, theta: Params, c: int) -> Params:
+        """Theta of the subjects of one type."""
+        return self.stack.own(theta, c) if self.n_clusters > 1 else theta
+
+    def with_clusters(self, theta: Params, order: np.ndarray) -> Params:
+        """The same parameters, cluster c being what `order[c]` was."""
+        own = [self.stack.own(theta, int(c)) for c in order]
+        new = self.stack.joined([{key: one[key] for key in self.stack.keys} for one in own])
+        return {**theta, **new, SHARES: theta[SHARES][order]}
+
+    def cluster_order(self, theta: Params) -> np.ndarray:
+        """The largest first, unless constraints or priors tell clusters apart."""
+        order = np.argsort(-theta[SHARES], kind="stable")
+        if self._rule is None or self._rule.allows(theta, self.with_clusters(theta, order)):
+            return order
+        return np.arange(self.n_clusters)
+
+    @property
     def emission_params(self) -> set[str]:
         """Names of the parameters that say something of the outcomes."""
         return {name for emission in self.emissions for name in emission.param_info()}
 
     def _make_parts(self) -> tuple[Component, ...]:
-        stays = () if self.duration is None else (self.duration,)
-        return (self.initial, self.transition, *stays, *self.emissions)
+        return (*self.chain, *self.emissions)
 
     def _make_prior(self) -> EffectCovariance:
         effects = self.structure.effects
@@ -255,7 +310,8 @@ class HMMModel(Model):
         if self._rule is None or "transition" not in self._rule.keys:
             return possible
         theta = self._rule.within(self._rule.likes, 1e-4) or self._rule.likes
-        return possible & (theta["transition"] > 1e-8)
+        of_each = theta["transition"].reshape(-1, *possible.shape)
+        return possible & (of_each > 1e-8).any(0)
 
     @property
     def clock(self) -> Clock | None:
@@ -299,7 +355,12 @@ class HMMModel(Model):
         """The entries of theta of first state, moves and stays before anything is known."""
         constant = self.scaling.constant
         found = {**self.initial.start(), **self.transition.start(constant)}
-        return found | ({} if self.duration is None else self.duration.start(constant, mean_stay))
+        if self.duration is not None:
+            found |= self.duration.start(constant, mean_stay)
+        if self.n_clusters == 1:
+            return found
+        shares = np.full(self.n_clusters, 1 / self.n_clusters)
+        return {SHARES: shares, **self.stack.joined([found] * self.n_clusters)}
 
     def state_order(self, theta: Params, data: Encoded) -> np.ndarray:
         """States by the first outcome's mean at the average covariates, lowest first.
@@ -352,12 +413,13 @@ class HMMModel(Model):
         found = np.zeros(y.shape, bool)
         for emission in self.emissions:
             at = list(emission.y_cols)
-            found[:, at] = emission.in_units(y[:, at])
+            found[:, at] = emission.in_units(take_columns(y, at))
         return found
 
     def by_lane(self, panel: Panel, A: np.ndarray) -> bool:
-        columns = () if self.duration is None else sorted(self.duration.columns)
-        return constant_in_lanes(panel, A[:, columns])
+        if self.duration is None or not self.duration.columns:
+            return True
+        return constant_in_lanes(panel, A[:, sorted(self.duration.columns)])
 
     def read(
         self, panel: Panel, outcomes: bool = True, only: np.ndarray | None = None
@@ -367,7 +429,7 @@ class HMMModel(Model):
 
     def features(self, y: np.ndarray) -> list[np.ndarray]:
         """For each emission, (rows, features) in which states lie apart; NaN where missing."""
-        return [emission.features(y[:, list(emission.y_cols)]) for emission in self.emissions]
+        return [emission.features(take_columns(y, emission.y_cols)) for emission in self.emissions]
 
     def start_means(self, y: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
         """(subjects, features) the subjects' means of all features."""
@@ -405,6 +467,10 @@ class HMMModel(Model):
         process: Process = MarkovProcess(*chain)
         if self.duration is not None:
             process = SemiMarkovProcess(*chain, self.duration.block(made, by_lane))
+        if self.n_clusters > 1:
+            pairs = zip(self.chain[1:], process.blocks, strict=True)
+            clustered = tuple(cast(Clustered, part).block_of(own) for part, own in pairs)
+            process = ClusterProcess(process, self.stack, clustered)
         return HMMKernel(self.n_states, self.n_effects, emissions, process)
 
     def one_row(self, y: np.ndarray, a: np.ndarray) -> tuple[HMMKernel, np.ndarray]:

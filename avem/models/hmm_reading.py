@@ -12,6 +12,7 @@ from avem.data.scanning.memory import need_rows
 from avem.errors import DataError
 from avem.models.encoded import PanelData
 from avem.models.known import check_possible, possible_states, with_events
+from avem.numerics.rows import any_seen, take_columns
 
 if TYPE_CHECKING:
     from avem.models.hmm import HMMModel
@@ -34,17 +35,19 @@ def read_rows(
     n_without_past = 0
     for emission in model.emissions:
         incomplete = np.any([found.incomplete[part] for part in emission.parts], axis=0)
-        for column in emission.y_cols[: len(emission.outcomes)]:
-            lost = incomplete & ~np.isnan(Y[:, column])
-            n_without_past += int(lost.sum())
-            Y[lost, column] = np.nan
-        if (half := emission.half_seen(Y[:, list(emission.y_cols)])).any():
+        if incomplete.any():
+            for column in emission.y_cols[: len(emission.outcomes)]:
+                lost = incomplete & ~np.isnan(Y[:, column])
+                n_without_past += int(lost.sum())
+                Y[lost, column] = np.nan
+        own = take_columns(Y, emission.y_cols)
+        if (half := emission.half_seen(own)).any():
             raise DataError(
                 f"Some of {', '.join(emission.outcomes)} are missing and some observed at "
                 f"{panel.source.name_rows(half)}. Their density is a joint one: make all of "
                 "them missing there, or give each a density of its own."
             )
-        if (bad := emission.impossible(Y[:, list(emission.y_cols)])).any():
+        if (bad := emission.impossible(own)).any():
             raise DataError(
                 f"{', '.join(emission.outcomes)} at {panel.source.name_rows(bad)}: a "
                 f"{emission.family.name} outcome takes {emission.family.wanted}."
@@ -72,8 +75,8 @@ def _needed(
     everywhere = np.ones(panel.n_rows, bool)
     seen: dict[int, np.ndarray] = {}
     for emission in model.emissions:
-        at = list(emission.y_cols[: len(emission.outcomes)])
-        observed = everywhere if Y is None else ~np.isnan(Y[:, at]).all(axis=1)
+        at = emission.y_cols[: len(emission.outcomes)]
+        observed = everywhere if Y is None else any_seen(Y, at)
         for line in emission.lines:
             seen[line.part] = seen.get(line.part, ~everywhere) | observed
     later = panel.row_step > 0

@@ -122,14 +122,9 @@ def orders_at(
         return list(orders or [own])
     if orders is None:
         orders = permutations(own) if model.n_states <= _MANY_STATES else [own]
-    here = rule.log_prior(theta)
 
     def fits(order: tuple[int, ...]) -> bool:
-        new, _ = model.relabelled(theta, np.array(order))
-        x = rule.read(new)
-        apart = np.abs(rule.sides.equal @ x - rule.sides.level).max(initial=0.0)
-        inside = (rule.sides.above @ x >= rule.sides.least - 1e-7).all()
-        return apart < 1e-7 and bool(inside) and abs(rule.log_prior(new) - here) < 1e-7
+        return rule.allows(theta, model.relabelled(theta, np.array(order))[0])
 
     return [order for order in orders if order == own or fits(order)]
 

@@ -12,7 +12,7 @@ from avem.components.given_moves import GivenMoves
 from avem.components.logit_transitions import LogitTransitions
 from avem.components.moves import WORDS
 from avem.components.outcome import Outcome, outcome
-from avem.components.param_info import check_states
+from avem.components.param_info import check_count, check_states
 from avem.components.priors import Prior
 from avem.components.transitions import Transitions, as_transitions
 from avem.data import parse_formula
@@ -23,6 +23,9 @@ from avem.families import Family
 from avem.models.constraints import as_constraints, with_states
 from avem.models.given_priors import as_priors, code_of
 from avem.models.state_names import check_state_names
+
+_MOST_CLUSTERS = 50
+"""Of types of subjects; a larger number is a slip."""
 
 
 class Specification(NamedTuple):
@@ -44,6 +47,8 @@ class Specification(NamedTuple):
     """Sentences about parameters."""
     priors: tuple[tuple[str, Prior], ...] = ()
     """By the name of a parameter, or of some of its numbers."""
+    n_clusters: int = 1
+    """Types of subjects, each with a chain of its own."""
 
     @property
     def formulas(self) -> tuple[Formula, ...]:
@@ -96,6 +101,8 @@ class Specification(NamedTuple):
             found["initial"] = repr(self.initial.text)
         if self.effect_covariance != "full":
             found["effect_covariance"] = repr(self.effect_covariance)
+        if self.n_clusters > 1:
+            found["n_clusters"] = repr(self.n_clusters)
         if self.known is not None:
             found["known"] = repr(self.known)
         if self.constraints:
@@ -120,6 +127,7 @@ def make_specification(
     known: str | None,
     constraints: str | Sequence[str] | None,
     priors: Mapping[str, Prior] | str | None,
+    n_clusters: int = 1,
 ) -> Specification:
     """The specification that the options of `MixedHMM` give; an error where they cannot be."""
     if isinstance(formula, str):
@@ -167,7 +175,26 @@ def make_specification(
         stays,
         tuple(one.text for one in as_constraints(constraints)),
         as_priors(priors),
+        check_clusters(n_clusters, int(n_states), start is None, stays is not None),
     )
+
+
+def check_clusters(given: Any, n_states: int, stationary: bool, stays: bool) -> int:
+    """How many types of subjects there are, or an error."""
+    check_count("n_clusters", given)
+    if given > _MOST_CLUSTERS:
+        raise ModelError(
+            f"n_clusters is {given}; at most {_MOST_CLUSTERS} types are fitted. Begin with 2."
+        )
+    if given > 1 and n_states == 1:
+        raise ModelError(
+            f"n_clusters is {given}, and there is one state: clusters differ in how they move "
+            "between states. Give n_states=2 or more, or leave n_clusters= out."
+        )
+    if given > 1 and (stationary or stays):
+        what = "duration=" if stays else "initial='stationary'"
+        raise ModelError(f"{what} is not available with n_clusters={given}. Leave one of them out.")
+    return int(given)
 
 
 def _outcomes(given: Any, family: Any, effects_by_state: bool) -> tuple[Outcome, ...]:

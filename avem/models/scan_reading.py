@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -145,4 +146,4 @@ def _read(block: _Block, model: Any) -> _Read:
 def witnessed(model: Any, data: StoredData) -> tuple[Panel, PanelData]:
     """Subjects by whom the data can be judged, and their numbers."""
     panel = data.scan.panel_of(data.witnesses)
-    return panel, model.read(panel)._replace(n_without_past=data.n_without_past)
+    return panel, replace(model.read(panel), n_without_past=data.n_without_past)

@@ -78,7 +78,7 @@ class _Rule:
         y, a = self.model.scaling.data_in(data.Y, data.A)
         beyond = self.model.beyond(panel, y, self.unit)
         lost = beyond[:, None] & ~np.isnan(y)
-        y[beyond] = np.nan
+        y = np.where(beyond[:, None], np.nan, y)
         made = self.laid_out(PanelData(y, a, 0, data.possible), panel.row_step > 0)
         return _Part(panel, y, a, data.possible, beyond, lost, made)
 
@@ -152,7 +152,7 @@ def _lay_out(
             made = part.made
             own = layout_of_chunk(rows.slots, part.panel, rows.weight)
             (chunk,) = own.chunks(
-                np.nan_to_num(part.y),
+                part.y,
                 part.a,
                 made.masks,
                 made.patterns,

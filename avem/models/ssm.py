@@ -26,6 +26,7 @@ from avem.models.hmm_layout import Blocks
 from avem.models.ssm_clock import FEW, MOST_SHARED
 from avem.models.ssm_kernel import SSMKernel
 from avem.models.ssm_specification import SSMSpecification
+from avem.numerics.rows import any_seen, largest
 
 _BEYOND = 1e3
 
@@ -265,13 +266,15 @@ class SSMModel(Model):
             for name in self.outcomes
         ]
         Y = np.stack(columns, axis=1)
-        seen = ~np.isnan(Y).all(axis=1) if outcomes else np.ones(panel.n_rows, bool)
+        every = range(Y.shape[1])
+        seen = any_seen(Y, every) if outcomes else np.ones(panel.n_rows, bool)
         later = panel.row_step > 0
         needed = [seen, later & bool(self.drive_cols), np.ones(panel.n_rows, bool)]
         found = self.designs.apply(panel, needed, [False, True, True])
-        lost = found.incomplete[0] & seen
-        n_without_past = int((~np.isnan(Y[lost])).sum())
-        Y[lost] = np.nan
+        n_without_past, lost = 0, found.incomplete[0] & seen
+        if lost.any():
+            n_without_past = int((~np.isnan(Y[lost])).sum())
+            Y[lost] = np.nan
         return PanelData(Y, found.A, n_without_past)
 
     def laid_out(
@@ -315,9 +318,10 @@ def runaway(panel: Panel, y: np.ndarray, unit: np.ndarray) -> np.ndarray:
     Rows after the last that lies within a thousand `unit`s, the outcomes' standard deviations:
     what came before says all there is to say, and their squares would drown everything else.
     """
-    size = np.nan_to_num(np.abs(y) / unit).max(axis=1, initial=0.0)
-    if not (size > _BEYOND).any():
+    pairs = zip(y.T, unit, strict=True)
+    if not any(largest(column) / own > _BEYOND for column, own in pairs):
         return np.zeros(len(y), bool)
+    size = np.nan_to_num(np.abs(y) / unit).max(axis=1, initial=0.0)
     last = np.full(panel.n_lanes, -1)
     np.maximum.at(last, panel.row_lane, np.where(size <= _BEYOND, panel.row_step, -1))
     return panel.row_step > last[panel.row_lane]

@@ -19,6 +19,7 @@ from avem.inference.methods.avem import Anchored
 from avem.inference.mode_search import Elsewhere, elsewhere, modes_of
 from avem.inference.on_shard import Setting, Subjects
 from avem.inference.passes import Glance, effect_terms
+from avem.inference.tuning import MOST_ON_AXES
 from avem.models.kernel import Kernel
 from avem.numerics.arrays import in_numpy, log_sum, per_subject, stacked, unstacked
 from avem.numerics.jit import jit
@@ -71,7 +72,7 @@ def information(chunk: Chunk, f: np.ndarray, setting: Setting, step: np.ndarray)
 
     Central differences of the exact score, `step` (d,) apart.
     """
-    if setting.kernel.closed_form:
+    if _steps_tell(setting.kernel):
         setting = replace(setting, method=Anchored())
     pairs = [(moved(f, one), moved(f, -one)) for one in np.diag(step)]
     scores = ((score(chunk, up, setting), score(chunk, down, setting)) for up, down in pairs)
@@ -79,15 +80,19 @@ def information(chunk: Chunk, f: np.ndarray, setting: Setting, step: np.ndarray)
 
 
 def score(chunk: Chunk, f: Any, setting: Setting) -> Any:
-    """(d, subject) derivative of log p(D_i | f) in f; of `Anchored` where there is a closed form.
-
-    Its step is then Newton's with the states seen: it goes as far as the slope says, and its
-    program is one that every fit has.
-    """
-    if not setting.kernel.closed_form:
+    """(d, subject) derivative of log p(D_i | f) in f; `setting` is that of `Anchored`."""
+    if not _steps_tell(setting.kernel):
         return score_pass(setting.kernel, setting.theta, f, chunk, setting.form)[0]
     p, _ = setting.glance(chunk, f)
     return _score_of(f, p.mean, p.covariance, setting.theta["effect_covariance"])
+
+
+def _steps_tell(kernel: Kernel) -> bool:
+    """The anchored step is Newton's with the states seen, and says the slope.
+
+    Its program is one that every fit has. With many effects, more work than the slope alone.
+    """
+    return kernel.closed_form and kernel.n_effects <= MOST_ON_AXES
 
 
 @per_subject

@@ -30,6 +30,8 @@ def example_names():
         made["fit"] = hmm.fit(diary, **columns, **once)
         stressed = avem.MixedHMM("valence ~ stress + (1 | person)", 2)
         made["stressed"] = stressed.fit(diary, **columns, **once, max_iter=10)
+        two = avem.MixedHMM("valence ~ 1 + (1 | person)", 2, n_clusters=2)
+        made["typed"] = two.fit(diary, **columns, **once, max_iter=10)
         moves = avem.rates(moves=[(0, 1), (1, 0), (1, 2)], event="left")
         clinic = avem.MixedHMM("valence ~ 1", 3, transition=moves)
         truth = {"initial": [0.5, 0.5, 0.0], "rate": [[0, 0.3, 0], [0.4, 0, 0.2], [0, 0, 0.0]]}

@@ -270,11 +270,12 @@ _moved.install()
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return _imported(_MODULES[name])  # which makes it a name of this package
     for module, names in _HOMES.items():
         if name in names:
-            return getattr(_imported(module), name)
-    if name in _MODULES:
-        return _imported(_MODULES[name])
+            found = globals()[name] = getattr(_imported(module), name)
+            return found
     raise AttributeError(f"module 'avem' has no attribute {name!r}")
 
 

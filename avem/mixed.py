@@ -126,12 +126,15 @@ class Mixed(ABC):
         """A user's data as a panel."""
         return read_panel(data, subject_column(self._group, subject), time, sequence)
 
+    def _learn(self, panel: Any) -> Any:
+        """The model with the levels and columns of a panel, or those that it already has."""
+        if self._learned is None:
+            return self._model_type.learn(self.spec, panel)
+        return replace(self._learned, spec=self.spec)
+
     def _model(self, panel: Any, plain: bool) -> tuple[Any, Any]:
         """The model with the units of a panel, and the panel's numbers."""
-        if self._learned is None:
-            model = self._model_type.learn(self.spec, panel)
-        else:
-            model = replace(self._learned, spec=self.spec)
+        model = self._learn(panel)
         if panel.in_memory:
             data = self._read(model, panel)
             self._check_data(model, panel, data)

@@ -9,28 +9,24 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
-from avem.components.duration import Duration, as_duration, check_no_outcome, families_of
+from avem.components.duration import Duration, families_of
 from avem.components.duration_families import DurationWord
-from avem.components.durations import departures
-from avem.components.generator import rates
-from avem.components.given_moves import GivenMoves
 from avem.components.logit_transitions import LogitTransitions
-from avem.components.moves import WORDS
-from avem.components.outcome import Outcome, outcome
+from avem.components.outcome import Outcome
 from avem.components.param_info import check_states
 from avem.components.priors import Prior
-from avem.components.transitions import Transitions, as_transitions
-from avem.data import Panel, parse_formula
-from avem.data.formula import Formula
+from avem.components.transitions import Transitions
+from avem.data import Panel
 from avem.data.grouping import Missing, group_of, with_carried, with_weights
 from avem.data.weights import WeightKind
-from avem.effects.prior import STRUCTURES, project_covariance
-from avem.errors import AvemWarning, ModelError, did_you_mean
+from avem.effects.prior import project_covariance
+from avem.errors import AvemWarning, ModelError
 from avem.families import Family, FamilyWord
 from avem.fits.durations import guess_from, with_max
 from avem.fits.hmm_fit import HMMFit
@@ -44,15 +40,14 @@ from avem.inference.methods.names import MethodWord
 from avem.inference.progress import Callback
 from avem.inference.tuning import HMM_TOL
 from avem.mixed import Mixed
-from avem.models.constraints import as_constraints
 from avem.models.encoded import PanelData
-from avem.models.given_priors import as_priors
-from avem.models.hmm import HMMModel, Specification
+from avem.models.hmm import HMMModel
 from avem.models.hmm_checks import check_data
 from avem.models.hmm_restriction import check_batches, split_fixed
 from avem.models.hmm_simulate import Simulation, simulate
+from avem.models.hmm_specification import Specification, check_clusters, make_specification
 from avem.models.scanned import on_cluster
-from avem.models.state_names import check_state_names, name_states
+from avem.models.state_names import name_states
 from avem.numerics import devices
 
 
@@ -112,6 +107,10 @@ class MixedHMM(Mixed):
         Densities of parameters, by name: ``{"transition": avem.priors.Sticky(10)}``. The fit is
         then at the maximum of likelihood times priors. ``"weak"``: a set that keeps variances from
         0, probabilities from 0 and log odds from infinity, and says little else.
+    n_clusters : int
+        How many types of subjects there are. Every subject is of one of them, in all of its
+        sequences; a type has first states and transitions of its own, while outcomes and the
+        distribution of the effects are those of all. `HMMFit.clusters` says who is of which.
 
     Examples
     --------
@@ -135,54 +134,23 @@ class MixedHMM(Mixed):
         known: str | None = None,
         constraints: str | Sequence[str] | None = None,
         priors: Mapping[str, Prior] | Literal["weak"] | None = None,
+        n_clusters: int = 1,
     ) -> None:
-        if isinstance(formula, str):
-            outcomes = (outcome(formula, family, effects_by_state=effects_by_state),)
-        else:
-            outcomes = _outcomes(formula, family, effects_by_state)
-        self._check_size(n_states)
-        if effect_covariance not in STRUCTURES:
-            raise ModelError(
-                f"effect_covariance is {effect_covariance!r}; "
-                f"choose one of {', '.join(STRUCTURES)}."
-                f"{did_you_mean(effect_covariance, STRUCTURES)}"
-            )
-        start = None if initial == "stationary" else _one_sided(initial, "initial")
-        if start is not None and start.offset:
-            raise ModelError(f"initial={initial!r}: an offset() of the first state says nothing.")
-        moves = _transitions(transition, time_scale)
-        if start is not None and start.groups and n_states > 2:
-            _check_odds(effect_covariance)
-        names, stays = check_state_names(state_names, int(n_states)), None
-        if duration is not None:
-            if moves.clock is not None:
-                raise ModelError(
-                    "duration= counts steps, and goes with time_scale='discrete'. Leave one of the "
-                    "two out."
-                )
-            stays, moves = as_duration(duration, names), departures(moves)
-            families_of(stays, int(n_states))
-            check_no_outcome([name for item in outcomes for name in item.formula.outcomes])
-        if start is None and not moves.may_be_stationary:
-            given = (
-                "a formula, in discrete time"
-                if stays is None
-                else "a formula, and without duration="
-            )
-            raise ModelError(f"initial='stationary' goes with transitions given by {given}.")
-        if known is not None and not (isinstance(known, str) and known):
-            raise ModelError(f"known is {known!r}; the name of a column is wanted.")
-        self.spec = Specification(
-            int(n_states),
-            outcomes,
-            moves.named(names),
-            start,
-            effect_covariance,
-            names,
-            known,
-            stays,
-            tuple(one.text for one in as_constraints(constraints)),
-            as_priors(priors),
+        self.spec = make_specification(
+            formula,
+            n_states,
+            family,
+            transition=transition,
+            initial=initial,
+            effect_covariance=effect_covariance,
+            effects_by_state=effects_by_state,
+            duration=duration,
+            state_names=state_names,
+            time_scale=time_scale,
+            known=known,
+            constraints=constraints,
+            priors=priors,
+            n_clusters=n_clusters,
         )
         self._group = group_of(self.spec.formulas)
 
@@ -217,6 +185,7 @@ class MixedHMM(Mixed):
             state_names=spec.state_names or None,
             known=spec.known,
             constraints=spec.constraints,
+            n_clusters=spec.n_clusters,
         )
         made.spec = made.spec._replace(priors=spec.priors)
         made._learned = None if learned is None else learned.in_user_units()
@@ -260,6 +229,27 @@ class MixedHMM(Mixed):
         3
         """
         return self.with_size(n_states)
+
+    def with_clusters(self, n_clusters: int) -> MixedHMM:
+        """The same model with another number of types of subjects.
+
+        Parameters
+        ----------
+        n_clusters : int
+            Number of types.
+
+        Returns
+        -------
+        MixedHMM
+
+        Examples
+        --------
+        >>> avem.MixedHMM("y ~ 1", n_states=2).with_clusters(3)
+        MixedHMM('y ~ 1', n_states=2, family=Gaussian(covariance='diagonal'), n_clusters=3)
+        """
+        spec = self.spec
+        told = (spec.n_states, spec.initial is None, spec.duration is not None)
+        return self._with_spec(spec._replace(n_clusters=check_clusters(n_clusters, *told)))
 
     def fit(
         self,
@@ -388,9 +378,11 @@ class MixedHMM(Mixed):
         panel = with_weights(panel, weights, weights_kind)
         panel = with_carried(panel, missing, self._covariates)
         own, before = self, None
-        fixed, sentences = split_fixed(self.spec, panel, fixed)
+        fixed, sentences = split_fixed(fixed, partial(self._learn, panel))
         if sentences:
-            own = self._with_spec(self.spec._replace(constraints=sentences))
+            own = self._with_spec(
+                self.spec._replace(constraints=(*self.spec.constraints, *sentences))
+            )
         check_batches(own.spec, options.method)
         if self.spec.duration is not None and not plain:
             if init is None:
@@ -486,6 +478,8 @@ class MixedHMM(Mixed):
 
     def _check_size(self, size: Any) -> None:
         check_states("n_states", size)
+        if hasattr(self, "spec"):
+            check_clusters(self.spec.n_clusters, int(size), False, False)
         stays = getattr(self, "spec", None) and self.spec.duration
         if stays:
             families_of(stays, int(size))
@@ -498,71 +492,6 @@ class MixedHMM(Mixed):
             levels = spec.family.levels
             for name in spec.formula.outcomes:
                 yield name, spec.family.usual_levels if levels == () else levels
-
-
-def _outcomes(given: Any, family: Any, effects_by_state: bool) -> tuple[Outcome, ...]:
-    listed = (given,) if isinstance(given, Outcome) else given
-    if not isinstance(listed, list | tuple) or not listed:
-        raise ModelError(
-            f"The first argument is {given!r}; a formula or a list of avem.outcome(...) is wanted."
-        )
-    wrong = [item for item in listed if not isinstance(item, Outcome)]
-    if wrong:
-        raise ModelError(
-            f"The list of outcomes has {wrong[0]!r}; write avem.outcome('y ~ ...', family)."
-        )
-    if family != "gaussian" or effects_by_state:
-        raise ModelError(
-            "With a list of outcomes, family and effects_by_state belong into each avem.outcome()."
-        )
-    names = [name for item in listed for name in item.formula.outcomes]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ModelError(f"The outcome {twice[0]!r} is in the list twice.")
-    return tuple(listed)
-
-
-def _transitions(given: Any, time_scale: Any) -> Transitions:
-    """The moves of a formula, or an object, on the time scale that was chosen."""
-    scales = ("discrete", "continuous")
-    listed = isinstance(given, list | tuple)
-    if listed or (isinstance(given, str) and given.strip() in WORDS):
-        moves = given if listed else given.strip()
-        given = rates(moves=moves) if time_scale == "continuous" else GivenMoves(moves=moves)
-    if time_scale is not None and time_scale not in scales:
-        raise ModelError(
-            f"time_scale is {time_scale!r}; choose one of {', '.join(scales)}."
-            f"{did_you_mean(time_scale, scales)}"
-        )
-    if isinstance(given, str):
-        formula = _one_sided(given, "transition").text
-        if time_scale == "continuous":
-            return rates(formula)
-        return LogitTransitions(text=formula)
-    moves = as_transitions(given)
-    if time_scale is not None and (moves.clock is not None) != (time_scale == "continuous"):
-        raise ModelError(
-            f"time_scale is {time_scale!r}, and transition={given!r} is of the other kind. Leave "
-            "one of them out."
-        )
-    return moves
-
-
-def _check_odds(effect_covariance: str) -> None:
-    """Raise where what is said of Sigma depends on how the states are numbered."""
-    if effect_covariance in ("diagonal", "isotropic"):
-        raise ModelError(
-            f"effect_covariance={effect_covariance!r} does not go with effects on the first state "
-            "of more than two states: log odds against state 0 are independent for one numbering "
-            "of the states alone. Choose 'full' or 'block'."
-        )
-
-
-def _one_sided(text: Any, what: str) -> Formula:
-    formula = parse_formula(text)
-    if formula.outcomes:
-        raise ModelError(f"{what}={text!r} has an outcome; write it one-sided: '~ x'.")
-    return formula
 
 
 def _check_structure(sigma: np.ndarray, model: HMMModel) -> None:

@@ -5,7 +5,6 @@ Like `mixed_hmm`, this module stands above all layers because it is the one that
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from os import PathLike
@@ -13,14 +12,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from avem.components.param_info import check_count
-from avem.data import Panel, parse_formula
-from avem.data.clock import Clock
-from avem.data.design import has_intercept
-from avem.data.formula import Formula
+from avem.data import Panel
 from avem.data.grouping import Missing, group_of, subject_column, with_carried, with_weights
 from avem.data.weights import WeightKind
-from avem.errors import ModelError, did_you_mean
+from avem.errors import ModelError
 from avem.fits.making import fit_task, start_from
 from avem.fits.notes import ssm_alarms, ssm_remarks
 from avem.fits.ssm_fit import SSMFit
@@ -34,13 +29,11 @@ from avem.inference.tuning import SSM_TOL
 from avem.mixed import Mixed
 from avem.models.encoded import PanelData
 from avem.models.scanned import on_cluster
-from avem.models.ssm import BLOCKS, RANDOM, STRUCTURES, SSMModel, SSMSpecification
+from avem.models.ssm import SSMModel
 from avem.models.ssm_checks import check_ssm_data
 from avem.models.ssm_simulate import SSMSimulation, simulate_ssm
-from avem.models.state_names import check_state_names
+from avem.models.ssm_specification import SSMSpecification, check_latent, make_ssm_specification
 from avem.numerics import devices
-
-_RANDOM_WORDS = {"both": RANDOM, "transition": RANDOM[:1], "loading": RANDOM[1:], "none": ()}
 
 
 class MixedSSM(Mixed):
@@ -100,17 +93,15 @@ class MixedSSM(Mixed):
         time_scale: Literal["discrete", "continuous"] = "discrete",
         unit: str | None = None,
     ) -> None:
-        formula = _outcome_formula(outcomes)
-        _check_latent(n_latent, len(formula.outcomes))
-        clock = _clock(time_scale, unit)
-        self.spec = SSMSpecification(
-            int(n_latent),
-            formula,
-            _state_formula(state),
-            _random_parts(random, clock is not None),
-            _structures(effect_covariance, clock is not None),
-            check_state_names(state_names, int(n_latent)),
-            clock,
+        self.spec = make_ssm_specification(
+            outcomes,
+            n_latent,
+            state=state,
+            random=random,
+            effect_covariance=effect_covariance,
+            state_names=state_names,
+            time_scale=time_scale,
+            unit=unit,
         )
         if subject is not None and not isinstance(subject, str):
             raise ModelError(f"subject is {subject!r}; the name of a column is wanted.")
@@ -432,7 +423,7 @@ class MixedSSM(Mixed):
             )
 
     def _check_size(self, size: Any) -> None:
-        _check_latent(size, len(self.spec.formula.outcomes))
+        check_latent(size, len(self.spec.formula.outcomes))
 
     def _check_data(self, model: SSMModel, panel: Panel, data: PanelData) -> None:
         check_ssm_data(model, panel, data)
@@ -440,115 +431,6 @@ class MixedSSM(Mixed):
     def _levels(self) -> Iterator[tuple[str, None]]:
         for name in self.spec.formula.outcomes:
             yield name, None
-
-
-def _check_latent(n_latent: Any, n_outcomes: int) -> None:
-    check_count("n_latent", n_latent)
-    if n_latent > n_outcomes:
-        raise ModelError(
-            f"n_latent is {n_latent}, with {n_outcomes} outcome(s). Lower triangular loadings "
-            f"tell at most as many states apart as there are outcomes: use n_latent="
-            f"{n_outcomes} or fewer, or add outcomes."
-        )
-
-
-def _outcome_formula(given: Any) -> Formula:
-    if isinstance(given, str):
-        if "~" not in given:
-            raise ModelError(
-                f"outcomes is {given!r}; a list of column names, [{given!r}], or a formula, "
-                f"'{given} ~ 1', is wanted."
-            )
-        formula = parse_formula(given)
-        if not formula.outcomes:
-            raise ModelError(f"The formula {given!r} has no outcomes; write 'y1 + y2 ~ 1'.")
-        return _without_offset(formula)
-    if not isinstance(given, Sequence) or not given:
-        raise ModelError(f"outcomes is {given!r}; a list of column names or a formula is wanted.")
-    wrong = [name for name in given if not isinstance(name, str)]
-    if wrong:
-        raise ModelError(f"outcomes has {wrong[0]!r}; names of columns are wanted.")
-    names = [n if re.fullmatch(r"[^\W\d]\w*", n) else f"`{n}`" for n in given]
-    return parse_formula(" + ".join(names) + " ~ 1")
-
-
-def _state_formula(text: Any) -> Formula:
-    formula = parse_formula(text)
-    if formula.outcomes:
-        raise ModelError(f"state={text!r} has an outcome; write it one-sided: '~ 0 + x'.")
-    if formula.groups:
-        raise ModelError(
-            f"state={text!r} has a group term. Subjects' own coefficients are available for the "
-            "outcomes: put (x | subject) into their formula."
-        )
-    if has_intercept(formula):
-        bare = text.split("~", 1)[-1].strip()
-        raise ModelError(
-            f"state={text!r} has an intercept, which cannot be told from the outcomes' own. Write "
-            f"'~ 0{'' if bare == '1' else f' + {bare}'}'."
-        )
-    return _without_offset(formula)
-
-
-def _without_offset(formula: Formula) -> Formula:
-    if formula.offset:
-        raise ModelError(
-            f"offset() in {formula.text!r} is not available in a state-space model. Subtract it "
-            "from the outcome before the fit: all is linear there."
-        )
-    return formula
-
-
-def _clock(time_scale: Any, unit: Any) -> Clock | None:
-    scales = ("discrete", "continuous")
-    if time_scale not in scales:
-        raise ModelError(
-            f"time_scale is {time_scale!r}; choose one of {', '.join(scales)}."
-            f"{did_you_mean(time_scale, scales)}"
-        )
-    if time_scale == "continuous":
-        return Clock(unit)
-    if unit is not None:
-        raise ModelError("unit= is that of continuous time: add time_scale='continuous'.")
-    return None
-
-
-def _random_parts(given: Any, continuous: bool) -> tuple[str, ...]:
-    known = {"drift": RANDOM[:1]} if continuous else {}
-    known |= _RANDOM_WORDS
-    if isinstance(given, str):
-        if given not in known:
-            words, hint = ", ".join(known), did_you_mean(given, known)
-            raise ModelError(f"random is {given!r}; choose one of {words}.{hint}")
-        return known[given]
-    parts = {word: own[0] for word, own in known.items() if len(own) == 1}
-    if not isinstance(given, Sequence) or any(part not in parts for part in given):
-        raise ModelError(
-            f"random is {given!r}; choose one of {', '.join(known)}, or a tuple of "
-            f"{' and '.join(parts)}."
-        )
-    chosen = {parts[part] for part in given}
-    return tuple(part for part in RANDOM if part in chosen)
-
-
-def _structures(given: Any, continuous: bool) -> tuple[str, ...]:
-    named: Mapping[str, Any]
-    named = given if isinstance(given, Mapping) else {kind: given for kind in BLOCKS}
-    if continuous:
-        named = {BLOCKS[0] if kind == "drift" else kind: word for kind, word in named.items()}
-    unknown = [kind for kind in named if kind not in BLOCKS]
-    if unknown:
-        raise ModelError(
-            f"effect_covariance has {unknown}; the kinds of effects are {', '.join(BLOCKS)}."
-        )
-    found = tuple(named.get(kind, "full") for kind in BLOCKS)
-    wrong = [word for word in found if not isinstance(word, str) or word not in STRUCTURES]
-    if wrong:
-        raise ModelError(
-            f"effect_covariance is {wrong[0]!r}; choose 'full' or 'diagonal', or a dict with one "
-            f"for each of {', '.join(BLOCKS)}."
-        )
-    return found
 
 
 def _check_blocked(model: SSMModel, method: Method) -> None:

@@ -33,7 +33,7 @@ import pandas as pd
 
 import avem
 from avem.execution.cluster import Cluster
-from avem.execution.dataset import Dataset
+from avem.execution.dataset import Dataset, Wanted, answer
 from avem.execution.disk import Disk
 
 N_TIMES, FILE_SUBJECTS = 50, 20_000
@@ -167,11 +167,13 @@ def watched_disk() -> Iterator[list[tuple[int, int, int]]]:
     """Of every question to shards: how many they are, and bytes of answers and of what stays."""
     asked, run = [], Disk.run
 
-    def watched(self: Disk, function: Any, shards: Any, own: Any, shared: Any) -> Any:
-        found = run(self, function, shards, own, shared)
-        n_bytes = sum(len(pickle.dumps(travels)) for _, travels in found)
-        asked.append((len(shards), n_bytes, self._shelf._used))
-        return found
+    def watched(
+        self: Disk, function: Any, shards: Any, own: Any, shared: Any, wanted: Wanted
+    ) -> Any:
+        stays, each = run(self, function, shards, own, shared, Wanted.EACH)
+        n_bytes = 0 if wanted is Wanted.NOTHING else sum(len(pickle.dumps(one)) for one in each)
+        asked.append((len(each), n_bytes, self._shelf._used))
+        return stays, answer(each, wanted)
 
     Disk.run = watched
     try:

@@ -5,7 +5,8 @@ import pandas as pd
 
 from avem.data import Panel, parse_formula
 from avem.fits.ssm_fit import SSMFit
-from avem.models.ssm import SSMModel, SSMSpecification
+from avem.models.ssm import SSMModel
+from avem.models.ssm_specification import SSMSpecification
 from tests.fit_records import common
 
 

@@ -153,7 +153,10 @@ def test_a_fit_that_does_not_converge_is_written_and_told_by_its_code(data, opti
         (["{data}", FORMULA, "--family", "poisson", "--covariance", "full"], "there is none"),
         (["{data}", FORMULA, "--trials", "5"], "--trials is for binomial outcomes"),
         (["{data}", FORMULA, "--transition", "y ~ 1"], "one-sided"),
-        (["{data}", FORMULA, "--initial", "~ 1 + (1 | who)"], "Effects on the first state"),
+        (
+            ["{data}", "t ~ 1 + (1 | who)", "--initial", "~ 1 + (1 | who)"],
+            "on the first state are not",
+        ),
         (["{data}", FORMULA, "--effect-covariance", "odd"], "effect_covariance is 'odd'"),
         (["{data}", FORMULA, "--q-update", "odd"], "q_update is 'odd'"),
         (["{data}", "--outcome", "gamma(shape: y ~ 1"], "'(' is not closed"),

@@ -88,3 +88,8 @@ MissingCodes = Annotated[
     ),
 ]
 Seed = Annotated[int, Option(help="For the starting points.")]
+
+
+def given_options(**options: Any) -> dict[str, Any]:
+    """The options that were given; the others keep the library's own defaults."""
+    return {name: value for name, value in options.items() if value is not None}

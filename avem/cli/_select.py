@@ -34,6 +34,13 @@ def select(
         str | None,
         Option(metavar="A-B", help="Numbers of states to try.", show_default="1-5"),
     ] = None,
+    clusters: Annotated[
+        str | None,
+        Option(
+            metavar="A-B",
+            help="Numbers of types of subjects to try, each with the one number of --states.",
+        ),
+    ] = None,
     latent: Annotated[
         str | None,
         Option(metavar="A-B", help="For a state-space model: numbers of latent states to try."),
@@ -57,12 +64,24 @@ def select(
     import avem
 
     if latent is None:
-        model = avem.MixedHMM(formula, 2, family, transition=transition)
-        numbers = {"states": read_states("1-5" if states is None else states)}
+        model, numbers = avem.MixedHMM(formula, 2, family, transition=transition), {}
+        tried = read_states(states or ("2" if clusters else "1-5"))
+        if clusters is None:
+            numbers = {"states": tried}
+        elif len(tried) > 1 or states is None:
+            raise ModelError("--clusters goes with one number of --states: --states 2.")
+        else:
+            model = model.with_states(tried[0])
+            numbers = {"clusters": read_states(clusters, "--clusters")}
     else:
-        if states is not None or family != "gaussian" or transition != "~ 1":
+        if (
+            states is not None
+            or clusters is not None
+            or family != "gaussian"
+            or transition != "~ 1"
+        ):
             raise ModelError(
-                "--latent is for a state-space model; --states, --family and "
+                "--latent is for a state-space model; --states, --clusters, --family and "
                 "--transition are for an HMM."
             )
         model = avem.MixedSSM(read_names(formula), 1, subject=subject)

@@ -12,6 +12,7 @@ import numpy as np
 from avem.components.base import Component, EmissionBlock, Match
 from avem.components.free import Plain
 from avem.components.lines import Line
+from avem.numerics.rows import selection
 
 if TYPE_CHECKING:
     from avem.components.lines import Builder
@@ -101,6 +102,16 @@ class Clusters(NamedTuple):
     """(outcome columns,) variances."""
     constant: int
     n_states: int
+
+
+def subject_means(features: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
+    """(subjects, features) mean of what was seen, shrunk a little towards 0, the overall."""
+    means = np.zeros((n_subjects, features.shape[1]))
+    for j, column in enumerate(features.T):
+        seen = selection(~np.isnan(column))
+        total = np.bincount(subject[seen], column[seen], n_subjects)
+        means[:, j] = total / (1 + np.bincount(subject[seen], minlength=n_subjects))
+    return means
 
 
 class Unit(NamedTuple):

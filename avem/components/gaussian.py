@@ -22,6 +22,7 @@ from avem.components.scaling import Scaling
 from avem.data.layout import Chunk
 from avem.kernels import gaussian_chain as chain
 from avem.numerics.covariance import floor_eigenvalues
+from avem.numerics.rows import take_columns
 
 if TYPE_CHECKING:
     from avem.families.gaussian import Gaussian
@@ -202,7 +203,7 @@ class GaussianEmission(Emission):
         return np.array([floor_eigenvalues(state, least)[1] for state in theta[self.noise_key]])
 
     def block(self, maker: BlockMaker) -> GaussianBlock:
-        groups, seen = self.family.groups(~np.isnan(maker.y[:, list(self.y_cols)]))
+        groups, seen = self.family.groups(~np.isnan(take_columns(maker.y, self.y_cols)))
         effects = tuple(
             tuple(place for line in self.lines for place in line.effects[k])
             for k in range(self.n_states)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +51,17 @@ class Effect:
         what = ".".join(filter(None, (self.outcome, self.parameter)))
         where = "" if self.state is None else f" [{own[0]}]"
         return f"{what}: {self.term}{where}"
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """What the table of parameters says of it."""
+        outcome = ".".join(filter(None, (self.outcome, self.parameter))) or None
+        return {
+            "state": self.state,
+            "to_state": self.to_state,
+            "term": self.term,
+            "outcome": outcome,
+        }
 
 
 @dataclass(frozen=True)

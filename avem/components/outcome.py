@@ -14,6 +14,7 @@ from avem.data.formula import Formula
 from avem.errors import DataError, ModelError, did_you_mean
 from avem.families import FAMILIES, FamilyWord
 from avem.families.base import Family
+from avem.numerics.rows import selection
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,16 +155,19 @@ def read_outcome(family: Family, panel: Panel, name: str) -> np.ndarray:
                 f"The column {extra!r} is missing at {panel.source.name_rows(gap)}, where the "
                 f"outcome {name!r} is observed."
             )
-    bad = seen.copy()
-    bad[seen] = ~family.valid(tuple(column[seen] for column in columns))
-    if bad.any():
+    observed = selection(seen)
+    fine = family.valid(tuple(column[observed] for column in columns))
+    if not np.all(fine):
+        bad = seen.copy()
+        bad[seen] = ~fine
         other = _for_zeros(family, y[bad])
         raise DataError(
             f"The outcome {name!r} is {y[bad][0]:g} at {panel.source.name_rows(bad)}; a "
             f"{family.name} outcome takes {family.wanted}. Choose another family{other}, or make "
             "these values missing."
         )
-    return np.stack(family.columns(tuple(columns)), axis=1)
+    made = family.columns(tuple(columns))
+    return made[0][:, None] if len(made) == 1 else np.stack(made, axis=1)
 
 
 def _for_zeros(family: Family, bad: np.ndarray) -> str:

@@ -107,8 +107,8 @@ class Normal(Prior):
 
     Examples
     --------
-    >>> avem.MixedHMM("y ~ x", n_states=2, priors={"coef[:, 'x']": avem.priors.Normal(0, 2)})
-    MixedHMM('y ~ x', n_states=2, family=Gaussian(covariance='diagonal'), priors=...)
+    >>> ridge = {"coef[:, 'x']": avem.priors.Normal(0, 2)}
+    >>> model = avem.MixedHMM("y ~ x", n_states=2, priors=ridge)
     """
 
     mean: float = 0.0
@@ -262,11 +262,11 @@ class Sticky(_Counts):
             _need(np.ndim(own) == 0 and np.isfinite(own) and own >= 0, self, "counts are not < 0")
 
     def _check_shape(self, name: str, info: ParamInfo) -> None:
-        square = len(info.shape) == 2 and info.shape[0] == info.shape[1]
-        _need(square, self, f"{name!r} are no moves between states")
+        _need(name == "transition", self, f"{name!r} are no moves between states")
 
     def counts(self, value: np.ndarray) -> np.ndarray:
-        return np.where(np.eye(len(value)) > 0, self.stays, self.moves)
+        one = np.where(np.eye(value.shape[-1]) > 0, self.stays, self.moves)
+        return np.broadcast_to(one, value.shape)
 
 
 @dataclass(frozen=True)

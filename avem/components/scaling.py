@@ -9,10 +9,12 @@ user's own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from avem.numerics import rows
+from avem.numerics.order_statistics import quantiles_of
 from avem.numerics.rounding import on_grid
 
 _UNITS = ("centre", "scale", "column_centre", "column_scale")
@@ -45,7 +47,8 @@ class Scaling:
 
     def data_in(self, Y: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Outcomes and design columns on the scale of the fit."""
-        return (Y - self.centre) / self.scale, (A - self.column_centre) / self.column_scale
+        y = _moved(Y, self.centre, self.scale)
+        return y, _moved(A, self.column_centre, self.column_scale)
 
     def data_out(self, y: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The inverse of `data_in`."""
@@ -77,18 +80,52 @@ class Scaling:
         return cls(**units, constant=int(state["constant"]))
 
 
-def spread(values: np.ndarray) -> float:
-    """Standard deviation of what is not missing, not counting a few wild values.
+class Summary(NamedTuple):
+    """Of the values of a column that are not missing."""
 
-    1 where nothing varies. Values are scaled before they are squared, so that no unit overflows.
+    spread: float
+    """Standard deviation, not counting a few wild values; 1 where nothing varies."""
+    median: float
+    """NaN where there is no value."""
+    largest: float
+    """Absolute value, 0 where there is none."""
+
+
+def summary(values: np.ndarray) -> Summary:
+    """Of (rows,), NaN where missing.
+
+    Values are scaled before they are squared, so that no unit overflows.
     """
-    values = values[~np.isnan(values)]
-    deviation = values - values.mean() if len(values) else values
-    largest = np.abs(deviation).max(initial=0.0)
-    if not largest > 0:
-        return 1.0
-    sd = float(largest * np.sqrt(np.mean((deviation / largest) ** 2)))
-    return spread_of(sd, *np.quantile(values, [0.75, 0.25]).tolist())
+    values = np.ascontiguousarray(values)
+    if not rows.no_nan(values):
+        values = values[~np.isnan(values)]
+    if not len(values):
+        return Summary(1.0, np.nan, 0.0)
+    lowest, highest, mean = values.min(), values.max(), values.mean()
+    low, median, high = quantiles_of(values, (0.25, 0.5, 0.75)).tolist()
+    size, away = float(max(-lowest, highest)), max(highest - mean, mean - lowest)
+    if not away > 0:
+        return Summary(1.0, median, size)
+    squares = (((values[at] - mean) / away) ** 2 for at in rows.stretches(len(values)))
+    sd = float(away * np.sqrt(sum(part.sum() for part in squares) / len(values)))
+    return Summary(spread_of(sd, high, low), median, size)
+
+
+def _moved(values: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """(rows, columns) less their centre, in units of their scale; itself if nothing moves."""
+    if values.ndim < 2:
+        return (values - centre) / scale
+    moved = (centre != 0) | (scale != 1)
+    if not moved.any():
+        return values
+    out = np.empty(values.shape)
+    for j in range(len(scale)):
+        if not moved[j]:
+            out[:, j] = values[:, j]
+            continue
+        for at in rows.stretches(len(values)):
+            out[at, j] = (values[at, j] - centre[j]) / scale[j]
+    return out
 
 
 def spread_of(sd: float, high: float, low: float) -> float:
@@ -96,11 +133,6 @@ def spread_of(sd: float, high: float, low: float) -> float:
     middle = float(high - low) / 1.349
     found = min(float(sd), middle) if middle > 1e-9 * max(abs(high), abs(low)) else float(sd)
     return float(on_grid(found, found))
-
-
-def spreads(columns: np.ndarray) -> np.ndarray:
-    """(columns,) the spread of each column of (rows, columns)."""
-    return np.array([spread(column) for column in columns.T])
 
 
 def size(values: np.ndarray) -> float:

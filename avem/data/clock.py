@@ -10,7 +10,9 @@ import pandas as pd
 
 from avem.data.frames import as_dates, column, numbers, whole_numbers
 from avem.data.panel import Panel
+from avem.data.sorting import step_sizes
 from avem.errors import DataError, ModelError, did_you_mean
+from avem.numerics.order_statistics import quantiles_of
 
 SECONDS = {
     "seconds": 1.0,
@@ -80,9 +82,10 @@ class Clock:
         else:
             found, scale = dates, 1e9 * self._seconds()
         order, gaps = panel.order, np.zeros(panel.n_rows)
-        later = panel.row_step[order] > 0
-        steps = np.diff(found[order], prepend=found[order[0]])
-        gaps[order[later]] = steps[later] / scale
+        if panel.in_order:
+            order = slice(None)
+        steps = np.diff(found[order], prepend=found[:1]) / scale
+        gaps[order] = np.where(panel.row_step[order] > 0, steps, 0.0)
         return _rounded(gaps)
 
     def moved(self, panel: Panel, rows: np.ndarray, early: np.ndarray) -> pd.Series:
@@ -125,11 +128,22 @@ def varied_intervals(panel: Panel) -> tuple[float, float] | None:
     dates = as_dates(values)
     if dates is None and (numbers(values) is None or pd.api.types.is_bool_dtype(values.dtype)):
         return None
+    if _even(panel, values if dates is None else pd.Series(dates)):
+        return None
     gaps = Clock("days").intervals(panel)[panel.row_step > 0]
     if not len(gaps):
         return None
-    short, long = np.quantile(gaps, [0.1, 0.9])
+    short, long = quantiles_of(gaps, [0.1, 0.9])
     return (float(short), float(long)) if long >= 2 * short > 0 else None
+
+
+def _even(panel: Panel, values: pd.Series) -> bool:
+    """Whether all rows of sequences are surely equally far apart."""
+    time = whole_numbers(values)
+    if time is None:
+        return False
+    order = slice(None) if panel.in_order else panel.order
+    return len(step_sizes(time[order], panel.row_step[order])[0]) < 2
 
 
 def _exact(values: pd.Series, name: str) -> np.ndarray:

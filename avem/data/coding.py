@@ -32,7 +32,7 @@ class Column(NamedTuple):
 
     def values(self, ready: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
         """Return (rows,) of covariates' values and of the numbers of the rows' levels."""
-        found = np.ones(n_rows)
+        found = np.ones(n_rows if len(self.factors) != 1 else 1)
         for label, number in self.factors:
             values = ready[label]
             if number is not None:

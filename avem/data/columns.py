@@ -11,6 +11,7 @@ from avem.data.frames import column, examples, numbers
 from avem.data.panel import Panel
 from avem.errors import DataError
 from avem.numerics.rounding import exact_sum
+from avem.numerics.rows import largest
 
 MAX_LEVELS = 1000
 """A column with more is an identifier, not a covariate."""
@@ -71,13 +72,13 @@ def _sorted(levels: list[Any], what: str) -> list[Any]:
 
 def learn_moments(parts: ColumnParts, function: str, label: str) -> list[float]:
     """Return [mean, divisor] of a column that comes part by part, where it is known."""
-    known, n, largest = _finite(parts, label), 0, 0.0
+    known, n, size = _finite(parts, label), 0, 0.0
     for x in known():
-        n, largest = n + len(x), np.abs(x).max(initial=largest)
+        n, size = n + len(x), max(size, largest(x))
     if not n:
         raise DataError(f"The column of {label} has no values.")
     # A power of 2, which rounds nothing: so that no sum and no square overflows.
-    unit = 2.0 ** (int(np.frexp(largest)[1]) - 1)
+    unit = 2.0 ** (int(np.frexp(size)[1]) - 1)
     mean = exact_sum(x / unit for x in known()) / n
     sd = float(np.sqrt(exact_sum((x / unit - mean) ** 2 for x in known()) / n))
     mean, sd = mean * unit, sd * unit
@@ -130,21 +131,22 @@ def outcome_values(
             f"{examples(bad or known)}. {hint}; for decimal commas read the file with "
             "decimal=',', for missing codes with na_values."
         )
-    if np.isinf(array).any() and not infinite:
-        raise DataError(
-            f"The outcome {name!r} is infinite at {panel.source.name_rows(np.isinf(array))}. Use "
-            "a missing value where there is no measurement."
-        )
-    refuse_beyond(array[~np.isinf(array)], f"Outcome {name!r}")
+    if largest(array) > LARGEST:
+        if np.isinf(array).any() and not infinite:
+            raise DataError(
+                f"The outcome {name!r} is infinite at {panel.source.name_rows(np.isinf(array))}. "
+                "Use a missing value where there is no measurement."
+            )
+        refuse_beyond(array[~np.isinf(array)], f"Outcome {name!r}")
     return array
 
 
 def refuse_beyond(values: np.ndarray, what: str, limit: float = LARGEST) -> None:
     """Raise where numbers are too large to compute with."""
-    largest = np.fmax.reduce(np.abs(values), initial=0.0)
-    if largest > limit:
+    size = largest(values)
+    if size > limit:
         raise DataError(
-            f"{what} reaches {largest:g}, beyond what double precision can square. Change its unit."
+            f"{what} reaches {size:g}, beyond what double precision can square. Change its unit."
         )
 
 

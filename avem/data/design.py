@@ -1,7 +1,7 @@
 """Formulas to design matrices, with what was learned from the data."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -222,25 +222,35 @@ class Design:
             needed = np.asarray(~np.isnan(Y).all(axis=1)) if known else np.ones(panel.n_rows, bool)
         A = np.empty((panel.n_rows, len(self.columns)))
         incomplete = np.zeros(panel.n_rows, bool)
+        for j, (values, unknown) in enumerate(self.each_column(panel, needed)):
+            A[:, j] = values
+            incomplete |= unknown
+        return DesignData(Y, A, incomplete)
+
+    def each_column(
+        self, panel: Panel, needed: np.ndarray
+    ) -> Iterator[tuple[np.ndarray | float, np.ndarray | bool]]:
+        """Yield each column of A in turn, a constant as a number, and where a lag had no past."""
         ready: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         done: set[tuple[str, str]] = set()
         for columns, atoms in self._sides:
             for label in atoms.keys() - ready.keys():
                 ready[label] = atom_values(atoms[label], panel, self.state, needed)
-                if atoms[label].lagged:
-                    incomplete |= ready[label][1]
+            no_past = np.any([ready[label][1] for label in atoms if atoms[label].lagged], axis=0)
             values = {label: ready[label][0] for label in atoms}
             for one in columns:
                 if one.key in done:
+                    continue
+                done.add(one.key)
+                if not one.factors:
+                    yield 1.0, False
                     continue
                 with np.errstate(over="ignore"):
                     found = one.values(values, panel.n_rows)
                 for label, _ in one.factors:
                     found[ready[label][1]] = 0
                 refuse_beyond(found, f"The covariate {one.label!r}", np.finfo(float).max)
-                A[:, len(done)] = found
-                done.add(one.key)
-        return DesignData(Y, A, incomplete)
+                yield found, no_past
 
 
 def has_intercept(formula: Formula) -> bool:

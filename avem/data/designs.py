@@ -79,16 +79,23 @@ class Designs:
         ``needed[i]`` are the rows where part i is used and a missing covariate is an error;
         ``must[i]`` says that a lag without a past is one too.
         """
-        A = np.zeros((panel.n_rows, len(self.keys)))
-        incomplete = []
+        A = np.empty((panel.n_rows, len(self.keys)))
+        incomplete, known = [], set()
         for part, rows, strict in zip(self.parts, needed, must, strict=True):
-            data = part.apply(panel, outcomes=False, needed=rows)
-            for j, key in enumerate(part.keys):
+            bad = np.zeros(panel.n_rows, bool)
+            pairs = zip(part.keys, part.each_column(panel, rows), strict=True)
+            for key, (values, no_past) in pairs:
                 column = self._place[key]
-                refuse_beyond(data.A[:, j], f"The covariate {key[1]!r}")
+                bad |= no_past
+                if not isinstance(values, np.ndarray):
+                    A[:, column] = values
+                    continue
+                refuse_beyond(values, f"The covariate {key[1]!r}")
                 # Where one part has no use for a missing value, another part may know better.
-                A[:, column] = np.where(data.A[:, j] != 0, data.A[:, j], A[:, column])
-            bad = data.incomplete & rows
+                before = A[:, column] if key in known else 0.0
+                A[:, column] = np.where(values != 0, values, before)
+                known.add(key)
+            bad &= rows
             if strict and bad.any():
                 raise DataError(
                     f"lag() in {part.formula.text!r} looks back to nothing at "

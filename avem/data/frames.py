@@ -201,6 +201,8 @@ def numbers(values: pd.Series) -> np.ndarray | None:
     """
     if isinstance(values.dtype, pd.CategoricalDtype):
         return None
+    if isinstance(values.dtype, np.dtype) and values.dtype.kind in "iufb":
+        return values.to_numpy().astype(np.float64, copy=False)
     kind = pd.api.types.infer_dtype(values, skipna=True)
     wanted = ("integer", "floating", "boolean", "mixed-integer-float", "decimal", "empty")
     if kind not in wanted:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from avem.data.panel import Panel
+from avem.data.places import Listed, Places, stacked
 from avem.data.scanning.memory import need_rows
 
 _MAX_BUCKETS = 4
@@ -87,12 +89,8 @@ class Slots:
     """Global index of each real subject, in chunk order."""
     owner: np.ndarray
     """(lanes,) chunk subject that each lane belongs to; padded lanes belong to subject 0."""
-    rows: np.ndarray
-    """Global row index of each real cell."""
-    step: np.ndarray
-    """Time position of each of `rows`."""
-    lane: np.ndarray
-    """Lane of each of `rows`."""
+    places: Places
+    """Of its rows, by their numbers in the whole panel."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ class Layout:
         for slot in self.slots:
             times, lanes, _ = slot.shape
             out = np.zeros((times, values.shape[1], lanes), values.dtype)
-            out[slot.step, :, slot.lane] = values[slot.rows]
+            slot.places.put(values, out)
             yield out
 
     def chunks(
@@ -126,17 +124,18 @@ class Layout:
         lists: Sequence[np.ndarray] = (),
         list_sizes: Sequence[int] = (),
     ) -> Iterator[Chunk]:
-        """Row values as chunks, one at a time.
+        """Row values as chunks, one at a time; y is NaN where it is missing.
 
         ``patterns`` are (cell of each row, y and a of the cells); ``lists`` are (rows,) masks, and
         ``list_sizes`` how long they are padded to be, where chunks that are not here decide that.
         """
-        everywhere = np.ones((self.n_rows, 1), bool)
-        parts = [self.scatter(values) for values in (y, a, seen, everywhere)]
+        parts = [self.scatter(values) for values in (y, a, seen)]
         # One more than the cell, so that 0 can mean nothing here.
         cells = [self.scatter(index[:, None].astype(np.int32) + 1) for index, _, _ in patterns]
         for slot in self.slots:
-            y_part, a_part, seen_part, valid = (next(part) for part in parts)
+            y_part, a_part, seen_part = (next(part) for part in parts)
+            valid = np.zeros((slot.shape[0], slot.shape[1]), bool)
+            slot.places.mark(valid)
             made = tuple(
                 Pattern(_shift_back(next(cell)[:, 0], len(of_y)), of_y, of_a)
                 for cell, (_, of_y, of_a) in zip(cells, patterns, strict=True)
@@ -145,7 +144,7 @@ class Layout:
             pairs = zip(lists, sizes, strict=True)
             listed = tuple(self._row_list(slot, mask, y, a, size) for mask, size in pairs)
             real = np.arange(slot.shape[2]) < len(slot.subjects)
-            part = (y_part, a_part, seen_part, valid[:, 0], slot.owner, real, made, listed)
+            part = (_finite(y_part), a_part, seen_part, valid, slot.owner, real, made, listed)
             yield Chunk(*part, self._weight(slot))
 
     def _weight(self, slot: Slots) -> np.ndarray | None:
@@ -158,26 +157,25 @@ class Layout:
     def _list_size(self, slot: Slots, mask: np.ndarray) -> int:
         """The padded length that a list has in all chunks of one shape."""
         alike = [other for other in self.slots if other.shape == slot.shape]
-        return list_size(max(int(mask[other.rows].sum()) for other in alike))
+        return list_size(max(other.places.count(mask) for other in alike))
 
     def _row_list(
         self, slot: Slots, mask: np.ndarray, y: np.ndarray, a: np.ndarray, size: int
     ) -> RowList:
-        chosen = np.flatnonzero(mask[slot.rows])
-        owner = slot.owner[slot.lane[chosen]]
-        order = np.lexsort((slot.step[chosen], slot.lane[chosen], owner))
-        chosen, n = chosen[order], len(chosen)
+        rows, step, lane = slot.places.chosen(mask)
+        owner, n = slot.owner[lane], len(rows)
+        order = np.lexsort((step, lane, owner))
+        rows = rows[order]
 
         def padded(values: np.ndarray) -> np.ndarray:
             return np.concatenate([values, np.zeros((size - n, *values.shape[1:]), values.dtype)])
 
-        rows = slot.rows[chosen]
         return RowList(
-            step=padded(slot.step[chosen].astype(np.int32)),
-            lane=padded(slot.lane[chosen].astype(np.int32)),
+            step=padded(step[order].astype(np.int32)),
+            lane=padded(lane[order].astype(np.int32)),
             owner=padded(owner[order].astype(np.int32)),
             real=np.arange(size) < n,
-            y=np.ascontiguousarray(padded(y[rows]).T),
+            y=np.ascontiguousarray(_finite(padded(y[rows])).T),
             a=np.ascontiguousarray(padded(a[rows]).T),
         )
 
@@ -188,7 +186,7 @@ class Layout:
         first = np.asarray(chunks[0])
         out = np.empty((self.n_rows, *first.shape[1:-1]), first.dtype)
         for slot, chunk in zip(self.slots, chunks, strict=True):
-            out[slot.rows] = np.asarray(chunk)[slot.step, ..., slot.lane]
+            slot.places.take(np.asarray(chunk), out)
         return out
 
     def split(self, values: np.ndarray) -> Iterator[np.ndarray]:
@@ -205,6 +203,11 @@ class Layout:
         for slot, chunk in zip(self.slots, chunks, strict=True):
             out[..., slot.subjects] = np.asarray(chunk)[..., : len(slot.subjects)]
         return out
+
+
+def _finite(y: np.ndarray) -> np.ndarray:
+    """With 0 for what is missing, and what is infinite as large as can be, in place."""
+    return y if np.isfinite(y).all() else np.nan_to_num(y, copy=False)
 
 
 def list_size(most: int) -> int:
@@ -272,19 +275,24 @@ def build_layout(panel: Panel, max_lanes: int = 1024) -> Layout:
     packs, place, order, lane_chunk, cuts = _packed(
         panel.lane_subject, panel.lane_length, panel.n_subjects, max_lanes
     )
-    local_lane = np.empty(panel.n_lanes, int)
-    local_lane[order] = np.arange(panel.n_lanes) - cuts[lane_chunk[order]]
-    row_chunk = lane_chunk[panel.row_lane]
-    row_order = np.argsort(row_chunk, kind="stable")
-    row_cuts = np.searchsorted(row_chunk[row_order], np.arange(len(packs) + 1))
+    first = np.cumsum(panel.lane_length) - panel.lane_length
+    chunks = [order[start:end] for start, end in pairwise(cuts.tolist())]
+    places: list[Places | None] = [stacked(panel, lanes, first) for lanes in chunks]
+    if None in places:
+        local_lane = np.empty(panel.n_lanes, int)
+        local_lane[order] = np.arange(panel.n_lanes) - cuts[lane_chunk[order]]
+        row_chunk = lane_chunk[panel.row_lane]
+        by_chunk = np.argsort(row_chunk, kind="stable")
+        row_cuts = np.searchsorted(row_chunk[by_chunk], np.arange(len(packs) + 1))
+        for number, known in enumerate(places):
+            rows = by_chunk[row_cuts[number] : row_cuts[number + 1]]
+            listed = Listed(rows, panel.row_step[rows], local_lane[panel.row_lane[rows]])
+            places[number] = known or listed
     slots = []
-    for number, (part, shape) in enumerate(packs):
-        rows = row_order[row_cuts[number] : row_cuts[number + 1]]
-        lanes = order[cuts[number] : cuts[number + 1]]
+    for (part, shape), lanes, own in zip(packs, chunks, places, strict=True):
+        assert own is not None
         owner = _owners(shape, place[panel.lane_subject[lanes]])
-        slots.append(
-            Slots(shape, part, owner, rows, panel.row_step[rows], local_lane[panel.row_lane[rows]])
-        )
+        slots.append(Slots(shape, part, owner, own))
     return Layout(tuple(slots), panel.n_rows, panel.n_subjects, panel.subject_weights)
 
 
@@ -293,12 +301,12 @@ def build_outline(scan: Any, max_lanes: int = 1024) -> Layout:
     packs, place, order, _, cuts = _packed(
         scan.lane_subject, scan.lane_length, scan.n_subjects, max_lanes
     )
-    nothing = np.zeros(0, int)
+    nothing = Listed(*np.zeros((3, 0), int))
     slots = []
     for number, (part, shape) in enumerate(packs):
         lanes = order[cuts[number] : cuts[number + 1]]
         owner = _owners(shape, place[scan.lane_subject[lanes]])
-        slots.append(Slots(shape, part, owner, nothing, nothing, nothing))
+        slots.append(Slots(shape, part, owner, nothing))
     weight = scan.subject_weights
     return Layout(tuple(slots), scan.n_rows, scan.n_subjects, weight, has_rows=False)
 
@@ -308,14 +316,11 @@ def layout_of_chunk(slots: Slots, panel: Panel, weight: np.ndarray | None = None
 
     ``weight`` (subjects,) is that of all subjects of the outline.
     """
-    rows = np.arange(panel.n_rows)
-    own = replace(
-        slots,
-        subjects=np.arange(panel.n_subjects),
-        rows=rows,
-        step=panel.row_step,
-        lane=panel.row_lane,
+    first = np.cumsum(panel.lane_length) - panel.lane_length
+    places = stacked(panel, np.arange(panel.n_lanes), first) or Listed(
+        np.arange(panel.n_rows), panel.row_step, panel.row_lane
     )
+    own = replace(slots, subjects=np.arange(panel.n_subjects), places=places)
     if weight is not None:
         weight = weight[slots.subjects]
     return Layout((own,), panel.n_rows, panel.n_subjects, weight)

@@ -20,7 +20,7 @@ from avem.data.frames import (
     to_pandas,
     whole_numbers,
 )
-from avem.data.sorting import codes, refuse_repeated_times
+from avem.data.sorting import ascending, codes, step_sizes, steps_in_time
 from avem.data.weights import WeightKind, Weights, check_weights
 from avem.errors import DataError
 
@@ -422,10 +422,14 @@ class Panel:
     @cached_property
     def order(self) -> np.ndarray:
         """(rows,) the rows by lane, and within it by time."""
-        lane, step = np.diff(self.row_lane), np.diff(self.row_step)
-        if ((lane > 0) | ((lane == 0) & (step > 0))).all():  # as most tables are
+        if self.in_order:
             return np.arange(self.n_rows)
         return np.lexsort((self.row_step, self.row_lane))
+
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether the rows come by lane, and within it by time, as those of most tables do."""
+        return ascending(self.row_lane, self.row_step)
 
     def part(self, table: pd.DataFrame, rows: np.ndarray) -> "Panel":
         """Return the panel of some rows of a table with this panel's rows and columns.
@@ -477,19 +481,19 @@ class Panel:
         """
         if self.time is None:
             return 0, 0
-        values, order = column(self.table, self.time, "the time"), self.order
+        values = column(self.table, self.time, "the time")
         dates = as_dates(values)
         time = whole_numbers(values) if dates is None else dates
         if time is None:
             return 0, 0
-        steps = np.diff(time[order])[np.diff(self.row_lane[order]) == 0]
-        if not len(steps):
+        order = slice(None) if self.in_order else self.order
+        sizes, counts = step_sizes(time[order], self.row_step[order])
+        if not len(sizes):
             return 0, 0
-        sizes, counts = np.unique(steps, return_counts=True)
         usual = int(sizes[counts.argmax()])
         if (sizes % usual).any():
             return 0, 0
-        found = int((steps > usual).sum())
+        found = int(counts[sizes > usual].sum())
         return found, usual if dates is None or not found else pd.Timedelta(usual, unit="ns")
 
     def lag(self, values: np.ndarray, back: int = 1) -> np.ndarray:
@@ -581,15 +585,8 @@ def _index(
         row_lane, lane_subject = number[pair], owner[by_subject]
     lane_length = np.bincount(row_lane, minlength=len(lane_subject))
 
-    row_time = np.zeros(len(table), dtype=np.int64)
-    if time is not None:
-        row_time, _ = codes(table, time, "the time", source, sort=True)
-    order = np.lexsort((row_time, row_lane))  # stable, so ties keep the input order
-    if time is not None:
-        refuse_repeated_times(table, (subject, time, sequence), order, row_lane, row_time)
-    first = np.cumsum(lane_length) - lane_length
-    row_step = np.empty(len(table), dtype=np.int64)
-    row_step[order] = np.arange(len(table)) - first[row_lane[order]]
+    names = subject, time, sequence
+    row_step = steps_in_time(table, names, source, row_lane, lane_length)
 
     arrays = (subjects, row_subject, row_lane, row_step, lane_subject, lane_length)
     for array in arrays:

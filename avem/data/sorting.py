@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from avem.data.frames import N_EXAMPLES, Source, as_dates, column, numbers, shown
 from avem.errors import DataError
+from avem.numerics.rows import largest, stretches
 
 
 def codes(
@@ -18,26 +20,122 @@ def codes(
     values = column(table, name, use)
     if sort:
         refuse_unsortable(values, name, source)
+    runs = _runs(values)
     try:
-        codes, labels = pd.factorize(values, sort=sort)
+        codes, labels = pd.factorize(values if runs is None else values.iloc[runs], sort=sort)
     except TypeError:  # lists, dicts and the like
         raise DataError(
             f"Column {name!r}, {use}, holds values that cannot be labels, such as "
             f"{values.iloc[0]!r}. Make them text, numbers or dates."
         ) from None
-    if (codes < 0).any():
+    missing = bool((codes < 0).any())
+    codes = codes.astype(np.int64)
+    if runs is not None:
+        codes = np.repeat(codes, np.diff(runs, append=len(values)))
+    if missing:
         raise DataError(
             f"Column {name!r}, {use}, is missing at {source.name_rows(codes < 0)}. "
             "Fill it in or drop these rows."
         )
     # A copy, because pandas may hand out its own buffer and the panel's arrays are read-only.
-    return codes.astype(np.int64), np.array(labels)
+    return codes, np.array(labels)
+
+
+def _runs(values: pd.Series) -> np.ndarray | None:
+    """Where other values begin than in the row before; None where that is nearly everywhere."""
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        values = values.cat.codes
+    if not (isinstance(values.dtype, np.dtype) and values.dtype.kind in "iufbMm"):
+        return None
+    array = values.to_numpy()
+    new = array[1:] != array[:-1]
+    if 4 * np.count_nonzero(new) > len(array):
+        return None
+    return np.concatenate([[0], 1 + np.flatnonzero(new)])
+
+
+def steps_in_time(
+    table: pd.DataFrame,
+    names: tuple[str, str | None, str | None],
+    source: Source,
+    row_lane: np.ndarray,
+    lane_length: np.ndarray,
+) -> np.ndarray:
+    """(rows,) each row's position from 0 in its lane, by time, or as rows come where there is none.
+
+    ``names`` are those of subject, time and sequence.
+    """
+    subject, time, sequence = names
+    first = np.cumsum(lane_length) - lane_length
+    if _sorted_as_they_come(table, time, source, row_lane):
+        return np.arange(len(table)) - np.repeat(first, lane_length)
+    row_time = np.zeros(len(table), dtype=np.int64)
+    if time is not None:
+        row_time, _ = codes(table, time, "the time", source, sort=True)
+    order = np.lexsort((row_time, row_lane))  # stable, so ties keep the input order
+    if time is not None:
+        refuse_repeated_times(table, (subject, time, sequence), order, row_lane, row_time)
+    row_step = np.empty(len(table), dtype=np.int64)
+    row_step[order] = np.arange(len(table)) - first[row_lane[order]]
+    return row_step
+
+
+def _sorted_as_they_come(
+    table: pd.DataFrame, time: str | None, source: Source, row_lane: np.ndarray
+) -> bool:
+    """Whether rows come by lane and, by a time that is a number or a date, in order within it."""
+    if time is None:
+        return ascending(row_lane)
+    values = column(table, time, "the time")
+    if not (isinstance(values.dtype, np.dtype) and values.dtype.kind in "iufMm"):
+        return False
+    refuse_unsortable(values, time, source)
+    array = values.to_numpy()
+    return bool(ascending(row_lane, array) and not pd.isna(array).any())
+
+
+def ascending(lane: np.ndarray, value: np.ndarray | None = None) -> bool:
+    """Whether rows come by lane, and in each with values that rise from row to row."""
+    for at in stretches(len(lane) - 1):
+        after = slice(at.start + 1, at.stop + 1)
+        if value is None:
+            fine = lane[after] >= lane[at]
+        else:
+            same = lane[after] == lane[at]
+            fine = (lane[after] > lane[at]) | (same & (value[after] > value[at]))
+        if not fine.all():
+            return False
+    return True
+
+
+def step_sizes(time: np.ndarray, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different steps of time within lanes, in order, and how often each comes.
+
+    Both are of rows in order; ``step`` (rows,) is each row's position from 0 in its lane.
+    """
+    found: dict[Any, int] = {}
+    for at in stretches(len(time) - 1):
+        after = slice(at.start + 1, at.stop + 1)
+        sizes = (time[after] - time[at])[step[after] > 0]
+        if not len(sizes):
+            continue
+        if (sizes == sizes[0]).all():
+            pairs = [(sizes[0].item(), len(sizes))]
+        else:
+            own, counts = np.unique(sizes, return_counts=True)
+            pairs = zip(own.tolist(), counts.tolist(), strict=True)
+        for size, count in pairs:
+            found[size] = found.get(size, 0) + count
+    sizes = sorted(found)
+    return np.array(sizes, time.dtype), np.array([found[size] for size in sizes], np.int64)
 
 
 def refuse_unsortable(values: pd.Series, name: str, source: Source) -> None:
     """Raise for times that have no order, or whose order as text is not the one meant."""
+    if isinstance(values.dtype, np.dtype) and values.dtype.kind in "iubMm":
+        return
     array = numbers(values)
-    if array is not None and np.isinf(array).any():
+    if array is not None and np.isinf(largest(array)):
         where = source.name_rows(np.isinf(array))
         raise DataError(f"Column {name!r}, the time, is infinite at {where}.")
     if not (values.dtype == object or pd.api.types.is_string_dtype(values.dtype)):

@@ -1,131 +1,51 @@
-"""Shards on the workers of a Dask cluster.
+"""Shards on the workers of a Dask cluster: the driver's side.
 
-Every worker reads the chunks of its shards from files that all machines see, and keeps what it
-knows of their subjects; the driver holds tickets. Where a worker is lost, another one reads its
-chunks and finds its subjects again from the parameters. Results come back shard by shard and are
-added up in the shards' order, so that they do not depend on how many workers there are.
+The driver asks, and holds the names of what stays with the workers. Functions of which nothing
+travels wait for the next question and go with it. Sums are added up on the workers, by the tree of
+`sums`, so that they do not depend on how many workers there are. Where a worker is lost, another
+one does its work.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
-import sys
+import pickle
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
-from avem.data.scanning.cache import removed_with, temporary_folder
+import numpy as np
+
+from avem.data.scanning.room import writing_into
 from avem.errors import AvemError, ModelError
+from avem.execution.cluster_worker import (
+    About,
+    Answer,
+    Dropped,
+    Fit,
+    Sent,
+    Work,
+    about,
+    answer,
+    together,
+    version,
+)
+from avem.execution.dataset import Wanted
+from avem.execution.sums import total
 
 _PATIENCE = 60.0
 """Seconds without any worker after which a fit gives up."""
 _LOOK = 1.0
 _TRIES = 10
 """How often a shard's work may be lost with its worker."""
+_AT_ONCE = 32
+"""Workers whose sums are added up by one of them; with more, it is done in several rounds."""
 
 
-# --- on a worker ----------------------------------------------------------------------------------
-
-
-class Sent(NamedTuple):
-    """A value that comes with the call."""
-
-    value: Any
-
-    def get(self) -> Any:
-        """The value."""
-        return self.value
-
-
-class _Source(NamedTuple):
-    source: Any
-
-
-@dataclass
-class _Worker:
-    """What a worker process has of one fit."""
-
-    disk: Any
-    held: dict[int, Any] = field(default_factory=dict)
-
-
-_fits: dict[str, _Worker] = {}
-
-
-def _worker(key: str, memory: int) -> _Worker:
-    if key not in _fits:
-        from distributed import get_worker
-
-        from avem.execution.disk import Disk
-        from avem.numerics import devices
-
-        _fits.clear()  # a worker serves one fit at a time
-        folder = temporary_folder("worker")
-        n_threads = get_worker().state.nthreads
-        disk = Disk(memory, folder, devices.best(), n_threads=n_threads)
-        removed_with(disk, folder)
-        _fits[key] = _Worker(disk)
-    return _fits[key]
-
-
-_LOST = Sent(None)
-
-
-def work(
-    key: str,
-    memory: int,
-    function: Callable[..., tuple[Any, Any]],
-    sources: Sequence[Any],
-    own: Sequence[Sequence[Any]],
-    shared: tuple[Any, ...],
-    names: Sequence[int],
-    dropped: Sequence[int],
-) -> list[Any]:
-    """A function on some shards: what travels, of each; what stays is kept under the `names`.
-
-    `own` are for each shard in turn the names of what it keeps, or values that are sent.
-    """
-    here = _worker(key, memory)
-    for name in dropped:
-        here.held.pop(name, None)
-    handles = [
-        tuple(part if isinstance(part, Sent) else here.held.get(part, _LOST) for part in parts)
-        for parts in own
-    ]
-    shards = [_Source(source) for source in sources]
-    found = here.disk.run(function, shards, handles, shared)
-    here.held.update({name: stays for name, (stays, _) in zip(names, found, strict=True)})
-    return [travels for _, travels in found]
-
-
-def address() -> str:
-    """Of the worker that runs this."""
-    from distributed import get_worker
-
-    return get_worker().address
-
-
-def _work_and_where(*arguments: Any) -> tuple[str, list[Any]]:
-    return address(), work(*arguments)
-
-
-def _about(paths: Sequence[str]) -> tuple[str, list[str]]:
-    """A worker's avem, and which files it does not see."""
-    return _version(), [path for path in paths if not os.path.exists(path)]
-
-
-def _version() -> str:
-    return sys.modules["avem"].__version__
-
-
-# --- the driver -----------------------------------------------------------------------------------
-
-
-class _Ticket:
-    """The name of what stays with a shard; when nobody has it any more, it can be dropped."""
+class _Kept:
+    """The name of what stays with shards; when nobody has it any more, it can be dropped."""
 
     __slots__ = ("__weakref__", "_dropped", "name")
 
@@ -141,22 +61,26 @@ class _Ticket:
 
 
 class Cluster:
-    """A shard's source is a `ChunkFile` that all machines see, and a handle is a ticket."""
+    """A shard's source is a `ChunkFile` that all machines see, and a handle is a name."""
 
     speed = 1.0
 
     def __init__(self, client: Any, sources: Sequence[Any], memory: int, local: Any) -> None:
-        self._client, self._memory = client, memory
+        self._client = client
         self._local = local
         """What runs functions here, when the client has been closed."""
-        self._key, self._names = uuid.uuid4().hex, itertools.count()
-        self._dropped: list[int] = []
-        workers = _check(client, sorted({source.path for source in sources}))
-        self._home = {
-            (source.path, source.offset): workers[number * len(workers) // len(sources)]
-            for number, source in enumerate(sources)
-        }
-        """The worker of each shard: neighbours live together."""
+        self._names, self._dropped = itertools.count(), []
+        key, folder = uuid.uuid4().hex, Path(sources[0].path).parent
+        self._fit = Fit(key, str(folder / f"shards-{key}"), memory)
+        with writing_into(folder), open(self._fit.table, "wb") as file:
+            pickle.dump([source._replace(hidden=None) for source in sources], file)
+        workers = _check(client, [self._fit.table, *sorted({source.path for source in sources})])
+        self._number = {(one.path, one.offset): i for i, one in enumerate(sources)}
+        self._homes = _homes(workers, [source.n_bytes for source in sources])
+        """The worker of each shard."""
+        self._waiting: dict[str, list[Work | Dropped]] = {}
+        """What each worker has still to do, before the next question."""
+        self._last: tuple[Sequence[Any], np.ndarray] = ((), np.zeros(0, int))
 
     def run(
         self,
@@ -164,48 +88,89 @@ class Cluster:
         shards: Sequence[Any],
         own: Sequence[tuple[Any, ...]],
         shared: tuple[Any, ...],
-    ) -> list[tuple[Any, Any]]:
+        wanted: Wanted,
+    ) -> tuple[Sequence[Any], Any]:
         """One task for each worker, of all its shards; here, when the client has been closed."""
         if self._client.status in ("closing", "closed"):
-            return self._local.run(function, shards, own, shared)
-        homes = [self._home[shard.source.path, shard.source.offset] for shard in shards]
-        groups: dict[str, list[int]] = {}
-        for number, home in enumerate(homes):
-            groups.setdefault(home, []).append(number)
-        dropped = list(self._dropped)
-        del self._dropped[: len(dropped)]
-        tickets = [_Ticket(next(self._names), self._dropped) for _ in shards]
-        tasks = []
-        for home, numbers in groups.items():
-            parts = [[_name(handles[number]) for number in numbers] for handles in own]
-            names = [tickets[number].name for number in numbers]
-            sources = [shards[number].source for number in numbers]
-            arguments = (self._key, self._memory, function, sources, parts, shared, names, dropped)
-            tasks.append(
-                self._client.submit(
-                    _work_and_where,
-                    *arguments,
-                    workers=[home],
-                    allow_other_workers=True,
-                    pure=False,
-                    retries=_TRIES,
-                )
+            return self._local.run(function, shards, own, shared, wanted)
+        self._tell_dropped()
+        numbers = self._numbers(shards)
+        kept = _Kept(next(self._names), self._dropped)
+        asked: dict[str, list[int]] = {}
+        for place, number in enumerate(numbers):
+            asked.setdefault(self._homes[number], []).append(place)
+        for home, places in asked.items():
+            gone = {int(numbers[place]): shards[place].source.hidden for place in places}
+            work = Work(
+                kept.name,
+                function,
+                [int(numbers[place]) for place in places],
+                [[_named(handles[place]) for place in places] for handles in own],
+                shared,
+                {number: lanes for number, lanes in gone.items() if lanes is not None},
             )
-        results: list[Any] = [None] * len(shards)
-        for (where, found), numbers in zip(self._gathered(tasks), groups.values(), strict=True):
-            for number, travels in zip(numbers, found, strict=True):
-                results[number] = (tickets[number], travels)
-                source = shards[number].source
-                self._home[source.path, source.offset] = where
-        return results
+            self._waiting.setdefault(home, []).append(work)
+        found = None if wanted is Wanted.NOTHING else self._asked(asked, len(shards), wanted)
+        return [kept] * len(shards), found
 
     def about(self) -> str:
         """How many shards there are, and where."""
-        return f"{len(self._home):,} shards on {len(set(self._home.values())):,} workers"
+        return f"{len(self._homes):,} shards on {len(set(self._homes)):,} workers"
 
     def place(self, shards: Sequence[Any], values: Sequence[Any]) -> list[Sent]:
         """The values go with every call, so that none of them can be lost."""
         return [Sent(value) for value in values]
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _numbers(self, shards: Sequence[Any]) -> np.ndarray:
+        """Which of all shards these are."""
+        if shards is not self._last[0]:
+            found = [self._number[one.source.path, one.source.offset] for one in shards]
+            self._last = shards, np.array(found, int)
+        return self._last[1]
+
+    def _tell_dropped(self) -> None:
+        names = self._dropped[:]
+        del self._dropped[: len(names)]
+        if names:
+            for home in set(self._homes):
+                self._waiting.setdefault(home, []).append(Dropped(names))
+
+    def _asked(self, asked: dict[str, list[int]], n_shards: int, wanted: Wanted) -> Any:
+        """The workers' answer to what was put last into their lists."""
+        tasks = [
+            self._submit(answer, home, self._fit, self._waiting.pop(home), wanted, places)
+            for home, places in asked.items()
+        ]
+        adding = wanted is Wanted.SUM
+        while adding and len(tasks) > _AT_ONCE:
+            parts = [tasks[i : i + _AT_ONCE] for i in range(0, len(tasks), _AT_ONCE)]
+            tasks = [self._submit(together, None, part) for part in parts]
+        answers: list[Answer] = self._gathered(tasks)
+        whole = together(answers) if adding else None
+        workers = [where for one in answers for where in one.workers]
+        for where, (home, places) in zip(workers, asked.items(), strict=True):
+            if where != home:
+                self._move(self._last[1][places], home, where)
+        if whole is not None:
+            return total(whole.found)
+        results: list[Any] = [None] * n_shards
+        for one, places in zip(answers, asked.values(), strict=True):
+            for place, travels in zip(places, one.found, strict=True):
+                results[place] = travels
+        return results
+
+    def _move(self, numbers: np.ndarray, home: str, where: str) -> None:
+        """Another worker has these shards now."""
+        for number in numbers.tolist():
+            self._homes[number] = where
+        if home not in self._homes:
+            self._waiting.pop(home, None)
+
+    def _submit(self, function: Callable[..., Any], home: str | None, *arguments: Any) -> Any:
+        there = {} if home is None else {"workers": [home], "allow_other_workers": True}
+        return self._client.submit(function, *arguments, pure=False, retries=_TRIES, **there)
 
     def _gathered(self, tasks: Sequence[Any]) -> list[Any]:
         """The results, unless there is no worker left to compute them."""
@@ -225,6 +190,15 @@ class Cluster:
         return self._client.gather(list(tasks))
 
 
+def _homes(workers: dict[str, int], sizes: Sequence[int]) -> list[str]:
+    """The worker of each shard: neighbours live together, and each thread has as much to do."""
+    ends = np.cumsum(list(workers.values())) / sum(workers.values())
+    middle = (np.cumsum(sizes) - np.array(sizes) / 2) / sum(sizes)
+    places = np.minimum(np.searchsorted(ends, middle), len(workers) - 1)
+    names = list(workers)
+    return [names[place] for place in places]
+
+
 def _wait(tasks: Sequence[Any]) -> None:
     import distributed
 
@@ -234,40 +208,42 @@ def _wait(tasks: Sequence[Any]) -> None:
         return
 
 
-def _name(handle: Any) -> Any:
+def _named(handle: Any) -> Any:
     return handle if isinstance(handle, Sent) else handle.name
 
 
-def _check(client: Any, paths: Sequence[str]) -> list[str]:
-    """The workers' addresses, or an error that says what is wrong with them."""
-    own = _version()
+def _check(client: Any, paths: Sequence[str]) -> dict[str, int]:
+    """The workers' addresses and threads, or an error that says what is wrong with them."""
+    own = version()
     if not hasattr(client, "submit") or not hasattr(client, "scheduler_info"):
         raise ModelError(
             f"client is {client!r}; a dask.distributed.Client is wanted, such as "
             "Client('tcp://host:8786')."
         )
     try:
-        found = client.run(_about, list(paths), on_error="return")
+        told = client.run(about, list(paths), on_error="return")
     except OSError as error:
         raise ModelError(f"The cluster cannot be reached: {error}") from error
-    for worker, told in found.items():
-        if isinstance(told, ImportError | AttributeError):
+    found: dict[str, About] = {}
+    for worker, one in told.items():
+        if isinstance(one, ImportError | AttributeError):
             raise ModelError(
-                f"The worker {worker} has no avem, or an old one ({told}). Install avem {own} with "
+                f"The worker {worker} has no avem, or an old one ({one}). Install avem {own} with "
                 "its extra scale where the workers run."
             )
-    found = {worker: told for worker, told in found.items() if isinstance(told, tuple)}
+        if isinstance(one, tuple):
+            found[worker] = About(*one)
     if not found:
         raise ModelError("The cluster has no workers. Start some: dask worker tcp://...")
-    for worker, (version, hidden) in found.items():
-        if version != own:
+    for worker, one in found.items():
+        if one.version != own:
             raise ModelError(
-                f"The worker {worker} has avem {version}, and here it is {own}. Install "
+                f"The worker {worker} has avem {one.version}, and here it is {own}. Install "
                 "the same version everywhere."
             )
-        if hidden:
+        if one.hidden:
             raise ModelError(
-                f"The worker {worker} does not see {hidden[0]!r}. Give Panel.scan a cache= on a "
-                "disk that all machines of the cluster share."
+                f"The worker {worker} does not see {one.hidden[0]!r}. Give Panel.scan a cache= on "
+                "a disk that all machines of the cluster share."
             )
-    return sorted(found)
+    return {worker: found[worker].n_threads for worker in sorted(found)}

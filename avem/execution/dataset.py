@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +19,7 @@ import jax
 import numpy as np
 
 from avem.data.layout import Chunk, Layout, Slots
+from avem.execution.sums import add_up
 
 
 class Shard(NamedTuple):
@@ -53,6 +55,14 @@ class PerShard:
         return PerShard(tuple(new.get(c, old) for c, old in enumerate(self.handles)))
 
 
+class Wanted(Enum):
+    """Of what travels, what the driver asks for."""
+
+    NOTHING = "nothing"
+    EACH = "each"
+    SUM = "sum"
+
+
 class Executor(Protocol):
     """Where shards are, and what runs functions there."""
 
@@ -62,10 +72,12 @@ class Executor(Protocol):
         shards: Sequence[Shard],
         own: Sequence[tuple[Any, ...]],
         shared: tuple[Any, ...],
-    ) -> list[tuple[Any, Any]]:
-        """For each shard, in their order, a handle of what stays, and what travels as NumPy.
+        wanted: Wanted,
+    ) -> tuple[Sequence[Any], Any]:
+        """A handle of what stays with each shard, in their order, and what is wanted, as NumPy.
 
-        `own` are handles of each shard in turn.
+        `own` are handles of each shard in turn. What travels is `answer` of the shards' parts;
+        where nothing is wanted, the work may be done later.
         """
         ...
 
@@ -135,13 +147,28 @@ class Dataset:
         self, function: Callable[..., tuple[Any, Any]], own: Sequence[PerShard], *shared: Any
     ) -> tuple[PerShard, list[Any]]:
         """``function(chunk, *own, *shared)`` on every shard: what stays there, and what travels."""
+        return self._run(function, own, shared, Wanted.EACH)
+
+    def run_sum(
+        self, function: Callable[..., tuple[Any, Any]], own: Sequence[PerShard], *shared: Any
+    ) -> tuple[PerShard, Any]:
+        """`run` with what travels added up."""
+        return self._run(function, own, shared, Wanted.SUM)
+
+    def _run(
+        self,
+        function: Callable[..., tuple[Any, Any]],
+        own: Sequence[PerShard],
+        shared: tuple[Any, ...],
+        wanted: Wanted,
+    ) -> tuple[PerShard, Any]:
         handles = [part.handles for part in own]
-        pairs = self.executor.run(function, self.shards, handles, shared)
-        return PerShard(tuple(stays for stays, _ in pairs)), [travels for _, travels in pairs]
+        stays, found = self.executor.run(function, self.shards, handles, shared, wanted)
+        return PerShard(tuple(stays)), found
 
     def keep(self, function: Callable[..., Any], own: Sequence[PerShard], *shared: Any) -> PerShard:
         """`run` of a function all of whose result stays."""
-        return self.run(partial(_stays, function), own, *shared)[0]
+        return self._run(partial(_stays, function), own, shared, Wanted.NOTHING)[0]
 
     def map(self, function: Callable[..., Any], own: Sequence[PerShard], *shared: Any) -> list[Any]:
         """`run` of a function all of whose result travels: one result per shard."""
@@ -149,7 +176,7 @@ class Dataset:
 
     def sum(self, function: Callable[..., Any], own: Sequence[PerShard], *shared: Any) -> Any:
         """What `map` gives, added up."""
-        return add_up(self.map(function, own, *shared))
+        return self.run_sum(partial(_travels, function), own, *shared)[1]
 
     # --- values of subjects and rows ------------------------------------------------------------
 
@@ -175,11 +202,11 @@ class Dataset:
         return jax.tree.map(lambda *parts: self.layout.gather(parts), *found)
 
 
-def add_up(parts: Sequence[Any]) -> Any:
-    """The shards' arrays added up in their order, as NumPy."""
-    if len(parts) == 1:
-        return jax.tree.map(np.asarray, parts[0])
-    return jax.tree.map(lambda *each: np.sum(each, axis=0), *parts)
+def answer(parts: Sequence[Any], wanted: Wanted) -> Any:
+    """What is wanted of what all shards sent."""
+    if wanted is Wanted.NOTHING:
+        return None
+    return add_up(parts) if wanted is Wanted.SUM else list(parts)
 
 
 def _stays(function: Callable[..., Any], chunk: Chunk, *values: Any) -> tuple[Any, None]:

@@ -16,6 +16,7 @@ import jax
 from avem.data.layout import Chunk
 from avem.data.scanning.memory import shown_bytes
 from avem.execution.chunk_files import ChunkFile
+from avem.execution.dataset import Wanted, answer
 from avem.execution.shelf import Held, Shelf
 from avem.numerics import devices
 from avem.numerics.arrays import fetched
@@ -62,7 +63,8 @@ class Disk:
         shards: Sequence[Any],
         own: Sequence[tuple[Any, ...]],
         shared: tuple[Any, ...],
-    ) -> list[tuple[Any, Any]]:
+        wanted: Wanted,
+    ) -> tuple[Sequence[Any], Any]:
         """On several threads, each shard as soon as its chunk has been read."""
 
         @in_float64
@@ -89,7 +91,8 @@ class Disk:
             values = [handles[number] for handles in own]
             running.append(workers.submit(work, shard.source, reads.popleft(), values))
         results.extend(one.result() for one in running)
-        return results
+        stays, travels = zip(*results, strict=True)
+        return stays, answer(travels, wanted)
 
     def about(self) -> str:
         """How much there was to do so far, in words."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from avem.execution.dataset import Wanted, answer
 from avem.numerics import devices
 from avem.numerics.arrays import fetched
 from avem.numerics.precision import in_float64
@@ -45,7 +46,8 @@ class Threads:
         shards: Sequence[Any],
         own: Sequence[tuple[Any, ...]],
         shared: tuple[Any, ...],
-    ) -> list[tuple[Any, Any]]:
+        wanted: Wanted,
+    ) -> tuple[Sequence[Any], Any]:
         """On several threads where there are several shards."""
         where = [self.device or devices.of(shard.source.valid) for shard in shards]
         # Nobody waits for what a GPU has been told to do, but where room is needed for the next.
@@ -64,10 +66,10 @@ class Threads:
         else:
             pool = _pool(where[0].platform, len(set(where)))
             pairs = list(pool.map(work, where, shards, *own))
-        if not far:
-            return pairs
-        travels = in_float64(fetched)([travels for _, travels in pairs])
-        return [(stays, one) for (stays, _), one in zip(pairs, travels, strict=True)]
+        stays, travels = zip(*pairs, strict=True)
+        if far:
+            travels = in_float64(fetched)(list(travels))
+        return stays, answer(travels, wanted)
 
     def place(self, shards: Sequence[Any], values: Sequence[Any]) -> Sequence[Any]:
         """The values themselves."""

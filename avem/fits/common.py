@@ -18,11 +18,11 @@ from avem.inference.after.marginal import Marginal, marginal
 from avem.inference.after.new_subjects import infer_effects
 
 if TYPE_CHECKING:
-    from avem.fits.fit import Fit
+    from avem.fits.computed import Computed
 
 
 def effects_table(
-    fit: Fit, subjects: np.ndarray, mean: np.ndarray, cov: np.ndarray, level: float
+    fit: Computed, subjects: np.ndarray, mean: np.ndarray, cov: np.ndarray, level: float
 ) -> pd.DataFrame:
     """A row per subject and effect, from means (n, d) and covariances (n, d, d)."""
     check_level(level)
@@ -37,7 +37,7 @@ def effects_table(
     )
 
 
-def panel_for(fit: Fit, data: Any) -> Any:
+def panel_for(fit: Computed, data: Any) -> Any:
     """The panel of a user's data, by the columns of the fit; without data, that of the fit."""
     if isinstance(data, Panel | Scan):
         return _carried(fit, data)
@@ -60,7 +60,7 @@ def panel_for(fit: Fit, data: Any) -> Any:
     return fit.panel
 
 
-def _carried(fit: Fit, panel: Any) -> Any:
+def _carried(fit: Computed, panel: Any) -> Any:
     """The panel with gaps of covariates filled as in the data of the fit."""
     columns = fit.info.carried
     if not columns or not panel.in_memory or panel.carried is not None:
@@ -68,7 +68,7 @@ def _carried(fit: Fit, panel: Any) -> Any:
     return panel.carry_forward([name for name in columns if name in panel.table])
 
 
-def own_panel(fit: Fit, data: Any) -> Panel:
+def own_panel(fit: Computed, data: Any) -> Panel:
     """The panel of data that must be those of the fit."""
     panel, info = panel_for(fit, data), fit.info
     if info.weights is not None and panel.weights is None:
@@ -90,7 +90,7 @@ def own_panel(fit: Fit, data: Any) -> Panel:
     return panel
 
 
-def positions(fit: Fit, panel: Panel) -> np.ndarray:
+def positions(fit: Computed, panel: Panel) -> np.ndarray:
     """(panel subjects,) place of each in the fit's `subjects`, or -1."""
     places = pd.Index(fit.subjects).get_indexer(pd.Index(panel.subjects))
     if (places < 0).all():
@@ -104,13 +104,13 @@ def positions(fit: Fit, panel: Panel) -> np.ndarray:
     return places
 
 
-def effects_to_start_with(fit: Fit, panel: Panel) -> np.ndarray:
+def effects_to_start_with(fit: Computed, panel: Panel) -> np.ndarray:
     """(panel subjects, d) the effects of the fit's subjects, 0 for those it does not know."""
     places = pd.Index(fit.subjects).get_indexer(pd.Index(panel.subjects))
     return np.where(places[:, None] < 0, 0.0, fit.effects_mean[places])
 
 
-def effects_to_draw_with(fit: Fit, panel: Panel, effects: str) -> np.ndarray | None:
+def effects_to_draw_with(fit: Computed, panel: Panel, effects: str) -> np.ndarray | None:
     """The fitted effects of a panel's subjects, or None where new ones are to be drawn."""
     check_word("effects", effects, ("new", "fitted"))
     if effects == "new":
@@ -122,14 +122,14 @@ def effects_to_draw_with(fit: Fit, panel: Panel, effects: str) -> np.ndarray | N
     return fit.effects_mean[known]
 
 
-def marginal_of_new(fit: Fit, data: Any) -> Marginal:
+def marginal_of_new(fit: Computed, data: Any) -> Marginal:
     """The likelihood of encoded data with the effects integrated, every subject taken as new."""
     e = fit._e_steps(data)
     start, _ = infer_effects(e, fit.theta)
     return marginal(e, fit.theta, start)
 
 
-def inferred_effects(fit: Fit, data: Any) -> tuple[np.ndarray, np.ndarray]:
+def inferred_effects(fit: Computed, data: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean (d, subjects) and covariance of the effects, by the fit's own kind of posterior."""
     if fit.bound_name == "bound" or not fit.model.n_effects:
         return infer_effects(fit._e_steps(data), fit.theta)
@@ -137,7 +137,7 @@ def inferred_effects(fit: Fit, data: Any) -> tuple[np.ndarray, np.ndarray]:
     return found.mean, found.cov
 
 
-def posterior_for(fit: Fit, data: Any) -> tuple[np.ndarray, np.ndarray]:
+def posterior_for(fit: Computed, data: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean (d, subjects) and covariance of the effects: fitted where known, else inferred."""
     known = positions(fit, data.panel)
     mean = fit.model.effects_in(fit.effects_mean[known])

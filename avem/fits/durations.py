@@ -11,7 +11,8 @@ from avem.components.param_info import Params
 from avem.data import Panel
 from avem.fits.predict.at import average_moves
 from avem.inference.stages import Guess
-from avem.models.hmm import HMMModel, Specification
+from avem.models.hmm import HMMModel
+from avem.models.hmm_specification import Specification
 
 _TIMES_MEAN, _LEAST = 4.0, 10
 """The maximum that is chosen: so many times the longest mean stay of the Markov chain, and least.

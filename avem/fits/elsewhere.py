@@ -56,6 +56,8 @@ HMM_FIT = ANY_FIT | {
     "states": f"{_PATHS} {_CHANCES}",
     "viterbi": _PATHS,
     "predict_proba": _CHANCES,
+    "drifts": "Only state-space models (avem.MixedSSM) in continuous time have drifts. fit.rates() "
+    "has the rates of a hidden Markov model in continuous time.",
     "loadings": "Only state-space models (avem.MixedSSM) have loadings. fit.coefficients() has "
     "every subject's own coefficients, by state.",
 }

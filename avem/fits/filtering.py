@@ -16,13 +16,13 @@ from avem.inference.after.filtering import filter_rows, population, updated
 from avem.models.encoded import Encoded
 
 if TYPE_CHECKING:
-    from avem.fits.hmm_fit import HMMFit
+    from avem.fits.states_of_rows import StatesOfRows
 
 STARTS = ("new", "integrated")
 
 
 def filtered_states(
-    fit: HMMFit, encoded: Encoded, own: bool, effects: str, n_nodes: int | None
+    fit: StatesOfRows, encoded: Encoded, own: bool, effects: str, n_nodes: int | None
 ) -> np.ndarray:
     """(rows, states); `own`: of the data of the fit."""
     cover = cover_for(fit, encoded, own, effects, n_nodes)
@@ -37,7 +37,9 @@ def filtered_states(
     return found.states
 
 
-def cover_for(fit: HMMFit, encoded: Encoded, own: bool, effects: str, n_nodes: int | None) -> Cover:
+def cover_for(
+    fit: StatesOfRows, encoded: Encoded, own: bool, effects: str, n_nodes: int | None
+) -> Cover:
     """Nodes for the effects of a panel's subjects, from before its rows to after them."""
     prior = beliefs(fit, encoded.panel, effects, own)
     posterior = prior
@@ -63,7 +65,7 @@ def checked(n_nodes: int | None) -> int | None:
     return n_nodes
 
 
-def beliefs(fit: HMMFit, panel: Any, effects: str, own: bool = False) -> Beliefs:
+def beliefs(fit: StatesOfRows, panel: Any, effects: str, own: bool = False) -> Beliefs:
     """What is known of the effects of a panel's subjects before its rows."""
     check_word("effects", effects, STARTS)
     prior = population(fit.theta["effect_covariance"], panel.n_subjects)

@@ -22,9 +22,8 @@ from avem.fits.common import (
     inferred_effects,
     marginal_of_new,
     own_panel,
-    panel_for,
-    positions,
 )
+from avem.fits.computed import COMPUTED, Computed
 from avem.fits.info import FitInfo
 from avem.fits.lazy import LazyTable, by_parts, on_subjects, subjects_table
 from avem.fits.likelihood import LogLik, aic, bic
@@ -36,7 +35,6 @@ from avem.fits.questions.coefficients import coefficients_table, uncertain_effec
 from avem.fits.questions.contrast import effect_contrast
 from avem.fits.questions.diagnosis import Diagnosis, diagnose
 from avem.fits.questions.whiteness import whiteness
-from avem.fits.readable import Readable
 from avem.fits.tables import tidy
 from avem.fits.uncertainty import standard_errors
 from avem.fits.words import (
@@ -49,9 +47,7 @@ from avem.fits.words import (
     check_word,
     errors_word,
 )
-from avem.inference.after.curvature import Curvature
-from avem.inference.after.marginal import Marginal, anchoring, marginal, uncertainty
-from avem.inference.e_steps import ESteps
+from avem.inference.after.marginal import anchoring
 from avem.inference.stop import Stop
 from avem.models.state_names import renamed
 
@@ -60,18 +56,12 @@ if TYPE_CHECKING:
     from avem.fits.report.parts import Parts
     from avem.fits.sections import Section
 
-_COMPUTED = ("theta", "_own_data", "_marginal", "_curvature", "_nodes")
-"""What a fit with other names need not compute again."""
-
-REPORT_SUBJECTS = 1000
-"""Of a scan, that its report shows."""
-
 Model = TypeVar("Model", bound=Any)
 Drawn = TypeVar("Drawn", bound=Any)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Fit(Readable, Generic[Model, Drawn]):
+class Fit(Computed, Generic[Model, Drawn]):
     """A fitted model; `HMMFit` and `SSMFit` add what only their states have.
 
     Attributes
@@ -134,10 +124,6 @@ class Fit(Readable, Generic[Model, Drawn]):
     @abstractmethod
     def _levels(self) -> dict[str, Sequence[Any] | None]:
         """The levels of each outcome; None where its values are numbers."""
-
-    @abstractmethod
-    def _e_steps(self, data: Any) -> ESteps:
-        """The iteration at encoded data."""
 
     @abstractmethod
     def _draw(
@@ -207,7 +193,7 @@ class Fit(Readable, Generic[Model, Drawn]):
         spec = self.model.spec
         spec = spec.renamed(renamed(names, self.state_names, self.model.size))
         new = replace(self, model=replace(self.model, spec=spec))
-        vars(new).update({name: vars(self)[name] for name in _COMPUTED if name in vars(self)})
+        vars(new).update({name: vars(self)[name] for name in COMPUTED if name in vars(self)})
         return new
 
     def _table(self) -> pd.DataFrame:
@@ -793,21 +779,7 @@ class Fit(Readable, Generic[Model, Drawn]):
         from avem.fits.report import write_report
 
         chosen: Any = {"title": title, "timelines": timelines, "thorough": thorough}
-        shown = self
-        if self.panel is not None and not self.panel.in_memory:
-            shown = self._sampled_for_report()
-        write_report(shown, path, progress=progress, **chosen)
-
-    def _sampled_for_report(self) -> Self:
-        """Some subjects of a scan, with a note that says so."""
-        some = self.sample(REPORT_SUBJECTS)
-        note = (
-            f"The parameters are those of all {len(self.subjects):,} subjects; subjects, rows and "
-            f"what is computed from them are those of {len(some.subjects):,}, evenly drawn."
-        )
-        info, panel = self.info, some.panel
-        sizes = {"n_rows": panel.n_rows, "n_sequences": panel.n_lanes} if panel else {}
-        return replace(some, info=replace(info, notes=(note, *info.notes), **sizes))
+        write_report(self, path, progress=progress, **chosen)
 
     def with_data(self, data: Any) -> Self:
         """The same fit with its data back, for a fit that was loaded from a file.
@@ -865,11 +837,6 @@ class Fit(Readable, Generic[Model, Drawn]):
 
     # --- inside ----------------------------------------------------------------------------------
 
-    @cached_property
-    def theta(self) -> dict[str, np.ndarray]:
-        """Parameters on the scale of the fit."""
-        return self.model.params_in(self.params)
-
     def values_of(self, params: dict[str, np.ndarray]) -> np.ndarray:
         """(rows,) the estimates that `table` would have with other parameters.
 
@@ -888,11 +855,6 @@ class Fit(Readable, Generic[Model, Drawn]):
         """
         return np.array([row.estimate for _, row in self.model.parameter_rows(params)])
 
-    @property
-    def subject_jacobian(self) -> np.ndarray:
-        """(subjects,) from log densities on the scale of the fit to those of the user's units."""
-        return self._jacobian(self._own_data)
-
     def _own_kind(self, table: pd.DataFrame) -> Any:
         """A table as the kind of frame that the fit's data came in, its states named."""
         table = named_states(self, table)
@@ -905,44 +867,3 @@ class Fit(Readable, Generic[Model, Drawn]):
     def _named_states(self, states: np.ndarray) -> np.ndarray:
         """States of rows as the user knows them."""
         return states
-
-    def _panel(self, data: Any) -> Panel:
-        return panel_for(self, data)
-
-    @cached_property
-    def _own_data(self) -> Any:
-        return self.model.encode(self._panel(None))
-
-    def _encode(self, data: Any) -> Any:
-        return self._own_data if data is None else self.model.encode(self._panel(data))
-
-    def _effects_in(self) -> np.ndarray:
-        """(d, subjects) on the scale of the fit."""
-        return self.model.effects_in(self.effects_mean)
-
-    @cached_property
-    def _marginal(self) -> Marginal:
-        data = self._own_data
-        return marginal(self._e_steps(data), self.theta, self._effects_in())
-
-    @cached_property
-    def _curvature(self) -> Curvature:
-        return self._curvature_from(None)
-
-    def _curvature_from(self, n_draws: int | None) -> Curvature:
-        data, fixed = self._own_data, self.info.fixed
-        free = self.model.find_free(self.theta, fixed, data.spread)
-        found = uncertainty(self._marginal, free, n_draws, self.model.prior_slope)
-        weights = data.panel.subject_weights
-        return replace(found, weights=weights, survey=self.info.weights_kind == "survey")
-
-    def _jacobian(self, data: Any) -> np.ndarray:
-        return data.log_jacobian(self.model)
-
-    def _effects_for(self, data: Any) -> np.ndarray:
-        """(d, panel subjects) on the scale of the fit: fitted where known, inferred elsewhere."""
-        known = positions(self, data.panel)
-        fitted = self.model.effects_in(self.effects_mean[known])
-        if (known >= 0).all() or not self.model.n_effects:
-            return fitted
-        return np.where(known < 0, inferred_effects(self, data)[0], fitted)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -15,15 +15,12 @@ from avem.data.frames import to_pandas
 from avem.errors import ModelError
 from avem.fits import tables
 from avem.fits.elsewhere import HMM_FIT
-from avem.fits.filtering import filtered_states
-from avem.fits.fit import Fit
 from avem.fits.lazy import by_parts
-from avem.fits.monitor import Monitor
-from avem.fits.monitor_start import make_monitor
 from avem.fits.plots.hmm_plots import Plots
 from avem.fits.predict import hmm as prediction
 from avem.fits.predict.at import places
 from avem.fits.questions.clock import probabilities_table, rates_table, survival_table
+from avem.fits.questions.clusters import cluster_chances, cluster_table
 from avem.fits.questions.contrast import state_contrast
 from avem.fits.questions.covariate import covariate_table
 from avem.fits.questions.degenerate import degenerate_states
@@ -33,31 +30,23 @@ from avem.fits.questions.moves import transitions_table
 from avem.fits.questions.occupancy import occupancy_table
 from avem.fits.questions.residuals import hmm_residuals
 from avem.fits.questions.response import Response, hmm_response
-from avem.fits.questions.uncertain_states import STATE_DRAWS, drawn_states, integrated_states
 from avem.fits.sections import Section, frames, ratios_by_parameter
+from avem.fits.states_of_rows import StatesOfRows
 from avem.fits.words import (
-    PARAMETERS,
     Errors,
     Parameters,
     Posterior,
-    check_word,
     errors_word,
 )
 from avem.inference.after.hmm_states import (
-    Occupation,
-    occupation,
     path_entropy,
-    state_probabilities,
-    viterbi,
 )
-from avem.inference.after.marginal import PosteriorNodes, posterior_nodes
 from avem.inference.e_steps import ESteps
 from avem.inference.fit_hmm import make_e_steps
 from avem.models.encoded import Encoded
 from avem.models.given_priors import code_of
-from avem.models.hmm import HMMModel
 from avem.models.hmm_simulate import Simulation, simulate
-from avem.models.state_names import find_state, name_states
+from avem.models.state_names import find_state
 
 if TYPE_CHECKING:
     from avem.fits.report.hmm import HMMParts
@@ -70,7 +59,7 @@ effects may end in a mode where they explain the states."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HMMFit(Fit[HMMModel, Simulation]):
+class HMMFit(StatesOfRows):
     """A fitted mixed HMM; `Fit` lists its attributes.
 
     ``params`` has ``initial`` (K,), ``transition`` (K, K), ``coef`` (K, outcomes, terms) on the
@@ -101,220 +90,34 @@ class HMMFit(Fit[HMMModel, Simulation]):
 
     # --- states ----------------------------------------------------------------------------------
 
-    @overload
-    def decode(self, data: pd.DataFrame) -> pd.Series: ...
-
-    @overload
-    def decode(self, data: Any = None) -> Any: ...
-
     @by_parts
-    def decode(self, data: Any = None) -> Any:
-        """The most probable path of states through each sequence (Viterbi).
-
-        The states of a path fit together; the most probable state of a single row, whatever the
-        others are, is `most_probable_states`.
+    def clusters(self, data: Any = None) -> Any:
+        """Which type each subject is of: the probability of every cluster, given all its rows.
 
         Parameters
         ----------
         data : DataFrame or Panel, optional
-            By default the rows of the fit. Of new data, subjects of the fit keep their fitted
-            effects, others get theirs from these rows.
-
-        Returns
-        -------
-        Series
-            The state of each row, from 0 (its name where the states have names), in the data's own
-            row order and index.
-
-        Examples
-        --------
-        >>> fit.decode().value_counts().sum() == fit.info.n_rows
-        np.True_
-        """
-        encoded = self._encode(data)
-        return encoded.panel.like(self._named_states(self._path(encoded)), "state")
-
-    @overload
-    def most_probable_states(self, data: pd.DataFrame) -> pd.Series: ...
-
-    @overload
-    def most_probable_states(self, data: Any = None) -> Any: ...
-
-    @by_parts
-    def most_probable_states(self, data: Any = None) -> Any:
-        """The most probable state of each row: that with the largest state probability.
-
-        Most rows are right this way; as a path, which `decode` finds, the states may not fit
-        together.
-
-        Parameters
-        ----------
-        data : DataFrame or Panel, optional
-            As for `decode`.
-
-        Returns
-        -------
-        Series
-            As `decode` gives it.
-
-        Examples
-        --------
-        >>> probabilities = fit.state_probabilities().to_numpy()
-        >>> bool((fit.most_probable_states() == probabilities.argmax(axis=1)).all())
-        True
-        """
-        encoded = self._encode(data)
-        states = self._state_probabilities(encoded).argmax(axis=1)
-        return encoded.panel.like(self._named_states(states), "state")
-
-    @overload
-    def state_probabilities(
-        self,
-        data: pd.DataFrame,
-        effects: Literal["fitted", "integrated"] = "fitted",
-        parameters: Parameters = "fixed",
-    ) -> pd.DataFrame: ...
-
-    @overload
-    def state_probabilities(
-        self,
-        data: Any = None,
-        effects: Literal["fitted", "integrated"] = "fitted",
-        parameters: Parameters = "fixed",
-    ) -> Any: ...
-
-    @by_parts
-    def state_probabilities(
-        self,
-        data: Any = None,
-        effects: Literal["fitted", "integrated"] = "fitted",
-        parameters: Parameters = "fixed",
-    ) -> Any:
-        """The probability of each state at each row, given all data of the sequence.
-
-        Parameters
-        ----------
-        data : DataFrame or Panel, optional
-            As for `decode`.
-        effects : {"fitted", "integrated"}
-            ``"fitted"``: as if each subject's effects were their posterior means.
-            ``"integrated"``: averaged over their posterior; only of the data of the fit.
-        parameters : {"fixed", "estimated"}
-            ``"estimated"``: averaged over 200 draws of parameters and effects together, each
-            counting as much as its likelihood says; only of the data of the fit.
+            By default the data of the fit. Of new data, what is known of the effects of the fit's
+            subjects comes from the rows of the fit.
 
         Returns
         -------
         DataFrame
-            ``state_0``, ``state_1``, ... (or the names of the states), in the data's own row order
-            and index.
+            Of the data's own kind: the subject, ``cluster`` (the most probable one), and
+            ``cluster_0``, ``cluster_1``, ...: probabilities, averaged over the posterior of the
+            subject's effects.
 
         Examples
         --------
-        >>> list(fit.state_probabilities().columns)
-        ['state_0', 'state_1']
+        >>> list(typed.clusters().columns)
+        ['person', 'cluster', 'cluster_0', 'cluster_1']
         """
-        check_word("effects", effects, ("fitted", "integrated"))
-        check_word("parameters", parameters, PARAMETERS)
-        encoded = self._encode(data)
-        if (effects, parameters) == ("fitted", "fixed"):
-            values = self._state_probabilities(encoded)
-        elif data is not None:
-            raise ModelError(
-                "effects='integrated' and parameters='estimated' are for the data of the fit: "
-                "leave data= out."
-            )
-        elif parameters == "fixed":
-            values = integrated_states(self)
-        else:
-            values = drawn_states(self, STATE_DRAWS, self.info.seed)
-        return encoded.panel.frame_like(dict(zip(self._state_columns(), values.T, strict=True)))
-
-    @by_parts
-    def filter(
-        self,
-        data: Any = None,
-        effects: Literal["new", "integrated"] = "new",
-        *,
-        n_nodes: int | None = None,
-    ) -> Any:
-        """The probability of each state at each row, given that row and those before it.
-
-        What could be known at the time: later rows of the sequence do not count, as they do in
-        `state_probabilities`. What earlier sequences of the subject say of its effects counts;
-        they follow each other as they first appear in the data.
-
-        Parameters
-        ----------
-        data : DataFrame or Panel, optional
-            By default the rows of the fit.
-        effects : {"new", "integrated"}
-            What is known of a subject's effects before its first row. ``"new"``: that it is one of
-            the population. ``"integrated"``: of the fit's subjects, what the rows of the fit say;
-            for rows that came later.
-        n_nodes : int, optional
-            Over how many values of the effects is averaged, about.
-
-        Returns
-        -------
-        DataFrame
-            ``state_0``, ``state_1``, ... (or the names of the states), in the data's own row order
-            and index.
-
-        Examples
-        --------
-        >>> list(fit.filter().columns)
-        ['state_0', 'state_1']
-        """
-        encoded = self._encode(data)
-        values = filtered_states(self, encoded, encoded.panel is self.panel, effects, n_nodes)
-        return encoded.panel.frame_like(dict(zip(self._state_columns(), values.T, strict=True)))
-
-    def monitor(
-        self,
-        rows: Any = None,
-        subject: Any = None,
-        effects: Literal["new", "integrated"] = "new",
-        *,
-        n_nodes: int | None = None,
-    ) -> Monitor:
-        """A `Monitor` of one subject: what is known of it, updated row by row as rows come.
-
-        Parameters
-        ----------
-        rows : DataFrame or Panel, optional
-            The rows of the subject so far; by default none.
-        subject : optional
-            Its label, where there are no rows to say it.
-        effects : {"new", "integrated"}
-            What is known of its effects before its first row, as in `filter`.
-        n_nodes : int, optional
-            How many values of the effects are kept, about; the time of an update grows with it.
-
-        Returns
-        -------
-        Monitor
-
-        Examples
-        --------
-        >>> diary = avem.load_affect()
-        >>> monitor = fit.monitor(diary[diary["person"] == "p01"].head(10))
-        >>> sorted(monitor.states)
-        ['state_0', 'state_1']
-        """
-        return make_monitor(self, rows, subject, effects, n_nodes)
+        return cluster_table(self, self._encode(data))
 
     @cached_property
     def degenerate(self) -> tuple[str, ...]:
         """What makes its likelihood worth little; see `Fit.degenerate`."""
         return () if self.panel is None else degenerate_states(self)
-
-    @property
-    def _occupation(self) -> Occupation:
-        return occupation(self._own_data, self.theta, self._effects_in())
-
-    def _state_probabilities(self, encoded: Encoded) -> np.ndarray:
-        return state_probabilities(self.model, encoded, self.theta, self._effects_for(encoded))
 
     def icl(self) -> float:
         """The integrated completed likelihood: BIC plus twice the entropy of the state paths.
@@ -807,17 +610,6 @@ class HMMFit(Fit[HMMModel, Simulation]):
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _path(self, encoded: Encoded) -> np.ndarray:
-        """(rows,) the most probable path, as numbers."""
-        return viterbi(self.model, encoded, self.theta, self._effects_for(encoded))
-
-    def _decoded(self) -> np.ndarray:
-        """(rows,) that of the fit's own data."""
-        return self._path(self._own_data)
-
-    def _named_states(self, states: np.ndarray) -> np.ndarray:
-        return name_states(states, self.state_names)
-
     def _numbers_of(self, states: Any) -> Any:
         """States given by name as numbers; what is no sequence stays what it is."""
         if not isinstance(states, tuple | list) or not any(isinstance(k, str) for k in states):
@@ -825,10 +617,14 @@ class HMMFit(Fit[HMMModel, Simulation]):
         names, n = self.state_names, self.model.n_states
         return tuple(find_state(k, names, n, "states") for k in states)
 
-    @cached_property
-    def _nodes(self) -> PosteriorNodes:
-        """Of the posterior of its own subjects' effects."""
-        return posterior_nodes(self._marginal)
+    def _memberships(self, encoded: Encoded) -> np.ndarray:
+        """(subjects, clusters) probabilities."""
+        return cluster_chances(self, encoded)
+
+    def _of_cluster(self, c: int) -> HMMFit:
+        """Its estimates as those of a model of one type of subjects: for tables of them."""
+        own = self.model.params_of(self.params, c)
+        return replace(self, model=self.model.of_one_cluster(), params=own)
 
     def _response(self, rows: pd.DataFrame) -> Response:
         return hmm_response(self, rows)
@@ -882,9 +678,11 @@ class HMMFit(Fit[HMMModel, Simulation]):
 
     def _own_identity(self) -> dict[str, Any]:
         spec = self.model.spec
-        told = {"known": spec.known} if spec.known is not None else {}
+        told: dict[str, Any] = {"known": spec.known} if spec.known is not None else {}
         if self.model.continuous:
             told["rates"] = spec.transition.code()
+        if spec.n_clusters > 1:
+            told["n_clusters"] = spec.n_clusters
         if spec.constraints or spec.priors:
             told |= {"constraints": list(spec.constraints), "priors": code_of(spec.priors)}
         return {

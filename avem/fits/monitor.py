@@ -365,7 +365,11 @@ class Monitor:
         kernel, seen = self._kernels[missing]
         now = None if first else known.now
         row = (np.nan_to_num(y[0]), a[0], seen[0])
-        return (*next_row(kernel, self._theta, self.nodes, *row, now), y)
+        ahead, table = next_row(kernel, self._theta, self.nodes, *row, now)
+        if first and known.now is not None and self.model.n_clusters > 1:  # who it is goes on
+            starts = ahead / np.maximum(ahead.sum(1, keepdims=True), 1e-300)
+            ahead = starts * known.now.sum(1, keepdims=True)
+        return ahead, table, y
 
     def _followed(self, known: Known, found: Numbers, first: bool) -> Known:
         """What is known once a row is seen."""

@@ -14,11 +14,11 @@ from avem.fits.filtering import beliefs, checked, cover_for
 from avem.fits.monitor import Known, Monitor
 
 if TYPE_CHECKING:
-    from avem.fits.hmm_fit import HMMFit
+    from avem.fits.states_of_rows import StatesOfRows
 
 
 def make_monitor(
-    fit: HMMFit, rows: Any, subject: Any, effects: str, n_nodes: int | None
+    fit: StatesOfRows, rows: Any, subject: Any, effects: str, n_nodes: int | None
 ) -> Monitor:
     """A monitor of one subject, at its rows so far."""
     model = fit.model
@@ -55,7 +55,7 @@ def make_monitor(
     return made
 
 
-def begun(fit: HMMFit, cover: Cover, subject: Any) -> Monitor:
+def begun(fit: StatesOfRows, cover: Cover, subject: Any) -> Monitor:
     """A monitor at these nodes, before the first row."""
     nodes, log_weight = cover.all_at()
     start = Known(None, log_weight - logsumexp(log_weight))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from avem.components.clusters import SHARES
 from avem.data import Panel
 from avem.data.clock import varied_intervals
 from avem.fits.common import effect_sd
@@ -132,9 +133,12 @@ def _hardly_seen(model: HMMModel, data: Encoded, fitted: Fitted) -> list[str]:
         or "transition" not in theta
     ):
         return []
-    now, rows = np.asarray(theta["initial"]), np.zeros(model.n_states)
-    for _ in range(min(data.panel.n_rows // n_sequences, _LONG)):
-        rows, now = rows + n_sequences * now, now @ theta["transition"]
+    rows = np.zeros(model.n_states)
+    for c, share in enumerate(theta.get(SHARES, np.ones(1))):
+        own = model.theta_of(theta, c)
+        now = np.asarray(own["initial"])
+        for _ in range(min(data.panel.n_rows // n_sequences, _LONG)):
+            rows, now = rows + share * n_sequences * now, now @ own["transition"]
     return [
         f"State {k} is that of hardly a row: look for missing codes and outliers, or use fewer "
         "states; priors='weak' keeps states from vanishing."

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from avem.components.base import Row
+from avem.components.clusters import SHARES
 from avem.components.duration import families_of
 from avem.components.emission import Emission
 from avem.components.lines import Line
@@ -55,7 +56,7 @@ class Section(NamedTuple):
 def frames(fit: HMMFit) -> list[Section]:
     """All of them: emissions, transitions, first state, effects."""
     found = [section for pieces in by_spec(fit.model) for section in emission_frames(fit, pieces)]
-    found += [*duration_frames(fit), *move_frames(fit), *start_frames(fit)]
+    found += [*shares_frame(fit), *chain_frames(fit)]
     return [*found, effects_frame(fit)] if fit.model.n_effects else found
 
 
@@ -188,6 +189,28 @@ def _flat(value: np.ndarray) -> np.ndarray:
 
 
 # --- states and effects -------------------------------------------------------------------------
+
+
+def shares_frame(fit: HMMFit) -> Iterator[Section]:
+    """How many subjects are of each type, where there are several."""
+    if fit.model.n_clusters > 1:
+        names = [f"cluster {c}" for c in range(fit.model.n_clusters)]
+        frame = pd.DataFrame([fit.params[SHARES]], index=[""], columns=names)
+        yield Section(
+            "Clusters: share of the subjects", frame, True, ("cluster", ""), scale="logit"
+        )
+
+
+def chain_frames(fit: HMMFit, durations: bool = True) -> Iterator[Section]:
+    """Durations, moves and the first state, of every type of subjects."""
+    if fit.model.n_clusters == 1:
+        stays = duration_frames(fit) if durations else ()
+        yield from (*stays, *move_frames(fit), *start_frames(fit))
+        return
+    for c in range(fit.model.n_clusters):
+        for section in chain_frames(fit._of_cluster(c), durations):
+            title = section.title
+            yield section._replace(title=f"Cluster {c}: {title[0].lower()}{title[1:]}")
 
 
 def duration_frames(fit: HMMFit) -> Iterator[Section]:

@@ -55,12 +55,18 @@ class Summary:
 
 _TEXTS = ("outcome", "term", "other")
 _COLUMNS = ("parameter", "state", "to_state", *_TEXTS, "estimate")
+_CLUSTER = "cluster"
+"""A column that is there where subjects are of several types."""
 
 
 def tidy(found: Iterable[tuple[str, Row]]) -> pd.DataFrame:
     """The table of parameters from their names and rows."""
     rows = [{"parameter": name, **row.where, "estimate": row.estimate} for name, row in found]
-    frame = pd.DataFrame(rows, columns=list(_COLUMNS))
+    of_types = any(_CLUSTER in row for row in rows)
+    columns = [_COLUMNS[0], *([_CLUSTER] if of_types else []), *_COLUMNS[1:]]
+    frame = pd.DataFrame(rows, columns=columns)
+    if of_types:
+        frame = frame.astype({_CLUSTER: "Int64"})
     for column in _TEXTS:
         frame[column] = frame[column].astype(object).where(frame[column].notna(), None)
     return frame.astype({"state": "Int64", "to_state": "Int64", "estimate": float})
@@ -81,6 +87,7 @@ def head(fit: HMMFit) -> list[str]:
         *_chain_words(fit),
         *restriction_words(fit),
         f"{n_states} state{'s' if n_states > 1 else ''}, {', '.join(families)}"
+        + (f", {model.n_clusters} clusters of subjects" if model.n_clusters > 1 else "")
         + (f", effects {model.effect_covariance}" if model.n_effects > 1 else ""),
     ]
 

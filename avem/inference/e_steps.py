@@ -60,24 +60,25 @@ class Expectation:
 
     state: State
     """With settled anchors, and the form of the recursion that did not underflow."""
-    parts: Sequence[ShardSums]
+    sums: ShardSums
+    """Over all shards."""
     log_prior: float = 0.0
     """Of the parameters, where they have priors."""
 
     @property
     def bound(self) -> float:
         """The method's objective, and what priors add to it."""
-        return float(sum(part.bound for part in self.parts)) + self.log_prior
+        return float(self.sums.bound) + self.log_prior
 
     @property
     def loglik(self) -> float:
         """sum_i log p(D_i | anchor); of p(D_i) where effects are integrated."""
-        return float(sum(part.loglik for part in self.parts))
+        return float(self.sums.loglik)
 
     @property
     def possible(self) -> bool:
-        """The first pass of every shard was finite."""
-        return all(part.possible for part in self.parts)
+        """The first pass was finite for everyone."""
+        return not self.sums.n_impossible
 
 
 @dataclass(frozen=True)
@@ -120,30 +121,30 @@ class ESteps:
             still = np.inf
         settle = still if self.method.anchored else np.inf
         setting = self.setting(state)
-        subjects, parts = self.data.run(e_step, (state.subjects,), setting, settle)
+        subjects, sums = self.data.run_sum(e_step, (state.subjects,), setting, settle)
         prior = 0.0 if self.log_prior is None else self.log_prior(state.theta)
-        found = Expectation(replace(state, subjects=subjects), parts, prior)
+        found = Expectation(replace(state, subjects=subjects), sums, prior)
         if still < np.inf and self.method.has_q and found.possible:
             return self._settled_q(found, still)
         return found
 
     def _settled_q(self, found: Expectation, still: float) -> Expectation:
         """The q_i whose next step moves the means by at most `still`, and the E-step at them."""
-        if self.distance(found.parts) <= still:
+        if self.distance(found.sums) <= still:
             return found
-        setting, parts = self.setting(found.state), found.parts
+        setting, sums = self.setting(found.state), found.sums
         walk = self.data.keep(start_walk, (found.state.subjects,), setting)
         for _ in range(MOST_PASSES):
-            if self.distance(parts) <= still:
+            if self.distance(sums) <= still:
                 break
-            walk, parts = self.data.run(q_step, (walk,), setting)
+            walk, sums = self.data.run_sum(q_step, (walk,), setting)
         subjects = self.data.keep(end_walk, (walk,))
-        return Expectation(replace(found.state, subjects=subjects), parts, found.log_prior)
+        return Expectation(replace(found.state, subjects=subjects), sums, found.log_prior)
 
-    def distance(self, parts: Sequence[ShardSums]) -> float:
+    def distance(self, sums: ShardSums) -> float:
         """From the anchors to where the E-step would put them, root mean square."""
         n_values = max(1, self.kernel.n_effects * self.data.n_subjects)
-        return float(np.sqrt(sum(part.moved for part in parts) / n_values))
+        return float(np.sqrt(sums.moved / n_values))
 
     def without_nodes(self, state: State) -> State:
         """The anchors alone."""

@@ -11,7 +11,7 @@ import numpy as np
 from avem.components.linear import CoefTerms
 from avem.components.param_info import Params as Theta
 from avem.data.layout import Chunk
-from avem.execution.dataset import Dataset, PerShard, add_up
+from avem.execution.dataset import Dataset, PerShard
 from avem.inference.catch_up import best_anchors, known, seen, whole
 from avem.inference.e_steps import ESteps, Expectation, Guard, State
 from avem.inference.m_step import MStep
@@ -129,19 +129,18 @@ class EM:
             lambda key, coef: self.data.sum(_coef_terms, own, setting, key, coef),
             lambda key, coef: self.data.sum(_coef_value, own, setting, key, coef),
         )
-        for number, key in enumerate(self.kernel.newton_keys):
+        for key, terms in zip(self.kernel.newton_keys, found.sums.terms, strict=True):
             if key in self.m_step.restricted:
-                terms = add_up([part.terms[number] for part in found.parts])
                 newton.first[key] = (theta[key], terms)
                 continue
             moved[key], sharpness[key] = self.m_step.newton(
                 key,
                 theta[key],
-                add_up([part.terms[number] for part in found.parts]),
+                terms,
                 lambda coef, key=key: self.data.sum(_coef_terms, own, setting, key, coef),
                 lambda coef, key=key: self.data.sum(_coef_value, own, setting, key, coef),
             )
-        total = totals_of(self.kernel, found.parts)
+        total = totals_of(self.kernel, found.sums)
         new, shift = self.m_step.update(theta, total, moved, self.data.weight, newton)
         return new, shift, {**sharpness, **newton.sharpness}
 
@@ -157,13 +156,15 @@ class EM:
         after = replace(before, theta=theta)
         follows = self.method.anchored or self.method.has_q
         rule = (self.e.anchor, self.e.guard, shift, stay)
-        subjects, moves = self.data.run(_next, (found.state.subjects,), before, after, *rule)
+        own, told = (found.state.subjects,), (before, after, *rule)
+        if self.e.anchor == "optimal":
+            subjects, moves = self.data.run_sum(_next, own, *told)
+            n_values = max(1, self.kernel.n_effects * self.data.n_subjects)
+            return subjects, float(np.sqrt(moves / n_values)) if follows else 0.0
+        subjects = self.data.keep(_next_alone, own, *told)
         if self.e.anchor == "fixed" or not follows:
             return subjects, 0.0
-        if self.e.anchor == "optimal":
-            n_values = max(1, self.kernel.n_effects * self.data.n_subjects)
-            return subjects, float(np.sqrt(sum(moves) / n_values))
-        return subjects, self.e.distance(found.parts)
+        return subjects, self.e.distance(found.sums)
 
 
 # --- on a shard ---------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ def _next(
     shift: np.ndarray,
     stay: bool,
 ) -> tuple[Subjects, Any]:
-    """Subjects for the next E-step, and the sum of squares of the anchors' moves."""
+    """Subjects for the next E-step, and the sum of squares of the moves of optimal anchors."""
     subjects = known(chunk, subjects, before)
     p = seen(chunk, subjects, before)
     anchor = subjects.anchor if rule == "fixed" else _recentred(p.mean, shift)
@@ -192,6 +193,10 @@ def _next(
         around = None if p.around is None else p.around.shifted(shift)
     moves = _moves(anchor, subjects.anchor, chunk.real) if rule == "optimal" else None
     return Subjects(anchor, around), moves
+
+
+def _next_alone(chunk: Chunk, subjects: Subjects | None, *told: Any) -> Subjects:
+    return _next(chunk, subjects, *told)[0]
 
 
 @per_subject

@@ -117,6 +117,8 @@ class HMMTask(Task):
         """The states by their level, lowest first."""
         if self.keep_order:
             return theta, mean, cov
+        if self.model.n_clusters > 1:
+            theta = self.model.with_clusters(theta, self.model.cluster_order(theta))
         order = self.model.state_order(theta, self.data)
         theta, turn = self.model.relabelled(theta, order)
         return theta, turn @ mean, np.einsum("de,efn,gf->dgn", turn, cov, turn)

@@ -16,10 +16,12 @@ from itertools import combinations, permutations
 
 import numpy as np
 
-from avem.components.emission import Clusters, Emission
+from avem.components.emission import Clusters, Emission, subject_means
 from avem.components.regression import regress
+from avem.inference.cluster_starts import with_types
 from avem.models.encoded import Encoded
-from avem.models.hmm import HMMModel, subject_means
+from avem.models.hmm import HMMModel
+from avem.numerics.rows import any_seen
 
 _SAMPLE = 4000
 _LLOYD_STEPS = 15
@@ -58,13 +60,14 @@ class Rows:
     @cached_property
     def usable(self) -> np.ndarray:
         """The rows with something observed, by sequence and time."""
-        order = self.data.panel.order
-        return order[~np.isnan(self.data.y[order]).all(1)]
+        y, panel = self.data.y, self.data.panel
+        seen = any_seen(y, range(y.shape[1]))
+        return np.flatnonzero(seen) if panel.in_order else panel.order[seen[panel.order]]
 
     @cached_property
     def features(self) -> np.ndarray:
         """(rows, features) in which states lie apart; NaN where missing."""
-        return np.concatenate(self._parts, axis=1)
+        return self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts, axis=1)
 
     @cached_property
     def _parts(self) -> list[np.ndarray]:
@@ -93,15 +96,16 @@ class Rows:
     @cached_property
     def subject_means(self) -> np.ndarray:
         """(subjects, features) mean of what was seen, shrunk a little towards 0, the overall."""
-        order = self.data.panel.order
-        return subject_means(
-            self.features[order], self.data.panel.row_subject[order], self.n_subjects
-        )
+        panel = self.data.panel
+        order = slice(None) if panel.in_order else panel.order
+        return subject_means(self.features[order], panel.row_subject[order], self.n_subjects)
 
     @cached_property
     def place(self) -> np.ndarray:
         """(rows,) of each row among all, sequence by sequence."""
         order = self.data.panel.order
+        if self.data.panel.in_order:
+            return order
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         return place
@@ -176,6 +180,9 @@ def make_start(
             if not allowed[np.arange(len(sample)), label].all():
                 label = before
     theta = model.chain_start()
+    if model.n_clusters > 1:
+        in_time = np.argsort(rows.place[sample], kind="stable")
+        theta = with_types(model, theta, data.panel, sample[in_time], label[in_time], rng)
     for emission in model.emissions:
         clusters = Clusters(
             sample,

@@ -19,14 +19,14 @@ import numpy as np
 
 from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
-from avem.execution.dataset import add_up
-from avem.inference.catch_up import seen
+from avem.execution.sums import add_up
+from avem.inference.catch_up import known, seen
 from avem.inference.e_steps import State
 from avem.inference.em import EM
 from avem.inference.loop import Rules, Run, Watcher, iterate
 from avem.inference.m_step import shifted_second
 from avem.inference.newton import newton_step
-from avem.inference.on_shard import Setting, ShardSums, Subjects, totals_of
+from avem.inference.on_shard import Setting, ShardSums, Subjects, summary, totals_of
 from avem.inference.passes import Totals
 from avem.inference.theta import pack_theta
 
@@ -72,8 +72,10 @@ def iterate_batches(
             visited = replace(state, subjects=state.subjects.on(batch))
             found = part.e.e_step(_caught_up(part, visited, shifts[batch]), _STILL)
             shifts[batch] = 0.0
-            own = part.data.keep(_at_means, (found.state.subjects,), part.e.setting(found.state))
-            for c, seen_there in zip(batch, found.parts, strict=True):
+            there = (found.state.subjects,), part.e.setting(found.state)
+            each = part.data.map(_summary, *there)
+            own = part.data.keep(_at_means, *there)
+            for c, seen_there in zip(batch, each, strict=True):
                 shares[c] = _share(em, state.theta, seen_there, c)
                 bounds[c], logliks[c] = float(seen_there.bound), float(seen_there.loglik)
             known = [share for share in shares if share is not None]
@@ -106,6 +108,11 @@ def _less(chunk: Chunk, subjects: Subjects | None, shift: np.ndarray) -> Subject
     return None if subjects is None else Subjects(subjects.anchor - shift[:, None])
 
 
+def _summary(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> ShardSums:
+    subjects = known(chunk, subjects, setting)
+    return summary(chunk, subjects._replace(found=seen(chunk, subjects, setting)))
+
+
 def _at_means(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Subjects:
     return Subjects(seen(chunk, subjects, setting).mean)
 
@@ -117,7 +124,7 @@ def _share(em: EM, theta: dict[str, np.ndarray], part: ShardSums, shard: int) ->
         pulls.append(terms.gradient + np.einsum("bij,bj->bi", terms.curvature, coef))
         curvatures.append(terms.curvature)
     n_subjects = em.data.on([shard]).weight
-    totals = totals_of(em.kernel, [part])
+    totals = totals_of(em.kernel, part)
     return _Share(totals, tuple(pulls), tuple(curvatures), n_subjects)
 
 

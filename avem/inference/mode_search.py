@@ -47,11 +47,10 @@ def search_modes(e: ESteps, state: State, rng: np.random.Generator) -> Search:
     if e.kernel.n_effects == 0 or e.anchor == "fixed" or not e.method.anchored:
         return Search(state, 0, 0.0)
     places, drawn = elsewhere(e, state, rng)
-    found, counts = e.data.run(_search, (state.subjects, drawn), e.setting(state), places)
-    moved = int(sum(moved for moved, _ in counts))
+    own = (state.subjects, drawn)
+    found, (moved, rise) = e.data.run_sum(_search, own, e.setting(state), places)
     done = None if moved else state.theta
-    rise = float(sum(rise for _, rise in counts))
-    return Search(replace(state, subjects=found, searched=done), moved, rise)
+    return Search(replace(state, subjects=found, searched=done), int(moved), float(rise))
 
 
 @dataclass(frozen=True, eq=False)

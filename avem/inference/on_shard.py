@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +10,6 @@ import numpy as np
 
 from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
-from avem.execution.dataset import add_up
 from avem.inference.passes import Glance, Pass, Totals
 from avem.inference.theta import Match
 from avem.models.kernel import Kernel
@@ -81,10 +79,10 @@ class Setting:
 
 
 class ShardSums(NamedTuple):
-    """What travels of a shard's E-step."""
+    """What travels of a shard's E-step; all of it is added up over shards."""
 
-    possible: Any
-    """The E-step was finite where it began."""
+    n_impossible: Any
+    """Subjects for whom the E-step was not finite where it began."""
     bound: Any
     """Sum of the method's objective."""
     loglik: Any
@@ -100,14 +98,13 @@ def summary(chunk: Chunk, subjects: Subjects, first: Pass | None = None) -> Shar
     assert p is not None
     at = (subjects.anchor, p.mean, chunk.real, chunk.weight)
     began = p.bound if first is None else first.bound
-    possible, bound, loglik, moved = _sums(began, p.bound, p.loglik, *at)
-    return ShardSums(possible, bound, loglik, moved, p.totals, p.terms)
+    impossible, bound, loglik, moved = _sums(began, p.bound, p.loglik, *at)
+    return ShardSums(impossible, bound, loglik, moved, p.totals, p.terms)
 
 
-def totals_of(kernel: Kernel, parts: Sequence[ShardSums]) -> Totals:
-    """Of some shards, as the M-step reads them."""
-    total = add_up([part.totals for part in parts])
-    return total._replace(model=kernel.read(total.model))
+def totals_of(kernel: Kernel, sums: ShardSums) -> Totals:
+    """As the M-step reads them."""
+    return sums.totals._replace(model=kernel.read(sums.totals.model))
 
 
 @per_subject
@@ -117,7 +114,7 @@ def _sums(
     if weight is not None:
         bound, loglik = weight * bound, weight * loglik
     moved = squares(xp, mean - anchor, real)
-    return xp.isfinite(began).all(), bound.sum(), loglik.sum(), moved
+    return (~xp.isfinite(began)).sum(), bound.sum(), loglik.sum(), moved
 
 
 def squares(xp: Any, away: Any, real: Any) -> Any:

@@ -200,6 +200,8 @@ class _Race:
 
     def _place(self, theta: Params) -> np.ndarray:
         model = self._model
+        if model.n_clusters > 1:
+            theta = model.with_clusters(theta, model.cluster_order(theta))
         if model.keeps_order:
             return pack_theta(theta)
         level = theta[model.emissions[0].coef_key].reshape(model.n_states, -1)[:, 0]

@@ -7,7 +7,7 @@ import numpy as np
 from avem.components.base import Match
 from avem.components.param_info import Params as Theta
 
-_CHANCES = ("initial", "transition")
+_CHANCES = ("initial", "transition", "clusters")
 
 
 def pack_theta(theta: Theta) -> np.ndarray:

@@ -18,8 +18,11 @@ from avem.components.scaling import Scaling
 from avem.data import Design, Panel
 from avem.data.clock import Clock
 from avem.data.designs import Designs
+from avem.models.encoding import encode_panel
 from avem.models.restriction import Restriction
+from avem.models.scanned import encode_scan
 from avem.models.state_names import state_labels, with_names
+from avem.numerics.precision import in_float64
 
 
 class _Share(NamedTuple):
@@ -128,6 +131,20 @@ class Model(ABC):
     def by_lane(self, panel: Panel, A: np.ndarray) -> bool:
         """Whether design columns that must not change within sequences do not: there are none."""
         return True
+
+    def beyond(self, panel: Panel, y: np.ndarray, unit: np.ndarray) -> np.ndarray:
+        """(rows,) the ends of sequences that are left out: none.
+
+        ``unit`` (outcome columns) are the standard deviations of the outcomes `y`.
+        """
+        return np.zeros(len(y), bool)
+
+    @in_float64
+    def encode(self, panel: Any, data: Any = None, max_lanes: int = 0) -> Any:
+        """The panel laid out for this model, on the device; a scan in files."""
+        if not panel.in_memory:
+            return encode_scan(self, panel, data, max_lanes)
+        return encode_panel(self, panel, data, max_lanes)
 
     def in_units(self, y: np.ndarray) -> np.ndarray:
         """(rows, outcome columns) bool: which values have a density in their column's unit."""

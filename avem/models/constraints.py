@@ -26,7 +26,7 @@ _EQUAL = re.compile(rf"\s*{_REFERENCE}\s+equal(?:\s+over\s+[\w ]+)?\s*")
 _VALUE = re.compile(rf"\s*{_REFERENCE}\s*(==|<=|>=)\s*({_NUMBER})\s*")
 _TIE = re.compile(rf"\s*{_REFERENCE}\s*==\s*{_REFERENCE}\s*")
 _LONGEST, _MOST = 500, 1000
-_AXES = ("state", "to_state", "outcome", "term", "effect", "other")
+_AXES = ("cluster", "state", "to_state", "outcome", "term", "effect", "other")
 Item = int | str | None
 """A state's number, a name, or all."""
 

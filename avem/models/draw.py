@@ -48,8 +48,8 @@ class Draw(ABC):
         rng: np.random.Generator,
         effects: np.ndarray | None = None,
         **options: Any,
-    ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-        """Table, states and effects of one data set on the rows of `panel`.
+    ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, np.ndarray | None]:
+        """Table, states, effects and types of subjects of one data set on the rows of `panel`.
 
         Cells that are missing there stay missing. Without `effects` (subjects, d), the subjects are
         new; `options` are those of a leaf.
@@ -64,7 +64,12 @@ class Draw(ABC):
         for name in model.outcomes:
             if name in panel.table.columns:
                 table[name] = table[name].where(~panel.table[name].isna().to_numpy())
-        return table, states, draw.effects
+        return table, states, draw.effects, draw.clusters
+
+    @property
+    def clusters(self) -> np.ndarray | None:
+        """(subjects,) the type of each; None: there is one."""
+        return None
 
     @abstractmethod
     def states(self) -> np.ndarray:

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from avem.components.scaling import Scaling, size, spreads
+from avem.components.scaling import Scaling, Summary, size, summary
 from avem.data import Panel
 from avem.data.layout import Chunk, Layout
 from avem.execution.threads import Threads
-from avem.numerics import devices
-from avem.numerics.rounding import largest, on_grid
+from avem.numerics import devices, rows
+from avem.numerics.rounding import on_grid
 
 _LANES = (128, 1024)
 """Few enough to stay in a core's cache, enough to be worth a call."""
@@ -34,7 +34,8 @@ _NODES_AT_ONCE = 32
 """Of a subject, whose results must fit as well."""
 
 
-class PanelData(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class PanelData:
     """A panel's numbers in the user's units, in row order."""
 
     Y: np.ndarray
@@ -47,13 +48,17 @@ class PanelData(NamedTuple):
     """(rows, states) bool: where a row may be, if something of that is known."""
 
     def spreads(self, columns: Sequence[int]) -> np.ndarray:
-        """Of outcome columns: see `scaling.spread`."""
-        return spreads(self.Y[:, list(columns)])
+        """Of outcome columns: see `scaling.Summary`."""
+        return np.array([self._summaries[column].spread for column in columns])
 
     def medians(self, columns: Sequence[int]) -> np.ndarray:
         """Of outcome columns."""
-        values = self.Y[:, list(columns)]
-        return on_grid(np.nanmedian(values, axis=0), largest(values))
+        found = [self._summaries[column] for column in columns]
+        return on_grid([own.median for own in found], [own.largest for own in found])
+
+    @cached_property
+    def _summaries(self) -> tuple[Summary, ...]:
+        return tuple(summary(column) for column in self.Y.T)
 
     def usual(self, column: int) -> float:
         """The median of what is positive in a design column; 1 where nothing is."""
@@ -64,16 +69,15 @@ class PanelData(NamedTuple):
         """(states,) bool: those that some row with an outcome may be in; None: nothing is known."""
         if self.possible is None:
             return None
-        seen = ~np.isnan(self.Y[:, list(outcomes)]).all(axis=1)
-        return np.asarray(self.possible[seen].any(axis=0))
+        return np.asarray(self.possible[rows.any_seen(self.Y, outcomes)].any(axis=0))
 
     def _used(self, outcomes: Sequence[int]) -> np.ndarray:
-        return self.A[~np.isnan(self.Y[:, list(outcomes)]).all(axis=1)]
+        return self.A[rows.selection(rows.any_seen(self.Y, outcomes))]
 
     def design_means(self, outcomes: Sequence[int]) -> np.ndarray:
         """(design columns,) over the rows where some of these outcome columns are observed."""
         used = self._used(outcomes)
-        return on_grid(used.mean(0), largest(used))
+        return on_grid(used.mean(0), [rows.largest(column) for column in used.T])
 
     def design_sizes(self, centre: np.ndarray, outcomes: Sequence[int]) -> np.ndarray:
         """(design columns,) root mean squares of the distances from `centre` in these rows."""
@@ -97,7 +101,7 @@ class LaidOut(NamedTuple):
     def after(self, first: int) -> LaidOut:
         """Without the first rows."""
         patterns = [(index[first:], y, a) for index, y, a in self.patterns]
-        lists = [rows[first:] for rows in self.lists]
+        lists = [chosen[first:] for chosen in self.lists]
         return LaidOut(self.kernel, self.masks[first:], patterns, lists)
 
 
@@ -129,13 +133,13 @@ class Encoded:
     def n_seen(self) -> np.ndarray:
         """(subjects, outcome columns) how many values of each were observed."""
         subject, n = self.panel.row_subject, self.panel.n_subjects
-        counts = [np.bincount(subject, ~np.isnan(column), n) for column in self.y.T]
-        return np.stack(counts, axis=1).astype(np.int64)
+        counts = [rows.count_by(subject, ~np.isnan(column), n) for column in self.y.T]
+        return np.stack(counts, axis=1)
 
     def log_jacobian(self, model: Any) -> np.ndarray:
         """(subjects,) what to add to log densities to have them in the user's units."""
         subject, n = self.panel.row_subject, self.panel.n_subjects
-        counts = [np.bincount(subject, column, n) for column in model.in_units(self.y).T]
+        counts = [rows.count_by(subject, column, n) for column in model.in_units(self.y).T]
         return model.scaling.log_jacobian(np.stack(counts, axis=1))
 
     def seen_design(self, column: int) -> np.ndarray:
@@ -162,10 +166,10 @@ class Encoded:
 
     def without(self, subjects: np.ndarray) -> Encoded:
         """The data without the rows of some subjects (bool)."""
-        rows = subjects[self.panel.row_subject]
-        parts = zip(self.chunks, self.layout.scatter(rows[:, None]), strict=True)
+        left_out = subjects[self.panel.row_subject][:, None]
+        parts = zip(self.chunks, self.layout.scatter(left_out), strict=True)
         chunks = tuple(c._replace(valid=c.valid & ~part[:, 0]) for c, part in parts)
-        return replace(self, chunks=chunks, y=np.where(rows[:, None], np.nan, self.y))
+        return replace(self, chunks=chunks, y=np.where(left_out, np.nan, self.y))
 
     def in_user_units(self, scaling: Scaling) -> tuple[np.ndarray, np.ndarray]:
         """Outcomes and design columns, (rows, columns) each, as the user has them."""

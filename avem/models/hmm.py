@@ -5,131 +5,44 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from avem.components.base import Component
-from avem.components.duration import Duration, with_maximum
+from avem.components.clusters import SHARES, Clustered, Shares, Stack
+from avem.components.duration import with_maximum
 from avem.components.durations import Durations
 from avem.components.effects import EffectCovariance
-from avem.components.emission import Emission
+from avem.components.emission import Emission, subject_means
 from avem.components.emissions import make_emissions
 from avem.components.free import Free
 from avem.components.free_durations import make_durations
 from avem.components.initial import Initial, make_initial
 from avem.components.lines import Builder, Effect, Line
-from avem.components.outcome import Outcome, learn_families, read_outcome
+from avem.components.outcome import learn_families
 from avem.components.param_info import Params
-from avem.components.priors import Prior
 from avem.components.scaling import Scaling
 from avem.components.transitions import STICKINESS, Transitions
-from avem.data import Design, Panel, parse_formula
+from avem.data import Design, Panel
 from avem.data.clock import Clock
 from avem.data.designs import Designs
-from avem.data.formula import Formula
-from avem.data.layout import build_layout, constant_in_lanes
-from avem.data.scanning.memory import need_rows
-from avem.errors import DataError
+from avem.data.layout import constant_in_lanes
 from avem.families.base import Family
 from avem.models.base import Model
-from avem.models.constraints import with_states
-from avem.models.encoded import Encoded, LaidOut, PanelData, Placement
-from avem.models.given_priors import code_of
+from avem.models.cluster_process import ClusterProcess
+from avem.models.encoded import Encoded, LaidOut, PanelData
 from avem.models.hmm_kernel import HMMKernel
 from avem.models.hmm_layout import Blocks, OneRow
+from avem.models.hmm_reading import read_rows
 from avem.models.hmm_restriction import orders_at, orders_of, pinned_rows, restriction_of
 from avem.models.hmm_scaling import learn_scaling
-from avem.models.known import check_possible, learn_names, possible_states, with_events
+from avem.models.hmm_specification import Specification
+from avem.models.known import learn_names
 from avem.models.process import MarkovProcess, Process, SemiMarkovProcess
 from avem.models.restricted_free import restricted_free
 from avem.models.restriction import Restriction
-from avem.models.scanned import encode_scan
-from avem.numerics.precision import in_float64
-
-
-class Specification(NamedTuple):
-    """What the user asked for, before any data."""
-
-    n_states: int
-    outcomes: tuple[Outcome, ...]
-    transition: Transitions
-    initial: Formula | None
-    """None: the stationary distribution."""
-    effect_covariance: str
-    state_names: tuple[str, ...] = ()
-    """Empty: states have numbers alone."""
-    known: str | None = None
-    """The column of what is known of a row's state."""
-    duration: Duration | None = None
-    """None: stays are those of a Markov chain."""
-    constraints: tuple[str, ...] = ()
-    """Sentences about parameters."""
-    priors: tuple[tuple[str, Prior], ...] = ()
-    """By the name of a parameter, or of some of its numbers."""
-
-    @property
-    def formulas(self) -> tuple[Formula, ...]:
-        """All formulas: of the outcomes and their parameters, of the chain, and a constant."""
-        of_outcomes = [formula for spec in self.outcomes for formula in spec.formulas]
-        return (*of_outcomes, *self.state_formulas, parse_formula("~ 1"))
-
-    @property
-    def state_formulas(self) -> tuple[Formula, ...]:
-        """Those of the transitions, of the first state and of the durations."""
-        found = [self.transition.formula, *([self.initial] if self.initial is not None else [])]
-        return (*found, *([self.duration.parsed] if self.duration is not None else []))
-
-    def renamed(self, names: tuple[str, ...]) -> Specification:
-        """The same with other names of the states, wherever it speaks of them."""
-        before = self.state_names
-        return self._replace(
-            state_names=names,
-            constraints=tuple(with_states(text, before, names) for text in self.constraints),
-            priors=tuple((with_states(text, before, names), own) for text, own in self.priors),
-        )
-
-    def learned(self, panel: Panel) -> HMMModel:
-        """The model learned from a panel, in the user's units."""
-        return HMMModel.learn(self, panel)
-
-    @property
-    def outcome_names(self) -> tuple[str, ...]:
-        """The columns of all outcomes."""
-        return tuple(name for spec in self.outcomes for name in spec.formula.outcomes)
-
-    @property
-    def has_history(self) -> bool:
-        """A family remembers earlier outcomes."""
-        return any(spec.family.has_history for spec in self.outcomes)
-
-    @property
-    def text(self) -> str:
-        """The outcomes' formulas in one line."""
-        return "; ".join(spec.formula.text for spec in self.outcomes)
-
-    @property
-    def options(self) -> dict[str, str]:
-        """Python for all else that tells it from other models, by name."""
-        families = [spec.options for spec in self.outcomes]
-        found = {"family": families[0] if len(families) == 1 else f"[{'; '.join(families)}]"}
-        if moves := self.transition.code():
-            found["transition"] = moves
-        if self.duration is not None:
-            found["duration"] = f"avem.{self.duration!r}"
-        if self.initial is None:
-            found["initial"] = repr("stationary")
-        elif not self.initial.is_constant:
-            found["initial"] = repr(self.initial.text)
-        if self.effect_covariance != "full":
-            found["effect_covariance"] = repr(self.effect_covariance)
-        if self.known is not None:
-            found["known"] = repr(self.known)
-        if self.constraints:
-            found["constraints"] = repr(list(self.constraints))
-        if self.priors:
-            found["priors"] = code_of(self.priors)
-        return found | ({"state_names": repr(list(self.state_names))} if self.state_names else {})
+from avem.numerics.rows import take_columns
 
 
 class Structure(NamedTuple):
@@ -205,20 +118,21 @@ class HMMModel(Model):
         return self.spec.effect_covariance
 
     @property
-    def _transition_part(self) -> int:
+    def transition_part(self) -> int:
+        """Which of the designs is that of the transitions; those of the outcomes come before."""
         return sum(len(outcome.formulas) for outcome in self.spec.outcomes)
 
     @property
     def parts_ahead(self) -> tuple[Design, ...]:
         """The designs that later rows of a sequence read: of the outcomes, and of the moves."""
-        n = self._transition_part
+        n = self.transition_part
         parts = self.designs.parts[: n + bool(self.transition.lines)]
         return parts if self.duration is None else (*parts, self.designs.parts[-2])
 
     @cached_property
     def structure(self) -> Structure:
         """Components and effects."""
-        part, n_states = self._transition_part, self.n_states
+        part, n_states = self.transition_part, self.n_states
         builder = Builder(self.designs, n_states, self.effect_covariance == "block")
         emissions = make_emissions(self.spec.outcomes, self.families, builder)
         given = self.spec.transition.in_closed_form(n_states, self.stationary)
@@ -257,20 +171,72 @@ class HMMModel(Model):
         return (*self.transition.lines, *stays, *self.initial.lines)
 
     @property
+    def n_clusters(self) -> int:
+        """Types of subjects, each with a chain of its own."""
+        return self.spec.n_clusters
+
+    @property
+    def _of_one(self) -> tuple[Component, ...]:
+        """The components of one type's chain: first state, moves, stays."""
+        stays = () if self.duration is None else (self.duration,)
+        return (self.initial, self.transition, *stays)
+
+    @cached_property
+    def chain(self) -> tuple[Component, ...]:
+        """The components of the states; where subjects are of several types, those of all."""
+        if self.n_clusters == 1:
+            return self._of_one
+        n = self.n_clusters
+        return (Shares(n), *(Clustered(component, n) for component in self._of_one))
+
+    @cached_property
+    def stack(self) -> Stack:
+        """Where theta has what belongs to each type of subject."""
+        middle = {k: v for component in self._of_one for k, v in component.middle().items()}
+        return Stack.of(self.n_clusters, middle)
+
+    def of_one_cluster(self) -> HMMModel:
+        """The model of the subjects of one type."""
+        return replace(self, spec=self.spec._replace(n_clusters=1, constraints=(), priors=()))
+
+    def params_of(self, params: Params, c: int) -> Params:
+        """The parameters of the subjects of one type, in the user's units."""
+        own = {name for component in self._of_one for name in component.param_info()}
+        found = {name: value[c] if name in own else value for name, value in params.items()}
+        found.pop(SHARES, None)
+        return found
+
+    def theta_of(self, theta: Params, c: int) -> Params:
+        """Theta of the subjects of one type."""
+        return self.stack.own(theta, c) if self.n_clusters > 1 else theta
+
+    def with_clusters(self, theta: Params, order: np.ndarray) -> Params:
+        """The same parameters, cluster c being what `order[c]` was."""
+        own = [self.stack.own(theta, int(c)) for c in order]
+        new = self.stack.joined([{key: one[key] for key in self.stack.keys} for one in own])
+        return {**theta, **new, SHARES: theta[SHARES][order]}
+
+    def cluster_order(self, theta: Params) -> np.ndarray:
+        """The largest first, unless constraints or priors tell clusters apart."""
+        order = np.argsort(-theta[SHARES], kind="stable")
+        if self._rule is None or self._rule.allows(theta, self.with_clusters(theta, order)):
+            return order
+        return np.arange(self.n_clusters)
+
+    @property
     def emission_params(self) -> set[str]:
         """Names of the parameters that say something of the outcomes."""
         return {name for emission in self.emissions for name in emission.param_info()}
 
     def _make_parts(self) -> tuple[Component, ...]:
-        stays = () if self.duration is None else (self.duration,)
-        return (self.initial, self.transition, *stays, *self.emissions)
+        return (*self.chain, *self.emissions)
 
     def _make_prior(self) -> EffectCovariance:
         effects = self.structure.effects
         blocks = [effect.block for effect in effects]
         return EffectCovariance(
             names=tuple(effect.name for effect in effects),
-            where=tuple(_where(effect) for effect in effects),
+            where=tuple(effect.where for effect in effects),
             arrays=(("effect_covariance", tuple(range(len(effects)))),),
             structure=self.effect_covariance,
             blocks=tuple(blocks.index(block) for block in blocks),
@@ -328,9 +294,7 @@ class HMMModel(Model):
         return restriction_of(self, fixed, theta, strict)
 
     def log_prior(self, theta: Params) -> float:
-        if not self.spec.priors or self._rule is None:
-            return 0.0
-        return self._rule.log_prior(theta)
+        return 0.0 if self._rule is None else self._rule.log_prior(theta)
 
     def prior_slope(self, theta: Params) -> Params:
         if not self.spec.priors or self._rule is None:
@@ -346,7 +310,8 @@ class HMMModel(Model):
         if self._rule is None or "transition" not in self._rule.keys:
             return possible
         theta = self._rule.within(self._rule.likes, 1e-4) or self._rule.likes
-        return possible & (theta["transition"] > 1e-8)
+        of_each = theta["transition"].reshape(-1, *possible.shape)
+        return possible & (of_each > 1e-8).any(0)
 
     @property
     def clock(self) -> Clock | None:
@@ -390,7 +355,12 @@ class HMMModel(Model):
         """The entries of theta of first state, moves and stays before anything is known."""
         constant = self.scaling.constant
         found = {**self.initial.start(), **self.transition.start(constant)}
-        return found | ({} if self.duration is None else self.duration.start(constant, mean_stay))
+        if self.duration is not None:
+            found |= self.duration.start(constant, mean_stay)
+        if self.n_clusters == 1:
+            return found
+        shares = np.full(self.n_clusters, 1 / self.n_clusters)
+        return {SHARES: shares, **self.stack.joined([found] * self.n_clusters)}
 
     def state_order(self, theta: Params, data: Encoded) -> np.ndarray:
         """States by the first outcome's mean at the average covariates, lowest first.
@@ -443,121 +413,27 @@ class HMMModel(Model):
         found = np.zeros(y.shape, bool)
         for emission in self.emissions:
             at = list(emission.y_cols)
-            found[:, at] = emission.in_units(y[:, at])
+            found[:, at] = emission.in_units(take_columns(y, at))
         return found
 
     def by_lane(self, panel: Panel, A: np.ndarray) -> bool:
-        columns = () if self.duration is None else sorted(self.duration.columns)
-        return constant_in_lanes(panel, A[:, columns])
+        if self.duration is None or not self.duration.columns:
+            return True
+        return constant_in_lanes(panel, A[:, sorted(self.duration.columns)])
 
     def read(
         self, panel: Panel, outcomes: bool = True, only: np.ndarray | None = None
     ) -> PanelData:
         """The panel's outcomes and design columns; `only` (rows,) bool must have all they need."""
-        if not panel.in_memory:
-            raise need_rows()
-        columns = [np.full((panel.n_rows, self.n_columns), np.nan)]
-        if outcomes:
-            named = [(e.family, name) for e in self.emissions for name in e.outcomes]
-            columns = [read_outcome(family, panel, name) for family, name in named]
-        Y = np.concatenate(columns, axis=1)
-        needed, must = self._needed(panel, Y if outcomes else None)
-        needed = needed if only is None else [rows & only for rows in needed]
-        found = self.designs.apply(panel, needed, must)
-        n_without_past = 0
-        for emission in self.emissions:
-            incomplete = np.any([found.incomplete[part] for part in emission.parts], axis=0)
-            for column in emission.y_cols[: len(emission.outcomes)]:
-                lost = incomplete & ~np.isnan(Y[:, column])
-                n_without_past += int(lost.sum())
-                Y[lost, column] = np.nan
-            if (half := emission.half_seen(Y[:, list(emission.y_cols)])).any():
-                raise DataError(
-                    f"Some of {', '.join(emission.outcomes)} are missing and some observed at "
-                    f"{panel.source.name_rows(half)}. Their density is a joint one: make all of "
-                    "them missing there, or give each a density of its own."
-                )
-            if (bad := emission.impossible(Y[:, list(emission.y_cols)])).any():
-                raise DataError(
-                    f"{', '.join(emission.outcomes)} at {panel.source.name_rows(bad)}: a "
-                    f"{emission.family.name} outcome takes {emission.family.wanted}."
-                )
-        return PanelData(Y, found.A, n_without_past, self._possible(panel, found.A))
-
-    def _possible(self, panel: Panel, A: np.ndarray) -> np.ndarray | None:
-        """(rows, states) bool: where each row may be; None where nothing is known of that."""
-        known, found = self.spec.known, None
-        if known is not None:
-            found = possible_states(panel, known, self.state_names, self.n_states)
-        found = with_events(found, panel, self.transition)
-        if found is not None:
-            what = "What is known of the states" if known is None else f"known={known!r}"
-            own = (self.transition, self.events(A), what, self.duration is not None)
-            check_possible(panel, found, *own)
-        return found
-
-    def _needed(self, panel: Panel, Y: np.ndarray | None) -> tuple[list[np.ndarray], list[bool]]:
-        """Where each design's covariates are used, and whether a lag must have a past there."""
-        everywhere = np.ones(panel.n_rows, bool)
-        seen: dict[int, np.ndarray] = {}
-        for emission in self.emissions:
-            at = list(emission.y_cols[: len(emission.outcomes)])
-            observed = everywhere if Y is None else ~np.isnan(Y[:, at]).all(axis=1)
-            for line in emission.lines:
-                seen[line.part] = seen.get(line.part, ~everywhere) | observed
-        later = panel.row_step > 0
-        part = self._transition_part
-        stays = len(self.designs.parts) - 2 if self.duration is not None else -1
-        needed = []
-        for number in range(len(self.designs.parts)):
-            if number < part:
-                needed.append(seen.get(number, ~everywhere))
-            elif number == stays:
-                needed.append(everywhere)
-            elif number == part:
-                first = self.stationary and bool(self.transition.lines)
-                needed.append(everywhere if first else later & bool(self.transition.lines))
-            else:
-                needed.append(~later & bool(self.initial.lines))
-        return needed, [number >= part for number in range(len(self.designs.parts))]
+        return read_rows(self, panel, outcomes, only)
 
     def features(self, y: np.ndarray) -> list[np.ndarray]:
         """For each emission, (rows, features) in which states lie apart; NaN where missing."""
-        return [emission.features(y[:, list(emission.y_cols)]) for emission in self.emissions]
+        return [emission.features(take_columns(y, emission.y_cols)) for emission in self.emissions]
 
     def start_means(self, y: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
         """(subjects, features) the subjects' means of all features."""
         return subject_means(np.concatenate(self.features(y), axis=1), subject, n_subjects)
-
-    def beyond(self, panel: Panel, y: np.ndarray, unit: np.ndarray) -> np.ndarray:
-        """(rows,) the ends of sequences that are left out: none."""
-        return np.zeros(len(y), bool)
-
-    @in_float64
-    def encode(self, panel: Any, data: Any = None, max_lanes: int = 0) -> Any:
-        """The panel laid out for this model, on the device; a scan in files."""
-        if not panel.in_memory:
-            return encode_scan(self, panel, data, max_lanes)
-        data = self.read(panel) if data is None else data
-        y, a = self.scaling.data_in(data.Y, data.A)
-        place = Placement.of(panel, self.n_states, y.shape[1] + a.shape[1], self.one_per_core)
-        layout = build_layout(panel, max_lanes or place.n_lanes)
-        by_lane = self.by_lane(panel, data.A)
-        made = self.laid_out(y, a, panel.row_step > 0, data.possible, by_lane)
-        filled = layout.chunks(np.nan_to_num(y), a, made.masks, made.patterns, made.lists)
-        return Encoded(
-            panel=panel,
-            y=y,
-            a=a,
-            layout=layout,
-            chunks=place.chunks(filled),
-            executor=place.executor,
-            platform=place.device.platform,
-            kernel=made.kernel,
-            spread=(data.spreads(range(y.shape[1])) / self.scaling.scale) ** 2,
-            n_without_past=data.n_without_past,
-            possible=data.possible,
-        )
 
     def laid_out(
         self,
@@ -573,10 +449,8 @@ class HMMModel(Model):
         change within a sequence.
         """
         made = Blocks(y, a, self.n_effects, self.scaling.constant)
-        rows = later
-        if self.stationary or not rows.any():
-            rows = np.ones(len(y), bool)
-        kernel = self._kernel(made, rows, by_lane)
+        every = self.stationary or not later.any()
+        kernel = self._kernel(made, np.ones(len(y), bool) if every else later, by_lane)
         # Where a row cannot be, not where it can: nothing is impossible in a padded one.
         ruled_out = () if possible is None else made.mask(~possible)
         kernel = replace(kernel, ruled_out=ruled_out)
@@ -593,33 +467,16 @@ class HMMModel(Model):
         process: Process = MarkovProcess(*chain)
         if self.duration is not None:
             process = SemiMarkovProcess(*chain, self.duration.block(made, by_lane))
+        if self.n_clusters > 1:
+            pairs = zip(self.chain[1:], process.blocks, strict=True)
+            clustered = tuple(cast(Clustered, part).block_of(own) for part, own in pairs)
+            process = ClusterProcess(process, self.stack, clustered)
         return HMMKernel(self.n_states, self.n_effects, emissions, process)
 
     def one_row(self, y: np.ndarray, a: np.ndarray) -> tuple[HMMKernel, np.ndarray]:
         """The kernel of a single row (1, columns), and its masks (1, groups) of outcomes seen."""
         made = OneRow(y, a, self.n_effects, self.scaling.constant)
         return self._kernel(made, np.ones(1, bool), by_lane=False), made.masks
-
-
-def _where(effect: Effect) -> dict[str, Any]:
-    """What the table of parameters says of an effect."""
-    outcome = ".".join(filter(None, (effect.outcome, effect.parameter))) or None
-    return {
-        "state": effect.state,
-        "to_state": effect.to_state,
-        "term": effect.term,
-        "outcome": outcome,
-    }
-
-
-def subject_means(features: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
-    """(subjects, features) mean of what was seen, shrunk a little towards 0, the overall."""
-    means = np.zeros((n_subjects, features.shape[1]))
-    for j, column in enumerate(features.T):
-        seen = ~np.isnan(column)
-        total = np.bincount(subject[seen], column[seen], n_subjects)
-        means[:, j] = total / (1 + np.bincount(subject[seen], minlength=n_subjects))
-    return means
 
 
 def by_spec(model: HMMModel) -> list[list[Emission]]:

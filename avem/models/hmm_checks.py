@@ -12,6 +12,7 @@ from avem.data.columns import LARGEST
 from avem.errors import DataError, ModelError
 from avem.models.encoded import PanelData
 from avem.models.hmm import HMMModel
+from avem.numerics.rows import any_seen, largest, selection, take_columns, triangle
 
 
 def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
@@ -20,24 +21,36 @@ def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
         frames.column(panel.table, name, "known=" if name == model.spec.known else "event=")
     if model.n_states > 1:
         check_times(panel)
+    if model.n_clusters > panel.n_subjects:
+        raise DataError(
+            f"n_clusters is {model.n_clusters}, and there are {panel.n_subjects} subjects. Choose "
+            "fewer."
+        )
     if model.n_effects:
         check_subjects(
             panel,
             f"Drop the (... | {panel.subject}) term and give subject={panel.subject!r} to fit().",
         )
+    told: set[tuple[int, ...]] = set()  # columns that are apart where every outcome is observed
     for piece in model.emissions:
         for name, column in zip(piece.outcomes, piece.y_cols, strict=False):
             y = data.Y[:, column]
-            check_outcome(name, y[~np.isnan(y)], data.n_without_past)
             # Each outcome has its own coefficients, so each needs rows that tell its terms apart.
             rows = ~np.isnan(y)
-            where = f"where the outcome {name!r} is observed ({rows.sum()} row(s))"
+            some = selection(rows)
+            check_outcome(name, y[some], data.n_without_past)
+            everywhere = isinstance(some, slice)
+            place = f"where the outcome {name!r} is observed ({rows.sum()} row(s))"
             lines = [line for line in piece.lines if line.has_formula]
             lines = [line for line in lines if line.outcome in (name, "+".join(piece.outcomes))]
             for line in lines:
-                check_terms(data.A[rows][:, list(line.x_cols)], line.terms, where)
+                if everywhere and (columns := (*line.x_cols, -1, *line.z_cols)) in told:
+                    continue
+                check_terms(take_columns(data.A, line.x_cols)[some], line.terms, place)
                 if line.z_cols:
                     _check_line_effects(model, panel, data.A, rows, line, f"on {line.label!r}")
+                if everywhere:
+                    told.add(columns)
     later, first = panel.row_step > 0, panel.row_step == 0
     if model.transition.lines:
         line = model.transition.lines[0]
@@ -68,8 +81,9 @@ def check_outcome(name: str, values: np.ndarray, n_without_past: int) -> None:
         )
     if len(values) == 0:
         raise DataError(f"Outcome {name!r} has no observed value. Leave it out of the formula.")
-    largest = np.abs(values).max()
-    spread = values.max() / 2 - values.min() / 2  # halved first: the difference may overflow
+    low, high = values.min(), values.max()
+    largest = max(abs(low), abs(high))
+    spread = high / 2 - low / 2  # halved first: the difference may overflow
     if not spread > 1e-13 * largest:
         raise DataError(
             f"Outcome {name!r} is constant: all {len(values)} observed values are "
@@ -94,13 +108,14 @@ def check_times(panel: Panel) -> None:
 
 def check_terms(x: np.ndarray, terms: Sequence[str], where: str) -> None:
     """Raise unless the columns (rows, terms) can be told apart."""
-    for name, size in zip(terms, np.abs(x).max(0, initial=0.0), strict=True):
+    sizes = np.array([largest(column) for column in x.T])
+    for name, size in zip(terms, sizes, strict=True):
         if size > LARGEST or 0 < size < 1 / LARGEST:
             raise DataError(
                 f"The covariate {name!r} reaches {size:g}, beyond what double precision can "
                 "square. Change its unit."
             )
-    dependent = _dependent_column(x)
+    dependent = _dependent_column(x, sizes)
     if dependent is None:
         return
     name, before = terms[dependent], ", ".join(terms[:dependent])
@@ -112,12 +127,13 @@ def check_terms(x: np.ndarray, terms: Sequence[str], where: str) -> None:
     )
 
 
-def _dependent_column(x: np.ndarray) -> int | None:
-    """The first column that the ones before it determine, or None."""
-    size = np.abs(x).max(0, initial=0.0)
+def _dependent_column(x: np.ndarray, size: np.ndarray) -> int | None:
+    """The first column that the ones before it determine, or None; `size` is their largest."""
     if (size == 0).any():
         return int(np.argmax(size == 0))
-    r = np.abs(np.diagonal(np.linalg.qr(x / size, mode="r")))
+    if len(size) <= 1:
+        return None
+    r = np.abs(np.diagonal(triangle(x, size)))
     low = r < 1e-8 * np.sqrt(len(x))
     if low.any():
         return int(np.argmax(low))
@@ -148,7 +164,7 @@ def _check_line_effects(
     model: HMMModel, panel: Panel, A: np.ndarray, rows: np.ndarray, line: Line, where: str
 ) -> None:
     terms = [model.structure.effects[place].term for place in line.effects[0]]
-    check_effects(panel, A[:, list(line.z_cols)], rows, terms, where)
+    check_effects(panel, take_columns(A, line.z_cols), rows, terms, where)
 
 
 def check_effects(
@@ -156,7 +172,8 @@ def check_effects(
 ) -> None:
     """Raise unless some subjects' ``rows`` tell the effect columns (rows, terms) apart."""
     e = len(terms)
-    subject = panel.row_subject[rows]
+    some = selection(rows)
+    subject = panel.row_subject[some]
     enough = np.bincount(subject, minlength=panel.n_subjects) > e
     if enough.sum() < 2:
         raise ModelError(
@@ -164,7 +181,7 @@ def check_effects(
             f"more than {e} observed row(s), and {enough.sum()} of {panel.n_subjects} subjects "
             "have that many. Use fewer effect terms, or none."
         )
-    full_rank = _full_rank(z[rows], subject, panel.n_subjects)
+    full_rank = _full_rank(z[some], subject, panel.n_subjects)
     if (full_rank & enough).sum() < 2:
         raise ModelError(
             f"Effects {where} are not identified: within each subject the effect terms "
@@ -176,13 +193,14 @@ def check_effects(
 
 def _full_rank(z: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
     """(subjects,) bool: the columns of the subject's rows of `z` (rows, e) are independent."""
-    size = np.abs(z).max(0, initial=0.0)
-    z = z / np.where(size > 0, size, 1.0)
+    size = np.array([largest(column) for column in z.T])
     e = z.shape[1]
     products = np.zeros((n_subjects, e, e))
     for i in range(e):
-        for j in range(e):
-            products[:, i, j] = np.bincount(subject, z[:, i] * z[:, j], n_subjects)
+        own = z[:, i] / (size[i] or 1.0)
+        for j in range(i + 1):
+            other = own if j == i else z[:, j] / (size[j] or 1.0)
+            products[:, i, j] = products[:, j, i] = np.bincount(subject, own * other, n_subjects)
     # Unit diagonal: a covariate that is small in one subject is not a constant one.
     size = np.sqrt(np.diagonal(products, axis1=1, axis2=2))
     products /= np.maximum(size[:, :, None] * size[:, None], 1e-300)
@@ -191,16 +209,17 @@ def _full_rank(z: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarra
 
 
 def _check_states(model: HMMModel, data: PanelData) -> None:
-    k, observed = model.n_states, ~np.isnan(data.Y)
+    k = model.n_states
+    counts = {c: np.count_nonzero(~np.isnan(data.Y[:, c])) for c in model.outcome_columns}
     n_cells = n_wanted = 0
     distinct_columns = []
     for piece in model.emissions:
         own = list(piece.y_cols[: len(piece.outcomes)])
         distinct_columns += own
-        n_cells += int(observed[:, own].sum())
+        n_cells += sum(counts[column] for column in own)
         n_wanted += sum(int(np.prod(info.shape)) for info in piece.param_info().values())
         for name, column in zip(piece.outcomes, own, strict=True):
-            count, wanted = observed[:, column].sum(), k * piece.n_values_per_state
+            count, wanted = counts[column], k * piece.n_values_per_state
             if count < wanted:
                 raise ModelError(
                     f"Outcome {name!r} has {count} observed value(s); {k} states need at least "
@@ -215,12 +234,11 @@ def _check_states(model: HMMModel, data: PanelData) -> None:
     # Discrete outcomes tell states apart by their frequencies over time, not by their values.
     if not all(emission.by_value for emission in model.emissions):
         return
-    rows = np.flatnonzero(observed.any(1))
     # Sorting millions of rows takes seconds; nearly always a few show that there are enough.
     distinct = 0
-    for some in (rows[:1000], rows):
-        values = np.nan_to_num(data.Y[np.ix_(some, distinct_columns)], nan=np.inf)
-        distinct = len(np.unique(values, axis=0))
+    for some in (data.Y[:1000], data.Y):
+        values = some[any_seen(some, range(some.shape[1]))][:, distinct_columns]
+        distinct = len(np.unique(np.nan_to_num(values, nan=np.inf), axis=0))
         if distinct >= k:
             break
     if distinct < k:

@@ -146,7 +146,7 @@ class HMMKernel:
     ) -> tuple[Float[Array, "time state lane"], Float[Array, "time lane"]]:
         """State probabilities given the steps up to each, and log p(step | steps before it)."""
         tables, table = self.tables(theta, f, chunk)
-        before, _ = self.process.states_given(tables, table, chunk, "before")
+        before = self.process.states_so_far(tables, table, chunk)
         joint = jnp.log(before) + table
         total = nn.logsumexp(joint, axis=1)
         return jnp.exp(joint - total[:, None]), total

@@ -27,7 +27,7 @@ class Blocks:
     @property
     def masks(self) -> np.ndarray:
         """(rows, masks)."""
-        return np.concatenate(self._seen, axis=1)
+        return self._seen[0] if len(self._seen) == 1 else np.concatenate(self._seen, axis=1)
 
     def mask(self, seen: np.ndarray) -> tuple[int, ...]:
         first = sum(part.shape[1] for part in self._seen)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from avem.components.param_info import Params
+from avem.components.param_info import ParamInfo, Params
 from avem.errors import ModelError
 from avem.models.constraints import (
+    Entry,
     Named,
     as_constraints,
     named_rows,
@@ -22,8 +23,8 @@ from avem.models.restriction import OfPrior, Restriction
 from avem.models.restriction_making import make_restriction
 
 if TYPE_CHECKING:
-    from avem.data import Panel
-    from avem.models.hmm import HMMModel, Specification
+    from avem.models.hmm import HMMModel
+    from avem.models.hmm_specification import Specification
 
 _MANY_STATES = 7
 """With more, nobody looks which renumberings leave constraints as they are."""
@@ -121,14 +122,9 @@ def orders_at(
         return list(orders or [own])
     if orders is None:
         orders = permutations(own) if model.n_states <= _MANY_STATES else [own]
-    here = rule.log_prior(theta)
 
     def fits(order: tuple[int, ...]) -> bool:
-        new, _ = model.relabelled(theta, np.array(order))
-        x = rule.read(new)
-        apart = np.abs(rule.sides.equal @ x - rule.sides.level).max(initial=0.0)
-        inside = (rule.sides.above @ x >= rule.sides.least - 1e-7).all()
-        return apart < 1e-7 and bool(inside) and abs(rule.log_prior(new) - here) < 1e-7
+        return rule.allows(theta, model.relabelled(theta, np.array(order))[0])
 
     return [order for order in orders if order == own or fits(order)]
 
@@ -209,44 +205,50 @@ def _numbers(model: HMMModel, theta: Params) -> np.ndarray:
 
 
 def split_fixed(
-    spec: Specification, panel: Panel, fixed: Any
+    fixed: Any, learn: Callable[[], HMMModel]
 ) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """What is held as a whole, and all constraints: those of single numbers beside the model's own.
+    """What is held as a whole, and sentences for the single numbers of arrays that have NaN.
 
-    The numbers of an array that has NaN are single ones.
+    ``learn`` gives the model, which is needed for the latter alone.
     """
     if not isinstance(fixed, Mapping):
         return fixed, ()
-    whole, sentences, named = {}, [], None
-    model: HMMModel | None = None
-    for name, value in fixed.items():
-        array = _as_array(value)
-        if array is None or not np.isnan(array).any():
-            whole[name] = value
+    arrays = {name: _as_array(value) for name, value in fixed.items()}
+    parts = {n: array for n, array in arrays.items() if array is not None and np.isnan(array).any()}
+    if not parts:
+        return dict(fixed), ()
+    model = learn()
+    info, named = model.param_info(), named_of(model)
+    parts = {name: array for name, array in parts.items() if name in info}
+    sentences = [
+        sentence
+        for name, array in parts.items()
+        for sentence in _sentences(name, array, info[name], named.entries[name])
+    ]
+    # Names that the model does not have are refused where all of fixed is checked.
+    return {n: value for n, value in fixed.items() if n not in parts}, tuple(sentences)
+
+
+def _sentences(
+    name: str, array: np.ndarray, info: ParamInfo, entries: Iterable[Entry]
+) -> Iterator[str]:
+    """The numbers of an array that are not NaN, as constraints."""
+    if array.shape != info.shape:
+        raise ModelError(
+            f"fixed[{name!r}] has shape {array.shape}; {info.shape} is wanted ({info.words})."
+        )
+    at = {entry.at: entry for entry in entries}
+    for place in np.flatnonzero(~np.isnan(array.ravel())).tolist():
+        value, entry = float(array.ravel()[place]), at.get(place)
+        if entry is None:
             continue
-        if model is None:
-            model = spec.learned(panel)
-            named = named_of(model)
-        info = model.param_info().get(name)
-        if info is None or named is None:
-            whole[name] = value  # refused where all of fixed is checked
-            continue
-        if array.shape != info.shape:
+        if not entry.constant:
+            yield text_of(name, entry, value)
+        elif value != 0:
             raise ModelError(
-                f"fixed[{name!r}] has shape {array.shape}; {info.shape} is wanted ({info.words})."
+                f"fixed[{name!r}] has {value:g} where the model has another number by definition. "
+                "Make it NaN."
             )
-        entries = {entry.at: entry for entry in named.entries[name]}
-        for at in np.flatnonzero(~np.isnan(array.ravel())):
-            value_there, entry = float(array.ravel()[at]), entries.get(int(at))
-            if entry is None or entry.constant:
-                if entry is not None and value_there != 0:
-                    raise ModelError(
-                        f"fixed[{name!r}] has {value_there:g} where the model has another number "
-                        "by definition. Make it NaN."
-                    )
-                continue
-            sentences.append(text_of(name, entry, value_there))
-    return whole, (*spec.constraints, *sentences) if sentences else ()
 
 
 def _as_array(value: Any) -> np.ndarray | None:

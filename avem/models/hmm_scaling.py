@@ -45,7 +45,8 @@ def learn_scaling(model: HMMModel, data: PanelData) -> Scaling:
     free = {column: _freedom(model, column, constant) for column in columns}
     shifted = [column for column, (may_shift, _) in free.items() if may_shift]
     scaled = [column for column, (_, may_scale) in free.items() if may_scale]
-    column_centre[shifted] = data.design_means(observed)[shifted]
+    if shifted:
+        column_centre[shifted] = data.design_means(observed)[shifted]
     if scaled:
         column_scale[scaled] = data.design_sizes(column_centre, observed)[scaled]
     moves = model.transition.lines

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from avem.components.clusters import SHARES
 from avem.components.durations import Stay
 from avem.components.emission import Emission
 from avem.components.outcome import read_extras
@@ -34,6 +35,8 @@ class Simulation(NamedTuple):
         (rows,) the state behind each row: from 0, or its name where the states have names.
     effects : numpy.ndarray
         (subjects, effects), subjects in order of first appearance.
+    clusters : numpy.ndarray or None
+        (subjects,) the type of each, where a model has several.
 
     Examples
     --------
@@ -44,6 +47,7 @@ class Simulation(NamedTuple):
     frame: pd.DataFrame
     states: np.ndarray
     effects: np.ndarray
+    clusters: np.ndarray | None = None
 
 
 def simulate(
@@ -72,6 +76,16 @@ class HMMDraw(Draw):
         return self.effects[self.panel.row_subject]
 
     # --- states ---------------------------------------------------------------------------------
+
+    @property
+    def clusters(self) -> np.ndarray | None:
+        return self._clusters
+
+    @cached_property
+    def _clusters(self) -> np.ndarray | None:
+        if self.model.n_clusters == 1:
+            return None
+        return self.rng.choice(self.model.n_clusters, self.panel.n_subjects, p=self.theta[SHARES])
 
     def states(self) -> np.ndarray:
         """(rows,) one path for every sequence of the panel."""
@@ -106,12 +120,35 @@ class HMMDraw(Draw):
         return states
 
     def _start(self, at: np.ndarray) -> np.ndarray:
-        own = (self.theta, self.A[at], self.row_effects[at])
-        return self.model.initial.chances(*own, lambda: self.model.transition.matrices(*own))
+        initial, moves = self.model.initial, self.model.transition
+
+        def chances(theta: Params, some: np.ndarray) -> np.ndarray:
+            own = (theta, self.A[at[some]], self.row_effects[at[some]])
+            return initial.chances(*own, lambda: moves.matrices(*own))
+
+        return self._by_type(at, chances)
 
     def move(self, at: np.ndarray, state: np.ndarray) -> np.ndarray:
         """(at, states) the chances to go from these states to each state at some rows."""
-        return self.model.transition.chances(self.theta, self.A[at], self.row_effects[at], state)
+
+        def chances(theta: Params, some: np.ndarray) -> np.ndarray:
+            own = (theta, self.A[at[some]], self.row_effects[at[some]], state[some])
+            return self.model.transition.chances(*own)
+
+        return self._by_type(at, chances)
+
+    def _by_type(
+        self, at: np.ndarray, chances: Callable[[Params, np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        """(at, states) what `chances` gives for the places of each type's rows in `at`."""
+        if self.clusters is None:
+            return chances(self.theta, np.arange(len(at)))
+        found = np.zeros((len(at), self.model.n_states))
+        types = self.clusters[self.panel.row_subject[at]]
+        for c in range(self.model.n_clusters):
+            some = np.flatnonzero(types == c)
+            found[some] = chances(self.model.theta_of(self.theta, c), some)
+        return found
 
     # --- outcomes -------------------------------------------------------------------------------
 
@@ -145,14 +182,24 @@ class HMMDraw(Draw):
         table = table.assign(**{clock.event: entered})
         rows = np.flatnonzero(entered)
         if len(rows):
-            own = (self.theta, self.A[rows], self.row_effects[rows])
-            early = entry_times(
-                model.transition, own, before[rows].astype(int), states[rows], self.rng
-            )
+            early = self._entry_times(rows, before[rows].astype(int), states[rows])
             table[panel.time] = clock.moved(panel, rows, early)
         for name in model.outcomes:
             table[name] = table[name].where(~gone)
         return table
+
+    def _entry_times(self, rows: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """(rows,) how long before each the absorbing state was entered."""
+        early, types = np.zeros(len(rows)), np.zeros(len(rows), int)
+        if self.clusters is not None:
+            types = self.clusters[self.panel.row_subject[rows]]
+        for c in np.unique(types):
+            some = np.flatnonzero(types == c)
+            theta = self.model.theta_of(self.theta, int(c))
+            own = (theta, self.A[rows[some]], self.row_effects[rows[some]])
+            moves = self.model.transition
+            early[some] = entry_times(moves, own, before[some], after[some], self.rng)
+        return early
 
     def draw(self, emission: Emission, at: np.ndarray, A: np.ndarray, states: np.ndarray) -> dict:
         """Outcome columns of an emission at some rows."""

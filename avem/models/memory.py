@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from avem.errors import ModelError
-from avem.models.hmm import Specification
-from avem.models.ssm import SSMSpecification
+from avem.models.hmm_specification import Specification
+from avem.models.ssm_specification import SSMSpecification
 
 
 def outcomes_read(spec: Specification | SSMSpecification) -> list[tuple[str, list[str]]]:

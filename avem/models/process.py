@@ -60,6 +60,10 @@ class Process(Protocol):
         """State probabilities given the steps before, or all others; and the log likelihood."""
         ...
 
+    def states_so_far(self, tables: Any, table: Array, chunk: Chunk) -> Array:
+        """(time, state, lane) given all rows of the subject before each, in their order."""
+        ...
+
     def onward(self, tables: Any, table: Array, now: Array | None) -> Array:
         """(..., state, lane) chances at a single step, given those `now`, one step before.
 
@@ -112,6 +116,9 @@ class MarkovProcess:
 
     def states_given(self, tables: Chances, table, chunk, kind) -> tuple[Array, Array]:
         return hmm.states_given(*tables, table, chunk.valid, kind)
+
+    def states_so_far(self, tables: Chances, table, chunk) -> Array:
+        return self.states_given(tables, table, chunk, "before")[0]
 
     def onward(self, tables: Chances, table: Array, now: Array | None) -> Array:
         initial, moves = tables
@@ -170,6 +177,9 @@ class SemiMarkovProcess:
 
     def states_given(self, tables: SemiChances, table, chunk, kind) -> tuple[Array, Array]:
         return semi_markov.states_given(*tables, table, chunk.valid, kind)
+
+    def states_so_far(self, tables: SemiChances, table, chunk) -> Array:
+        return self.states_given(tables, table, chunk, "before")[0]
 
     def onward(self, tables: SemiChances, table: Array, now: Array | None) -> Array:
         """(duration, state, lane): the row of its stay counts, too."""

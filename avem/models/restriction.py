@@ -104,6 +104,13 @@ class Restriction:
             new[span.key] = flat.reshape(theta[span.key].shape)
         return new
 
+    def allows(self, theta: Params, new: Params) -> bool:
+        """Whether `new` parameters are allowed, and as probable as theta beforehand."""
+        x, sides = self.read(new), self.sides
+        apart = np.abs(sides.equal @ x - sides.level).max(initial=0.0)
+        inside = bool((sides.above @ x >= sides.least - 1e-7).all())
+        return apart < 1e-7 and inside and abs(self.log_prior(new) - self.log_prior(theta)) < 1e-7
+
     def within(self, theta: Params, inside: float = 0.0) -> Params | None:
         """The nearest theta that is allowed; None where that is no theta.
 

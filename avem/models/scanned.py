@@ -93,7 +93,7 @@ def read_scan(model: Any, scan: Scan) -> StoredData:
 def witnessed(model: Any, data: StoredData) -> tuple[Panel, PanelData]:
     """Subjects by whom the data can be judged, and their numbers."""
     panel = data.scan.panel_of(data.witnesses)
-    return panel, model.read(panel)._replace(n_without_past=data.n_without_past)
+    return panel, replace(model.read(panel), n_without_past=data.n_without_past)
 
 
 class _Part(NamedTuple):
@@ -133,7 +133,7 @@ class _Parts:
             start += panel.n_rows
             beyond = self._model.beyond(panel, y, self._unit)
             lost = beyond[:, None] & ~np.isnan(y)
-            y[beyond] = np.nan
+            y = np.where(beyond[:, None], np.nan, y)
             made = self._laid_out(PanelData(y, a, 0, rows.possible), panel.row_step > 0)
             if made.kernel != self.kernel:
                 raise AvemError("The parts of the scan are not laid out alike; please report this.")
@@ -223,7 +223,7 @@ def encode_scan(
             made = part.made
             own = layout_of_chunk(part.slots, part.panel, layout.weight)
             (chunk,) = own.chunks(
-                np.nan_to_num(part.y),
+                part.y,
                 part.a,
                 made.masks,
                 made.patterns,

@@ -5,107 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from avem.components.dynamics import Dynamics, FirstState, SSMComponent, dynamics_word
+from avem.components.dynamics import Dynamics, FirstState, SSMComponent
 from avem.components.effects import EffectCovariance
 from avem.components.loadings import Loadings
 from avem.components.param_info import Params
 from avem.components.scaling import Scaling
-from avem.data import Design, Panel, parse_formula
+from avem.data import Design, Panel
 from avem.data.clock import Clock
 from avem.data.columns import outcome_values
 from avem.data.designs import Designs
-from avem.data.formula import Formula
-from avem.data.layout import build_layout
 from avem.data.scanning.memory import need_rows
 from avem.errors import ModelError
 from avem.models.base import Model
-from avem.models.encoded import Encoded, LaidOut, PanelData, Placement
+from avem.models.encoded import LaidOut, PanelData
 from avem.models.hmm_layout import Blocks
-from avem.models.scanned import encode_scan
 from avem.models.ssm_clock import FEW, MOST_SHARED
 from avem.models.ssm_kernel import SSMKernel
-from avem.numerics.precision import in_float64
+from avem.models.ssm_specification import SSMSpecification
+from avem.numerics.rows import any_seen, largest
 
 _BEYOND = 1e3
-RANDOM = ("transition", "loading")
-BLOCKS = (*RANDOM, "coef")
-"""Kinds of effects; those of different kinds are independent."""
-STRUCTURES = ("full", "diagonal")
-"""Of the covariance of the effects of one kind."""
-
-
-class SSMSpecification(NamedTuple):
-    """What the user asked for, before any data."""
-
-    n_latent: int
-    formula: Formula
-    """Of the outcomes: their covariates and effects."""
-    state: Formula
-    """Covariates that act on the states, without an intercept."""
-    random: tuple[str, ...]
-    """Which of "transition" and "loading" differ between subjects."""
-    effect_covariance: tuple[str, ...]
-    """Structure of each of `BLOCKS`: "full" or "diagonal"."""
-    state_names: tuple[str, ...] = ()
-    """Empty: states have numbers alone."""
-    clock: Clock | None = None
-    """What reads intervals of time; None where time goes in steps."""
-
-    def renamed(self, names: tuple[str, ...]) -> SSMSpecification:
-        """The same with other names of the states."""
-        return self._replace(state_names=names)
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The user's names of `BLOCKS`."""
-        return (dynamics_word(self.clock is not None), *BLOCKS[1:])
-
-    @property
-    def text(self) -> str:
-        """The outcomes' formula."""
-        return self.formula.text
-
-    @property
-    def options(self) -> dict[str, str]:
-        """Python for all else that tells it from other models, by name."""
-        found = {}
-        if self.state.text.replace(" ", "") != "~0":
-            found["state"] = repr(self.state.text)
-        if self.random != RANDOM:
-            words = [self.kinds[BLOCKS.index(kind)] for kind in self.random]
-            found["random"] = repr(words if words else "none")
-        if self.clock is not None:
-            found["time_scale"] = "'continuous'"
-            found |= {} if self.clock.unit is None else {"unit": repr(self.clock.unit)}
-        if set(self.effect_covariance) != {"full"}:
-            words = dict(zip(self.kinds, self.effect_covariance, strict=True))
-            same = len(set(self.effect_covariance)) == 1
-            found["effect_covariance"] = repr(self.effect_covariance[0] if same else words)
-        return found | ({"state_names": repr(list(self.state_names))} if self.state_names else {})
-
-    @property
-    def formulas(self) -> tuple[Formula, ...]:
-        """Of the outcomes, of the states, and a constant."""
-        return (self.formula, self.state, parse_formula("~ 1"))
-
-    @property
-    def state_formulas(self) -> tuple[Formula, ...]:
-        """That of the states."""
-        return (self.state,)
-
-    @property
-    def outcome_names(self) -> tuple[str, ...]:
-        """The columns of all outcomes."""
-        return self.formula.outcomes
-
-    @property
-    def has_history(self) -> bool:
-        """No outcome remembers earlier ones."""
-        return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,13 +266,15 @@ class SSMModel(Model):
             for name in self.outcomes
         ]
         Y = np.stack(columns, axis=1)
-        seen = ~np.isnan(Y).all(axis=1) if outcomes else np.ones(panel.n_rows, bool)
+        every = range(Y.shape[1])
+        seen = any_seen(Y, every) if outcomes else np.ones(panel.n_rows, bool)
         later = panel.row_step > 0
         needed = [seen, later & bool(self.drive_cols), np.ones(panel.n_rows, bool)]
         found = self.designs.apply(panel, needed, [False, True, True])
-        lost = found.incomplete[0] & seen
-        n_without_past = int((~np.isnan(Y[lost])).sum())
-        Y[lost] = np.nan
+        n_without_past, lost = 0, found.incomplete[0] & seen
+        if lost.any():
+            n_without_past = int((~np.isnan(Y[lost])).sum())
+            Y[lost] = np.nan
         return PanelData(Y, found.A, n_without_past)
 
     def laid_out(
@@ -386,38 +311,6 @@ class SSMModel(Model):
         """(rows,) the ends of sequences that are left out; ``unit`` are the outcomes' spreads."""
         return runaway(panel, y, unit)
 
-    @in_float64
-    def encode(self, panel: Any, data: Any = None) -> Any:
-        """The panel laid out for this model, on the device; a scan in files."""
-        if not panel.in_memory:
-            return encode_scan(self, panel, data)
-        data = self.read(panel) if data is None else data
-        y, a = self.scaling.data_in(data.Y, data.A)
-        unit = data.spreads(range(y.shape[1])) / self.scaling.scale
-        beyond = runaway(panel, y, unit)
-        y[beyond] = np.nan
-        place = Placement.of(panel, self.size, y.shape[1] + a.shape[1], self.one_per_core)
-        layout = build_layout(panel, place.n_lanes)
-        made = self.laid_out(y, a, panel.row_step > 0)
-        chunks = layout.chunks(np.nan_to_num(y), a, made.masks, made.patterns)
-        if beyond.any():  # there the sequence ends; to go on unseen would be to grow for ever
-            ends = layout.scatter(beyond[:, None])
-            pairs = zip(chunks, ends, strict=True)
-            chunks = (c._replace(valid=c.valid & ~end[:, 0]) for c, end in pairs)
-        return Encoded(
-            panel=panel,
-            y=y,
-            a=a,
-            layout=layout,
-            chunks=place.chunks(chunks),
-            executor=place.executor,
-            platform=place.device.platform,
-            kernel=made.kernel,
-            spread=unit**2,
-            n_without_past=data.n_without_past,
-            n_runaway=int(beyond.sum()),
-        )
-
 
 def runaway(panel: Panel, y: np.ndarray, unit: np.ndarray) -> np.ndarray:
     """(rows,) the ends of sequences whose states have grown out of all bounds.
@@ -425,9 +318,10 @@ def runaway(panel: Panel, y: np.ndarray, unit: np.ndarray) -> np.ndarray:
     Rows after the last that lies within a thousand `unit`s, the outcomes' standard deviations:
     what came before says all there is to say, and their squares would drown everything else.
     """
-    size = np.nan_to_num(np.abs(y) / unit).max(axis=1, initial=0.0)
-    if not (size > _BEYOND).any():
+    pairs = zip(y.T, unit, strict=True)
+    if not any(largest(column) / own > _BEYOND for column, own in pairs):
         return np.zeros(len(y), bool)
+    size = np.nan_to_num(np.abs(y) / unit).max(axis=1, initial=0.0)
     last = np.full(panel.n_lanes, -1)
     np.maximum.at(last, panel.row_lane, np.where(size <= _BEYOND, panel.row_step, -1))
     return panel.row_step > last[panel.row_lane]

@@ -15,6 +15,7 @@ from avem.models.hmm_checks import (
     check_times,
 )
 from avem.models.ssm import SSMModel
+from avem.numerics.rows import selection, take_columns
 
 _CONSTANT = "a constant"
 
@@ -27,12 +28,13 @@ def check_ssm_data(model: SSMModel, panel: Panel, data: PanelData) -> None:
     x_cols, z_cols = list(model.x_cols), list(model.designs.z_cols(0))
     for name, y in zip(model.outcomes, data.Y.T, strict=True):
         rows = ~np.isnan(y)
-        check_outcome(name, y[rows], data.n_without_past)
-        where = f"where the outcome {name!r} is observed ({rows.sum()} row(s))"
-        check_terms(data.A[rows][:, x_cols], model.terms, where)
+        some = selection(rows)
+        check_outcome(name, y[some], data.n_without_past)
+        place = f"where the outcome {name!r} is observed ({rows.sum()} row(s))"
+        check_terms(take_columns(data.A, x_cols)[some], model.terms, place)
         if z_cols:
             terms = [model.designs.names[c] for c in z_cols]
-            check_effects(panel, data.A[:, z_cols], rows, terms, f"on {name!r}")
+            check_effects(panel, take_columns(data.A, z_cols), rows, terms, f"on {name!r}")
     _check_state_terms(model, panel, data)
     _check_size(model, panel, data)
 

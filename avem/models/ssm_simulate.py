@@ -52,7 +52,7 @@ def simulate_ssm(
     With `max_radius`, dynamics beyond that spectral radius are scaled back to it.
     """
     own = SSMDraw.data_set(model, params, panel, rng, effects, max_radius=max_radius)
-    return SSMSimulation(*own)
+    return SSMSimulation(*own[:3])
 
 
 class SSMDraw(Draw):

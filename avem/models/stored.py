@@ -192,7 +192,8 @@ class StoredData:
         """Outcomes and design columns of all rows, a stretch at a time."""
         n_rows = self.scan.n_rows
         for start in range(0, n_rows, BLOCK_ROWS):
-            yield self.rows(start, min(start + BLOCK_ROWS, n_rows))[:2]
+            found = self.rows(start, min(start + BLOCK_ROWS, n_rows))
+            yield found.Y, found.A
 
     # --- what models learn ----------------------------------------------------------------------
 

@@ -6,8 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from avem.numerics.rows import stretches
+
 _DIGIT = 16
 """Bits of a number that one pass through the blocks decides."""
+_SAMPLE = 1 << 16
+"""Values that say where to look for a rank among many more."""
 
 Blocks = Callable[[], Iterator[np.ndarray]]
 """Every call goes through all blocks (rows, columns), NaN where missing."""
@@ -24,9 +28,56 @@ def quantiles(blocks: Blocks, counts: np.ndarray, shares: Sequence[float]) -> np
     high = np.minimum(low + 1, last)
     found = order_statistics(blocks, np.concatenate([low, high]))
     below, above = np.split(found, 2)
-    share, step = places - low, above - below
-    out = np.where(share < 0.5, below + share * step, above - (1 - share) * step)
-    return np.where(counts > 0, out, np.nan)
+    return np.where(counts > 0, _between(below, above, places - low), np.nan)
+
+
+def quantiles_of(values: np.ndarray, shares: Sequence[float]) -> np.ndarray:
+    """(shares,) quantiles of (rows,) numbers in memory, none of them missing."""
+    places = np.asarray(shares) * (len(values) - 1)
+    low = np.floor(places).astype(np.int64)
+    high = np.minimum(low + 1, len(values) - 1)
+    ranks = np.unique(np.concatenate([low, high]))
+    found = _of_ranks(values, ranks)
+    below, above = (found[np.searchsorted(ranks, rank)] for rank in (low, high))
+    return _between(below, above, places - low)
+
+
+def _between(below: np.ndarray, above: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Interpolated as NumPy does."""
+    step = above - below
+    return np.where(share < 0.5, below + share * step, above - (1 - share) * step)
+
+
+def _of_ranks(values: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    """The values of these ranks, ascending, from 0 for the lowest.
+
+    Of many numbers a sample says between which bounds those of a rank lie; only what is there is
+    sorted, and how much is below is counted.
+    """
+    n, found = len(values), np.full(len(ranks), np.nan)
+    sample = np.sort(values[:: n // _SAMPLE]) if n >= 8 * _SAMPLE else values[:0]
+    last = len(sample) - 1
+    place = ranks / max(n - 1, 1) * last
+    slack = 1 + 5 * np.sqrt(len(sample)) / 2  # five standard deviations
+    low = np.maximum(np.floor(place - slack), 0).astype(int)
+    high = np.minimum(np.ceil(place + slack), last).astype(int)
+    for bounds in sorted(set(zip(low.tolist(), high.tolist(), strict=True))) if last >= 0 else ():
+        own = np.flatnonzero((low == bounds[0]) & (high == bounds[1]))
+        floor = sample[bounds[0]] if bounds[0] else -np.inf
+        ceiling = sample[bounds[1]] if bounds[1] < last else np.inf
+        n_below, inside = 0, []
+        for at in stretches(n):
+            part = values[at]
+            below = part < floor
+            n_below += np.count_nonzero(below)
+            inside.append(part[~below & (part <= ceiling)])
+        between, rank = np.concatenate(inside), ranks[own] - n_below
+        if rank.min() >= 0 and rank.max() < len(between):
+            found[own] = np.partition(between, rank)[rank]
+    missed = np.isnan(found)
+    if missed.any():
+        found[missed] = np.partition(values, ranks[missed])[ranks[missed]]
+    return found
 
 
 def order_statistics(blocks: Blocks, ranks: np.ndarray) -> np.ndarray:

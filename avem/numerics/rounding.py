@@ -26,8 +26,3 @@ def on_grid(values: Any, size: Any) -> np.ndarray:
 def exact_sum(parts: Iterable[np.ndarray]) -> float:
     """The sum of all values of arrays, rounded once: the same in whatever order they come."""
     return fsum(chain.from_iterable(part.tolist() for part in parts))
-
-
-def largest(values: np.ndarray) -> np.ndarray:
-    """(columns,) the largest absolute value of each column of (rows, columns), 0 without any."""
-    return np.fmax.reduce(np.abs(values), axis=0, initial=0.0)

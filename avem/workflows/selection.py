@@ -1,4 +1,4 @@
-"""Fits with different numbers of states, side by side."""
+"""Fits with different numbers of states, or of clusters, side by side."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Criterion = Literal["aic", "bic", "icl", "held_out"]
 CRITERIA = ("aic", "bic", "icl", "held_out")
 NAMES = {"aic": "AIC", "bic": "BIC", "icl": "ICL", "held_out": "held-out score"}
+SIZES = {"n_states": "state", "n_latent": "latent state", "n_clusters": "cluster"}
+"""What one of them is called."""
 _ROUNDING = 0.05
 """Log likelihoods closer than this are the same solution."""
 FEW = 8
@@ -38,27 +40,27 @@ Fit = TypeVar("Fit", bound="HMMFit | SSMFit")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Selection(Generic[Fit]):
-    """Fits with different numbers of states, and what speaks for each.
+    """Fits with different numbers of states or clusters, and what speaks for each.
 
     Attributes
     ----------
     table : pandas.DataFrame
-        A row for each number of states: n_states (of a state-space model n_latent), n_params,
+        A row for each number: n_states (of a state-space model n_latent; or n_clusters), n_params,
         loglik, error (of the log likelihood), aic, bic, icl of an HMM (lower is better),
         starts_agreeing, stop, degenerate (why its likelihood is worth little; such a fit is not
         recommended), seconds; with cross-validation held_out (mean log score of a held-out
         value; higher is better) and held_out_se; and problem: why there is no fit or no score,
         empty where all went well.
     fits : dict of int to HMMFit or SSMFit
-        The fits by number of states.
+        The fits by that number.
     criterion : {"aic", "bic", "icl", "held_out"}
         What `best` goes by.
     scores : dict of int to CrossValidation
-        The cross-validations by number of states.
+        The cross-validations by that number.
     not_fitted : tuple of int
-        Numbers of states that were not reached before an interruption.
-    size : {"n_states", "n_latent"}
-        What the number of states is called.
+        Numbers that were not reached before an interruption.
+    size : {"n_states", "n_latent", "n_clusters"}
+        What the number is called that differs.
 
     Examples
     --------
@@ -80,7 +82,7 @@ class Selection(Generic[Fit]):
         """The best number of states."""
         return self.preferred(self.criterion)
 
-    n_latent = n_states
+    n_latent = n_clusters = n_states
 
     @property
     def best(self) -> Fit:
@@ -180,7 +182,7 @@ class Selection(Generic[Fit]):
         return figure
 
     def _count(self, k: int) -> str:
-        return count(k, "state" if self.size == "n_states" else "latent state")
+        return count(k, SIZES[self.size])
 
     # --- words ----------------------------------------------------------------------------------
 
@@ -188,7 +190,7 @@ class Selection(Generic[Fit]):
         if self.criterion in self.criteria:
             yield from self._choice()
         else:
-            yield f"No number of states has a {NAMES[self.criterion]}."
+            yield f"No number of {SIZES[self.size]}s has a {NAMES[self.criterion]}."
         for k, fit in self.fits.items():
             if fit.stop is not Stop.CONVERGED:
                 yield f"{self._count(k)}: not converged. {fit.stop.value}"
@@ -207,7 +209,8 @@ class Selection(Generic[Fit]):
             )
         yield from self.table.loc[self.table["problem"] != "", "problem"]
         if self.not_fitted:
-            yield f"Interrupted: {', '.join(map(str, self.not_fitted))} states were not fitted."
+            left = ", ".join(map(str, self.not_fitted))
+            yield f"Interrupted: {left} {SIZES[self.size]}s were not fitted."
 
     def _choice(self) -> Iterator[str]:
         best, name = self.n_states, NAMES[self.criterion]
@@ -227,13 +230,14 @@ class Selection(Generic[Fit]):
             yield f"{best} is the largest number tried: try more."
 
     def _falls(self) -> Iterator[str]:
-        """More states can only fit better: where they do not, a better solution was missed."""
+        """More of them can only fit better: where they do not, a better solution was missed."""
         logliks, errors, highest = self._values("loglik"), self._values("error"), -np.inf
         for k in sorted(logliks):
             if logliks[k] < highest - _ROUNDING - errors[k]:
                 yield (
-                    f"{self._count(k)}: a log likelihood below that with fewer states, so a "
-                    "better solution exists. Use more starts (n_starts=), and refine='adaptive'."
+                    f"{self._count(k)}: a log likelihood below that with fewer "
+                    f"{SIZES[self.size].split()[-1]}s, so a better solution exists. Use more "
+                    "starts (n_starts=), and refine='adaptive'."
                 )
             highest = max(highest, logliks[k])
 

@@ -57,6 +57,9 @@ HMMS = {
     "starts": avem.MixedHMM(
         "y ~ x + (1 | who)", 3, transition="~ 1 + (1 | who)", initial="~ x + (1 + x | who)"
     ),
+    "clusters": avem.MixedHMM(
+        "y ~ 1 + (1 | who)", 3, transition="~ x + (1 | who)", initial="~ x", n_clusters=2
+    ),
     "rates": avem.MixedHMM("y ~ x", 3, time_scale="continuous"),
     "some rates": avem.MixedHMM(
         "y ~ 1 + (1 | who)",
@@ -90,7 +93,7 @@ def learned(name):
 
 
 def somewhere(key, value, rng):
-    if key in ("initial", "transition"):
+    if key in ("initial", "transition", "clusters"):
         value = value * rng.uniform(0.5, 1.5, value.shape)
         return value / value.sum(-1, keepdims=True)
     if key.endswith("covariance") and value.size:
@@ -188,6 +191,7 @@ def test_probabilities_of_moves_and_starts(name):
     a = rng.standard_normal((6, len(model.designs.keys)))
     a[:, model.designs.clock_cols[:1]] = 1.0  # what `matrices` are over
     effects = rng.standard_normal((6, model.n_effects))
+    theta = model.theta_of(theta, model.n_clusters - 1)
     moves = model.transition.matrices(theta, a, effects)
     np.testing.assert_allclose(moves.sum(-1), 1.0)
     state = rng.integers(model.n_states, size=6)

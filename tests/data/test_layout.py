@@ -90,3 +90,50 @@ def test_as_many_lanes_as_subjects_only_where_everyone_has_one():
 def test_similar_sizes_share_a_shape(first, second):
     one, two = (build_layout(panel([[t]] * n)) for n, t in (first, second))
     assert one.slots[0].shape == two.slots[0].shape
+
+
+@pytest.mark.parametrize("lengths", [[[10]] * 7, [[6, 6]] * 5, [[10]] * 7 + [[4]] * 5])
+@pytest.mark.parametrize("max_lanes", [4, 64])
+def test_rows_in_order_are_laid_out_as_in_any_order(lengths, max_lanes):
+    """Sequences that lie one below the other are copied as a whole, not row by row."""
+    shuffled = panel(lengths)
+    first = {who: place for place, who in enumerate(shuffled.subjects.tolist())}
+    table = shuffled.table.assign(place=shuffled.table["s"].map(first))
+    # As in the shuffled table, sequences are numbered by first appearance.
+    table["lane"] = shuffled.row_lane
+    table = table.sort_values(["place", "lane", "t"])
+    ordered = Panel.from_frame(table, "s", time="t", sequence="q")
+    assert ordered.in_order
+    assert not shuffled.in_order
+    one, other = build_layout(ordered, max_lanes), build_layout(shuffled, max_lanes)
+    rows = table.index.to_numpy()
+    rng = np.random.default_rng(1)
+    y, a = rng.standard_normal((2, shuffled.n_rows, 2))
+    y[rng.random(y.shape) < 0.2] = np.nan
+    seen, listed = ~np.isnan(y), ~np.isnan(y[:, 0])
+    cells = rng.integers(0, 3, shuffled.n_rows)
+    pattern = np.arange(6.0).reshape(3, 2), np.arange(3.0)[:, None]
+    found = one.chunks(y[rows], a[rows], seen[rows], [(cells[rows], *pattern)], [listed[rows]])
+    wanted = other.chunks(y, a, seen, [(cells, *pattern)], [listed])
+    for made, good in zip(found, wanted, strict=True):
+        for part, same in zip(_arrays(made), _arrays(good), strict=True):
+            np.testing.assert_array_equal(part, same)
+    values = rng.standard_normal((shuffled.n_rows, 3))
+    np.testing.assert_array_equal(one.gather(list(one.scatter(values[rows]))), values[rows])
+    kinds = {type(slot.places).__name__ for slot in one.slots}
+    assert kinds == {"Stacked"} or len(set(shuffled.lane_length.tolist())) > 1
+    assert {type(slot.places).__name__ for slot in other.slots} == {"Listed"}
+
+
+def _arrays(chunk):
+    flat = [part for part in chunk if isinstance(part, np.ndarray)]
+    return flat + [part for some in (chunk.patterns, chunk.lists) for one in some for part in one]
+
+
+def test_what_is_missing_or_infinite_is_a_number_in_a_chunk():
+    data = Panel.from_lengths(np.zeros((6, 1)), [3, 3])
+    y = np.array([[np.nan, 1.0], [np.inf, 2.0], [-np.inf, 3.0], *np.zeros((3, 2))])
+    (chunk,) = build_layout(data).chunks(y, y[:, :0], np.ones((6, 1), bool))
+    largest = np.finfo(float).max
+    np.testing.assert_array_equal(chunk.y[:3, 0, 0], [0.0, largest, -largest])
+    assert np.isnan(y[0, 0])

@@ -394,3 +394,49 @@ def test_text_whose_order_is_not_the_one_meant_is_refused(times) -> None:
 def test_text_that_sorts_right_is_taken(times) -> None:
     panel = Panel.from_frame(pd.DataFrame({"s": ["a", "a"], "t": times}), "s", time="t")
     assert panel.row_step.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("labels", ["int", "float", "text", "category", "date"])
+@pytest.mark.parametrize("times", ["int", "float", "date", "text", "none"])
+@pytest.mark.parametrize("change", ["sorted", "one swapped", "subject returns", "shuffled"])
+def test_rows_that_come_sorted_are_numbered_as_any_others(labels, times, change):
+    """What is recognised as sorted has the numbers that sorting gives."""
+    who, when = np.repeat([5, 2, 9], [4, 1, 6]), np.r_[0:4, 3, 0:6]
+    day = pd.Timestamp("2024-03-01") + pd.to_timedelta(when, unit="D")
+    subject = {
+        "int": who,
+        "float": who / 4,
+        "text": [f"p{i}" for i in who],
+        "category": pd.Categorical([f"p{i}" for i in who]),
+        "date": pd.Timestamp("2020-01-01") + pd.to_timedelta(who, unit="D"),
+    }[labels]
+    time = {"int": when, "float": when / 4, "date": day, "text": day.strftime("%Y-%m-%d")}
+    frame = pd.DataFrame({"s": subject, "t": time.get(times, 0), "number": who, "step": when})
+    rows = {
+        "sorted": np.arange(11),
+        "one swapped": np.r_[0:6, 7, 6, 8:11],
+        "subject returns": np.r_[0:3, 4:11, 3],
+        "shuffled": np.random.default_rng(0).permutation(11),
+    }[change]
+    frame = frame.iloc[rows].reset_index(drop=True)
+    panel = Panel.from_frame(frame, "s", None if times == "none" else "t")
+    seen: dict[int, int] = {}
+    number = [seen.setdefault(one, len(seen)) for one in frame["number"]]
+    np.testing.assert_array_equal(panel.row_subject, number)
+    wanted = frame.groupby("number")["step"].rank().to_numpy() - 1
+    if times == "none":
+        wanted = frame.groupby("number").cumcount().to_numpy()
+    np.testing.assert_array_equal(panel.row_step, wanted)
+    by_place = np.lexsort((panel.row_step, panel.row_lane))
+    np.testing.assert_array_equal(panel.order, by_place)
+    assert panel.in_order == bool((by_place == np.arange(11)).all())
+    if change == "sorted":
+        assert panel.in_order
+
+
+@pytest.mark.parametrize("last", [np.nan, np.inf])
+def test_a_last_time_that_is_none_is_refused_in_a_sorted_table(last):
+    """It is the only row of its subject, so that no other row says that it is out of order."""
+    frame = pd.DataFrame({"s": [1, 1, 2], "t": [0.0, 1.0, last]})
+    with pytest.raises(DataError, match=r"missing at row 2|infinite at row 2"):
+        Panel.from_frame(frame, "s", time="t")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import avem
-from avem.execution import cluster as workers
+from avem.execution import cluster_worker as workers
 from tests.execution.clusters import ROOT, cluster
 from tests.scans import MODEL, TRUTH, assert_equal_fit, assert_same_fit, uneven, write_files
 

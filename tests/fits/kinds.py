@@ -152,6 +152,17 @@ KINDS = {
             "effect_covariance": [[0.5, 0.1], [0.1, 0.3]],
         },
     ),
+    "types": (
+        avem.MixedHMM("y ~ 1 + (1 | who)", 2, n_clusters=2),
+        {
+            "clusters": [0.6, 0.4],
+            "initial": [[0.4, 0.6], [0.7, 0.3]],
+            "transition": [[[0.9, 0.1], [0.2, 0.8]], [[0.4, 0.6], [0.5, 0.5]]],
+            "coef": [[[0.0]], [[3.0]]],
+            "variance": [[1.0], [0.6]],
+            "effect_covariance": [[0.3]],
+        },
+    ),
     "custom": (
         avem.MixedHMM([avem.outcome("c ~ x", CUSTOM), avem.outcome("y ~ 1")], 2),
         CHAIN

@@ -64,14 +64,14 @@ def test_transitions_at_the_average():
     x = seen_rows(fit)["x"].mean()
     coef = fit.params["transition_coef"]
     wanted = softmax(coef[:, :, 0] + coef[:, :, 1] * x, axis=1)
-    np.testing.assert_allclose(average_moves(fit), wanted, rtol=1e-12)
+    np.testing.assert_allclose(average_moves(fit), wanted, rtol=1e-8)  # averages have nine digits
     found = section(fit, "Transition probabilities at effect 0 and average covariates")
     np.testing.assert_array_equal(found.frame, average_moves(fit))
     assert found.chances
     odds = section(fit, "Transitions (log odds")
     assert odds.frame.loc["1 -> 0", "x"] == coef[1, 0, 1]
     start = average_start(fit)
-    np.testing.assert_allclose(start @ wanted, start, atol=1e-12)
+    np.testing.assert_allclose(start @ average_moves(fit), start, atol=1e-12)
     assert start.sum() == pytest.approx(1)
 
 
@@ -79,7 +79,7 @@ def test_the_first_state_at_the_average():
     fit = fit_of("by_state")
     share = (seen_rows(fit)["kind"] == "b").mean()
     wanted = softmax([0.0, 0.5 - 0.5 * share])
-    np.testing.assert_allclose(average_start(fit), wanted, rtol=1e-12)
+    np.testing.assert_allclose(average_start(fit), wanted, rtol=1e-8)
     frame = section(fit, "First state").frame
     assert frame.loc["kind[b]", "state 1"] == -0.5
     assert average_start(fit_of("counts")).tolist() == [0.4, 0.6]

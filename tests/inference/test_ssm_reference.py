@@ -16,7 +16,8 @@ from avem.inference.e_steps import state_at
 from avem.inference.fit_ssm import make_ssm_em
 from avem.kernels.inverse import inverse_and_logdet
 from avem.kernels.posterior import divergence
-from avem.models.ssm import SSMModel, SSMSpecification
+from avem.models.ssm import SSMModel
+from avem.models.ssm_specification import SSMSpecification
 from avem.numerics.precision import in_float64
 from tests.chosen import chosen
 from tests.panels import anchors_at, passes_at

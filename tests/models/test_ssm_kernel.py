@@ -17,7 +17,8 @@ from avem.inference.methods.adaptive.centres import find_centres
 from avem.inference.methods.adaptive.method import AdaptiveNodes
 from avem.inference.methods.mean_field import ExpectedDensities
 from avem.inference.methods.structured import StructuredNodes
-from avem.models.ssm import SSMModel, SSMSpecification
+from avem.models.ssm import SSMModel
+from avem.models.ssm_specification import SSMSpecification
 from avem.numerics.precision import in_float64
 
 FORMULAS = {

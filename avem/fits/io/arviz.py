@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from avem.components.clusters import SHARES
 from avem.components.emission import Emission
 from avem.components.param_info import check_count
 from avem.effects.draws import roots
@@ -127,6 +128,13 @@ def _hmm_axes(model: HMMModel) -> dict[str, dict[str, Any]]:
     for name in info.keys() & {"transition_coef", "rate_coef"}:
         terms = list(model.transition.lines[0].terms)
         found[name] = {"state": states, "to_state": states, "transition_term": terms}
+    if model.n_clusters > 1:
+        types = {"cluster": list(range(model.n_clusters))}
+        found = {name: types | axes for name, axes in found.items() if name in info}
+        found["effect_covariance"] = {
+            k: v for k, v in found["effect_covariance"].items() if k != "cluster"
+        }
+        found[SHARES] = types
     for pieces in by_spec(model):
         for name in emission_names(pieces):
             full = pieces[0].prefix + name

@@ -29,10 +29,17 @@ from avem.families import Custom, families_in_files
 from avem.families.base import Family, plain
 from avem.fits.io.checked_json import typed
 from avem.fits.io.given import Given
-from avem.fits.io.sizes import check_designs, check_formulas, check_hmm, check_states
+from avem.fits.io.sizes import (
+    check_clusters,
+    check_designs,
+    check_formulas,
+    check_hmm,
+    check_states,
+)
 from avem.models.constraints import as_constraints
 from avem.models.given_priors import WEAK, as_priors
-from avem.models.hmm import HMMModel, Specification
+from avem.models.hmm import HMMModel
+from avem.models.hmm_specification import Specification
 from avem.models.state_names import check_state_names
 
 _MAX_LEVELS = 10_000  # of an outcome
@@ -63,6 +70,7 @@ class _Model:
     constraints: tuple[str, ...] = ()
     priors: list | None = None
     """Pairs of names and priors."""
+    n_clusters: int = 1
 
 
 @dataclass(frozen=True)
@@ -114,6 +122,7 @@ def model_out(model: HMMModel) -> dict[str, Any]:
         duration=None if spec.duration is None else duration_out(spec.duration),
         constraints=spec.constraints,
         priors=[[name, prior.to_json()] for name, prior in spec.priors] or None,
+        n_clusters=spec.n_clusters,
     )
     return asdict(record)
 
@@ -164,6 +173,9 @@ def model_in(found: dict[str, Any], given: Given) -> HMMModel:
     if record.n_states < 1:
         raise FileError("its model has no states.")
     check_states(record.n_states)
+    check_clusters(record.n_clusters, record.n_states)
+    if record.n_clusters > 1 and (record.initial is None or record.duration is not None):
+        raise FileError("its clusters go with neither durations nor a stationary start.")
     if record.effect_covariance not in STRUCTURES:
         raise FileError(f"its effect_covariance is {record.effect_covariance!r}.")
     check_formulas([""] * len(record.outcomes))
@@ -182,6 +194,7 @@ def model_in(found: dict[str, Any], given: Given) -> HMMModel:
         None if record.duration is None else _duration_in(record),
         tuple(one.text for one in as_constraints(list(record.constraints))),
         _priors_in(record.priors),
+        record.n_clusters,
     )
     _check_spec(spec)
     pairs = zip(spec.outcomes, outcomes, strict=True)

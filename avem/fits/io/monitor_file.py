@@ -117,7 +117,7 @@ def _monitor(archive: Archive, given: Given) -> Monitor:
 def _known(archive: Archive, record: _Record, model: HMMModel) -> Known:
     if record.n_rows < 0 or record.n_nodes < 1 or (record.n_rows > 0) != (record.places > 0):
         raise FileError("its number of rows or of nodes cannot be.")
-    places = 1 if model.duration is None else model.duration.longest
+    places = model.n_clusters if model.duration is None else model.duration.longest
     if record.places not in (0, places):
         raise FileError("its past is not that of its model.")
     now = archive.numbers("now.npy", (record.places, model.n_states, record.n_nodes))
@@ -127,7 +127,7 @@ def _known(archive: Archive, record: _Record, model: HMMModel) -> Known:
     if abs(float(np.exp(log_weight).sum()) - 1) > 1e-6:
         raise FileError("its nodes have no weights.")
     return Known(
-        None if not record.places else now[0] if model.duration is None else now,
+        None if not record.places else now[0] if places == 1 and not model.duration else now,
         log_weight,
         tuple(_tail_row(row) for row in record.tail),
         _in(record.sequence),

@@ -8,8 +8,8 @@ from avem.data import Design
 from avem.data.designs import Designs
 from avem.errors import FileError
 from avem.families.base import Family
-from avem.models.hmm import Specification
-from avem.models.ssm import SSMSpecification
+from avem.models.hmm_specification import Specification
+from avem.models.ssm_specification import SSMSpecification
 
 _MAX_FORMULAS = 1000
 _MAX_TEXT = 200_000  # characters of all formulas
@@ -42,9 +42,17 @@ def check_states(n_states: int) -> None:
     _check("transitions between states", n_states**2, _MAX_MATRIX)
 
 
+def check_clusters(n_clusters: int, n_states: int) -> None:
+    """Raise unless there can be so many types of subjects."""
+    if n_clusters < 1:
+        raise FileError(f"its model has {n_clusters} types of subjects.")
+    _check("transitions of all types of subjects", n_clusters * n_states**2, _MAX_MATRIX)
+
+
 def check_hmm(spec: Specification, families: Sequence[Sequence[Family]], designs: Designs) -> None:
     """Raise if the model of these parts is too large."""
     check_states(k := spec.n_states)
+    check_clusters(spec.n_clusters, k)
     check_designs(designs.parts)
     n_coefs = n_effects = part = 0
     for item, of_item in zip(spec.outcomes, families, strict=True):
@@ -59,7 +67,7 @@ def check_hmm(spec: Specification, families: Sequence[Sequence[Family]], designs
     _check("coefficients of its outcomes", n_coefs, _MAX_MATRIX)
     if spec.initial is None or not spec.transition.formula.is_constant:
         n_columns = len(moves.x_cols) + len(moves.z_cols)
-        _check("coefficients of its transitions", n_columns * k**2, _MAX_MOVES)
+        _check("coefficients of its transitions", n_columns * spec.n_clusters * k**2, _MAX_MOVES)
     n_effects += len(moves.z_cols) * k * (k - 1)
     if spec.initial is not None:
         n_effects += len(designs.parts[part + 1].z_cols) * (k - 1)

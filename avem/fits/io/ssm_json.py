@@ -12,7 +12,8 @@ from avem.errors import FileError
 from avem.fits.io.checked_json import typed
 from avem.fits.io.hmm_json import designs_in, designs_out, one_sided, scaling_in
 from avem.fits.io.sizes import check_formulas, check_ssm
-from avem.models.ssm import BLOCKS, RANDOM, STRUCTURES, SSMModel, SSMSpecification
+from avem.models.ssm import SSMModel
+from avem.models.ssm_specification import BLOCKS, RANDOM, STRUCTURES, SSMSpecification
 from avem.models.state_names import check_state_names
 
 

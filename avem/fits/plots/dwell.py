@@ -18,7 +18,7 @@ from avem.fits.plots.figures import (
     state_colors,
     whole_ticks,
 )
-from avem.fits.predict.at import at_words
+from avem.fits.predict.at import at_words, need_one_cluster
 from avem.fits.questions.dwell import dwell_table, stationary_table
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ _ENOUGH = 5
 
 def dwell_figure(fit: HMMFit, level: float | None, ax: Any, figsize: Size | None) -> Figure:
     """A panel per state: how many stays last longer than so long, decoded and implied."""
+    need_one_cluster(fit.model, "The picture of stays")
     table, lengths = dwell_table(fit, None, level), dwell_table(fit, "length")
     n, named = fit.model.n_states, short_states(fit)
     figure, axes = panels(n, ax, figsize, (3.6, 3.0), 4)
@@ -78,6 +79,7 @@ def _draw_lengths(ax: Axes, table: Any, color: str) -> None:
 
 def stationary_figure(fit: HMMFit, level: float | None, ax: Any, figsize: Size | None) -> Figure:
     """Every state's share: the group's with its interval, and the subjects' where they differ."""
+    need_one_cluster(fit.model, "The picture of shares in the long run")
     n, table = fit.model.n_states, stationary_table(fit, None, level)
     figure, (panel,) = panels(1, ax, figsize, (max(4.2, 1.8 + 0.9 * n), 3.4), 1)
     share = table["share"].to_numpy()

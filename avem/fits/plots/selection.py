@@ -34,7 +34,7 @@ def draw_criterion(
     at = x == best
     ax.plot(x[at], y[at], "o", mfc="none", mec=OKABE_ITO[1], mew=2, ms=11, gid="best")
     better = "higher" if column == "held_out" else "lower"
-    of = "state" if size == "n_states" else "latent state"
+    of = {"n_states": "state", "n_clusters": "cluster"}.get(size, "latent state")
     ax.set(xlabel=f"number of {of}s", ylabel=f"{better} is better")
     title = f"{name[0].upper() + name[1:]}: {count(best, of)}"
     ax.set_title(title, fontsize="medium", color=DARK)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from avem.components.clusters import SHARES
 from avem.fits.plots.figures import DARK, Size, panels, short_states, state_colors
 from avem.fits.predict.at import at_words, average_moves, occupancy
 from avem.fits.questions.clock import time_words
@@ -27,21 +29,40 @@ _BEND = 0.22
 
 
 def transitions_figure(fit: HMMFit, kind: str, ax: Any, figsize: Size | None) -> Figure:
-    """At effect 0 and average covariates."""
-    matrix = average_moves(fit)
-    n = len(matrix)
+    """At effect 0 and average covariates; a panel for every cluster, where there are several."""
+    n, types = fit.model.n_states, fit.model.n_clusters
     size = (2.2 + 0.7 * n, 1.6 + 0.6 * n) if kind == "matrix" else _graph_size(n)
-    figure, (panel,) = panels(1, ax, figsize, size, 1)
+    figure, axes = panels(types, ax, figsize, size, 3)
+    if types == 1:
+        _draw(axes[0], fit, kind, occupancy(fit), "")
+        return figure
+    own = fit._memberships(fit._own_data) if fit.panel is not None and kind == "graph" else None
+    for c, panel in enumerate(axes):
+        one = fit._of_cluster(c)
+        share = occupancy(replace(one, panel=None)) if own is None else _share(fit, own[:, c])
+        _draw(panel, one, kind, share, f"Cluster {c}: {fit.params[SHARES][c]:.0%} of subjects\n")
+    return figure
+
+
+def _share(fit: HMMFit, weight: np.ndarray) -> np.ndarray:
+    """(states,) share of the rows, each counting as its subject does."""
+    data = fit._own_data
+    of_rows = weight[data.panel.row_subject]
+    return of_rows @ fit._state_probabilities(data) / of_rows.sum()
+
+
+def _draw(panel: Axes, fit: HMMFit, kind: str, share: np.ndarray, words: str) -> None:
+    """One chain; `words` are the first of its title."""
+    matrix = average_moves(fit)
     labels = short_states(fit, 16)
     where = at_words(fit.model.transition.lines)
     over = f" over 1 {time_words(fit, 1)}" if fit.model.continuous else ""
-    words = f"Transition probabilities{over}" + (f"\n{where.strip()}" if where else "")
+    words += f"Transition probabilities{over}" + (f"\n{where.strip()}" if where else "")
     if kind == "matrix":
         _draw_matrix(panel, matrix, labels)
     else:
-        words += _draw_graph(panel, matrix, labels, occupancy(fit))
-    panel.set_title(words, fontsize="medium" if where or kind == "graph" else None)
-    return figure
+        words += _draw_graph(panel, matrix, labels, share)
+    panel.set_title(words, fontsize="medium" if "\n" in words or kind == "graph" else None)
 
 
 def _draw_matrix(ax: Axes, matrix: np.ndarray, labels: list[str]) -> None:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from avem.components.clusters import SHARES
 from avem.components.durations import Stay
 from avem.components.emission import Emission
 from avem.components.lines import Line
 from avem.components.param_info import Params
+from avem.errors import ModelError
 from avem.families.base import Etas
 from avem.families.univariate import Mean, Univariate
 from avem.models.encoded import PanelData
@@ -130,6 +132,16 @@ def at_words(lines: Iterable[Line]) -> str:
 # --- states -------------------------------------------------------------------------------------
 
 
+def need_one_cluster(model: HMMModel, what: str) -> None:
+    """Raise where subjects are of several types."""
+    if model.n_clusters > 1:
+        raise ModelError(
+            f"{what} is not available with n_clusters={model.n_clusters}: a subject moves as its "
+            "cluster does. fit.clusters() says of which cluster it is, and fit.transitions() how "
+            "each moves."
+        )
+
+
 def average_moves(fit: HMMFit) -> np.ndarray:
     """(from, to) transition probabilities, at effects 0 and the covariates' averages."""
     return moves_at(fit.model, fit.params, fit.model.averages[None])[0]
@@ -142,6 +154,7 @@ def moves_at(
 
     ``effects`` (rows, d) are 0 by default.
     """
+    need_one_cluster(model, "A question about moves of all subjects together")
     if effects is None:
         effects = np.zeros((len(a), model.n_effects))
     theta = model.transition.params_in(params, model.scaling.without())
@@ -182,6 +195,9 @@ def average_start(fit: HMMFit) -> np.ndarray:
 
 def occupancy(fit: HMMFit) -> np.ndarray:
     """(states,) share of the rows in each state; without data, that of the chain in the end."""
+    if fit.panel is None and fit.model.n_clusters > 1:
+        own = [occupancy(fit._of_cluster(c)) for c in range(fit.model.n_clusters)]
+        return fit.params[SHARES] @ np.stack(own)
     if fit.panel is None:
         chain = chain_at(fit.model, fit.params, fit.model.averages[None])[0]
         return long_run(chain, average_start(fit))

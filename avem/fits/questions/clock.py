@@ -11,7 +11,7 @@ import pandas as pd
 from avem.components.param_info import Params
 from avem.data.clock import is_date
 from avem.errors import ModelError
-from avem.fits.predict.at import moves_at
+from avem.fits.predict.at import moves_at, need_one_cluster
 from avem.fits.questions.moves import from_moves
 from avem.models.hmm import HMMModel
 
@@ -28,7 +28,7 @@ def rates_table(
 ) -> pd.DataFrame:
     """The table of `fit.rates`."""
     _need_clock(fit, "rates()")
-    first, second = np.nonzero(average_rates(fit) > 0)
+    first, second = np.nonzero(_moves_of(fit) > 0)
 
     def entries(generators: np.ndarray) -> np.ndarray:
         return generators[:, first, second]
@@ -99,6 +99,7 @@ def generators_at(
     model: HMMModel, params: Params, a: np.ndarray, effects: np.ndarray | None = None
 ) -> np.ndarray:
     """(rows, from, to) rates at design columns (rows, columns) and effects, by default 0."""
+    need_one_cluster(model, "A question about rates of all subjects together")
     if effects is None:
         effects = np.zeros((len(a), model.n_effects))
     theta = model.transition.params_in(params, model.scaling.without())
@@ -111,6 +112,14 @@ def average_rates(fit: HMMFit) -> np.ndarray:
     """(from, to) rates of moves at effect 0 and average covariates; 0 for staying."""
     found = generators_at(fit.model, fit.params, fit.model.averages[None])[0]
     return np.where(np.eye(len(found), dtype=bool), 0.0, found)
+
+
+def _moves_of(fit: HMMFit) -> np.ndarray:
+    """(from, to) the largest rate of each move that a type of subjects has."""
+    if fit.model.n_clusters == 1:
+        return average_rates(fit)
+    every = range(fit.model.n_clusters)
+    return np.max([average_rates(fit._of_cluster(c)) for c in every], axis=0)
 
 
 def moves_over(model: HMMModel, moves: np.ndarray, time: float) -> np.ndarray:

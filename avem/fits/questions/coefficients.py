@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from avem.components.param_info import Params, check_level
+from avem.errors import ModelError
 from avem.fits.common import effects_table
 from avem.fits.questions.keys import check_keys
 from avem.fits.questions.subject_intervals import with_subject_intervals
@@ -30,6 +31,7 @@ def coefficients_table(
     check_level(level)
     check_word("parameters", parameters, PARAMETERS)
     check_word("scale", scale, SCALES)
+    _check_clusters(fit)
     added, n = _added(fit), len(fit.subjects)
     who = np.flatnonzero(np.abs(added).max(1, initial=0.0) > 0)
     own = added[who] @ np.linalg.inv(fit.model.effect_units)  # of effects in the user's units
@@ -70,6 +72,17 @@ def uncertain_effects(fit: Fit, level: float) -> pd.DataFrame:
     mean, sd = (table[name].to_numpy(float) for name in ("mean", "sd"))
     half = sd * quantile_of_subjects(fit, level, of_parameters, sd**2)
     return table.assign(lower=mean - half, upper=mean + half)
+
+
+def _check_clusters(fit: Fit) -> None:
+    """Raise where effects are added to coefficients that every type of subjects has for itself."""
+    n = getattr(fit.model, "n_clusters", 1)
+    if n > 1 and any(line.z_cols for line in fit.model.state_lines):
+        raise ModelError(
+            f"With n_clusters={n}, coefficients of moves or of the first state are those of a "
+            "subject's cluster, and nobody knows of which it is: fit.effects() has the deviations, "
+            "fit.clusters() the probabilities."
+        )
 
 
 def _added(fit: Fit) -> np.ndarray:

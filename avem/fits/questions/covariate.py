@@ -14,6 +14,7 @@ from avem.data.frames import column, numbers
 from avem.errors import ModelError
 from avem.fits.predict.at import chain_at, describe_means, means_at, moves_at
 from avem.fits.uncertainty import check_band, with_intervals
+from avem.models.hmm import HMMModel
 from avem.numerics.markov import long_run
 
 if TYPE_CHECKING:
@@ -112,7 +113,23 @@ def choose_target(fit: HMMFit, name: str, on: str | None) -> str:
 
 
 def _chain_target(fit: HMMFit, on: str) -> Target:
-    model, k = fit.model, fit.model.n_states
+    """Of every type of subjects."""
+    model, n = fit.model, fit.model.n_clusters
+    if n == 1:
+        return _of_one_chain(model, on)
+    one = _of_one_chain(model.of_one_cluster(), on)
+    keys = one.keys.iloc[np.tile(np.arange(len(one.keys)), n)].reset_index(drop=True)
+    keys.insert(0, "cluster", np.repeat(np.arange(n), len(one.keys)))
+
+    def values(params: Params, a: np.ndarray) -> np.ndarray:
+        found = [one.values(model.params_of(params, c), a) for c in range(n)]
+        return np.concatenate(found, axis=1)
+
+    return Target(keys, values, np.tile(one.scales, n))
+
+
+def _of_one_chain(model: HMMModel, on: str) -> Target:
+    k = model.n_states
     if on == "stationary":
         keys = pd.DataFrame({"state": np.arange(k)})
         return Target(

@@ -11,9 +11,13 @@ from scipy.special import logit
 
 from avem.data import Panel
 from avem.errors import ModelError
-from avem.fits.predict.at import chain_at, moves_at, stays_at
+from avem.fits.predict.at import chain_at, moves_at, need_one_cluster, stays_at
 from avem.fits.questions.clock import generators_at, mean_stays
-from avem.fits.questions.moves import checked_at, from_moves, subject_columns
+from avem.fits.questions.moves import (
+    checked_at,
+    from_moves,
+    subject_columns,
+)
 from avem.fits.uncertainty import check_band
 from avem.numerics.markov import long_run
 
@@ -34,6 +38,7 @@ def dwell_table(
     if fit.model.continuous:
         return _in_time(fit, by, level, errors, at)
     if by == "length":
+        need_one_cluster(fit.model, "by='length'")
         runs = find_runs(fit._panel(None), fit._decoded())
         return lengths_table(runs, _subject_lengths(fit, checked_at(fit, at), runs))
 
@@ -51,11 +56,12 @@ def dwell_table(
         table = table.assign(se=odds * table["se"], lower=lower, upper=upper)
     if by is None and fit.panel is not None:
         runs = find_runs(fit.panel, fit._decoded())
-        counts = np.bincount(runs.state, minlength=n_states)
         place = table.columns.get_loc("expected")
         assert isinstance(place, int)
+        if fit.model.n_clusters > 1:  # of the subjects that are most probably of each
+            runs, n_states = _by_cluster(fit, runs)
         table.insert(place + 1, "decoded", mean_stay(runs, n_states))
-        table.insert(place + 2, "visits", counts)
+        table.insert(place + 2, "visits", np.bincount(runs.state, minlength=n_states))
     return table
 
 
@@ -102,6 +108,12 @@ def _subject_lengths(fit: HMMFit, held: Mapping[str, Any], runs: Runs) -> np.nda
         return stays_at(fit.model, fit.params, *own).lengths(n)
     stay = _staying(moves_at(fit.model, fit.params, *own))[..., None]
     return (1 - stay) * stay ** np.arange(n)
+
+
+def _by_cluster(fit: HMMFit, runs: Runs) -> tuple[Runs, int]:
+    """Stays by the cluster that their subject is most probably of, and by state."""
+    own, k = fit._memberships(fit._own_data).argmax(1), fit.model.n_states
+    return runs._replace(state=own[runs.subject] * k + runs.state), fit.model.n_clusters * k
 
 
 def _staying(moves: np.ndarray) -> np.ndarray:

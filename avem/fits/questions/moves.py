@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,11 +10,12 @@ import pandas as pd
 
 from avem.components.param_info import Params
 from avem.errors import ModelError
-from avem.fits.predict.at import moves_at
+from avem.fits.predict.at import moves_at, need_one_cluster
 from avem.fits.questions.covariate import CHAIN, columns_at, covariates_of, design_at
 from avem.fits.questions.keys import check_keys
 from avem.fits.questions.subject_intervals import with_subject_intervals
 from avem.fits.uncertainty import check_band, with_intervals
+from avem.models.hmm import HMMModel
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
@@ -63,13 +64,16 @@ def from_moves(
     model, held, table = fit.model, checked_at(fit, at), pd.DataFrame(keys)
     if by is None:
         a = (columns_at(fit, held) if held else model.averages)[None]
+        table = by_cluster(model, table)
 
         def rows(params: Params) -> np.ndarray:
-            return numbers(matrices(model, params, a)).ravel()
+            each = [numbers(matrices(own, of_it, a)) for own, of_it in of_clusters(model, params)]
+            return np.concatenate(each).ravel()
 
         with np.errstate(invalid="ignore"):
             return with_intervals(fit, table, rows, scale, level, errors)
     subject, n, each = _check_by(fit, by), len(fit.subjects), len(table)
+    need_one_cluster(model, f"by={by!r}")
     a = subject_columns(fit, held)
     check_keys([subject], (*keys, *_COLUMNS))
     table = table.iloc[np.tile(np.arange(each), n)].reset_index(drop=True)
@@ -83,6 +87,26 @@ def from_moves(
             fit, table, of_subjects, fit.effects_mean, scale, level, errors=errors
         )
     return _said(fit, table, a)
+
+
+def of_clusters(model: HMMModel, params: Params) -> Iterator[tuple[HMMModel, Params]]:
+    """The model and the parameters of every type of subjects, or the only ones."""
+    if model.n_clusters == 1:
+        yield model, params
+        return
+    one = model.of_one_cluster()
+    for c in range(model.n_clusters):
+        yield one, model.params_of(params, c)
+
+
+def by_cluster(model: HMMModel, table: pd.DataFrame) -> pd.DataFrame:
+    """The keys of a table for every type of subjects, where there are several."""
+    n, each = model.n_clusters, len(table)
+    if n == 1:
+        return table
+    table = table.iloc[np.tile(np.arange(each), n)].reset_index(drop=True)
+    table.insert(0, "cluster", np.repeat(np.arange(n), each))
+    return table
 
 
 def checked_at(fit: HMMFit, at: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -143,7 +143,7 @@ def _origin(fit: HMMFit, n: int) -> np.ndarray:
 def _move_cells(fit: HMMFit) -> list[_Cell]:
     """One per pair of states, where moves have a formula."""
     lines, k = fit.model.transition.lines, fit.model.n_states
-    if not lines:
+    if not lines or fit.model.n_clusters > 1:
         return []
     (name,) = fit.model.transition.param_info()
     only = lines[0].terms == (_INTERCEPT,)
@@ -154,7 +154,7 @@ def _move_cells(fit: HMMFit) -> list[_Cell]:
 def _of_moves(fit: HMMFit, params: Params, effects: np.ndarray) -> np.ndarray:
     """(subjects, cells) in the order of `_move_cells`."""
     n = len(effects)
-    if not fit.model.transition.lines:
+    if not _move_cells(fit):
         return np.zeros((n, 0))
     moves = generators_at if fit.model.continuous else moves_at
     return moves(fit.model, params, _origin(fit, n), effects).reshape(n, -1)

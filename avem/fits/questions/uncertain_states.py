@@ -19,7 +19,7 @@ from avem.inference.after.hmm_states import state_probabilities
 from avem.inference.after.parameter_draws import parameter_draws
 
 if TYPE_CHECKING:
-    from avem.fits.hmm_fit import HMMFit
+    from avem.fits.states_of_rows import StatesOfRows
 
 STATE_DRAWS = 200
 """Of parameters and effects together."""
@@ -29,7 +29,7 @@ _NOTHING = 1e-3
 """Share of a node, for everyone, that is not worth a pass."""
 
 
-def integrated_states(fit: HMMFit) -> np.ndarray:
+def integrated_states(fit: StatesOfRows) -> np.ndarray:
     """(rows, states) averaged over the posterior of the effects."""
     data, nodes = fit._own_data, fit._nodes
     row_subject, total = data.panel.row_subject, 0.0
@@ -41,7 +41,7 @@ def integrated_states(fit: HMMFit) -> np.ndarray:
     return np.asarray(total)
 
 
-def drawn_states(fit: HMMFit, n_draws: int, seed: int) -> np.ndarray:
+def drawn_states(fit: StatesOfRows, n_draws: int, seed: int) -> np.ndarray:
     """(rows, states) averaged over draws of parameters and effects."""
     data, total, weights = fit._own_data, 0.0, 0.0
     for weight, theta, effects in weighted_draws(fit, n_draws, seed):
@@ -51,7 +51,7 @@ def drawn_states(fit: HMMFit, n_draws: int, seed: int) -> np.ndarray:
 
 
 def weighted_draws(
-    fit: HMMFit, n_draws: int, seed: int
+    fit: StatesOfRows, n_draws: int, seed: int
 ) -> Iterator[tuple[float, Params, np.ndarray]]:
     """How much a draw counts, its parameters, and the effects (d, subjects) that go with them."""
     rng, root = np.random.default_rng(seed), _root(covariance_of_estimates(fit))

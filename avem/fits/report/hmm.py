@@ -22,7 +22,7 @@ from avem.fits.report.html import legend, side_by_side
 from avem.fits.report.numbers import chance, number
 from avem.fits.report.parts import OutcomeFacts, Parts
 from avem.fits.report.svg import figure_html, pictures
-from avem.fits.sections import effects_frame, emission_frames, move_frames, start_frames
+from avem.fits.sections import chain_frames, effects_frame, emission_frames, shares_frame
 from avem.models.hmm import by_spec
 
 _PANEL = (4.4, 3.3)
@@ -138,7 +138,7 @@ def _moves(fit: HMMFit) -> str:
     """Transitions and the first state."""
     sections = [
         one._replace(frame=one.frame.rename(index={"": "at the start"}))
-        for one in (*move_frames(fit), *start_frames(fit))
+        for one in (*shares_frame(fit), *chain_frames(fit, durations=False))
     ]
     when = "From one row to the next"
     if fit.model.continuous:

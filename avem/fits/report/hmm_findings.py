@@ -104,7 +104,11 @@ def state_cards(fit: HMMFit, level: float | None) -> str:
     means: Any = state_means(fit, level)
     made = []
     for k, label in enumerate(labels):
-        facts = [_dwell_fact(dwell.iloc[k], level, time_words(fit))] if len(labels) > 1 else []
+        facts = []
+        for row in dwell[dwell["state"] == k].to_dict("records") if len(labels) > 1 else []:
+            fact = _dwell_fact(row, level, time_words(fit))
+            cluster = f", in cluster {row['cluster']}" if "cluster" in row else ""
+            facts.append(fact._replace(name=fact.name + cluster))
         for row in means[means["state"] == k].to_dict("records"):
             say = chance if row["kind"] == "chance" else number
             unit = " rad" if row["kind"] == "angle" else ""
@@ -181,6 +185,8 @@ def influences(fit: HMMFit, level: float | None) -> list[Influence]:
         else:
             what, measure = _target(*targets[key])
             on = f"{what} in {labels[k]}"
+        if "cluster" in row and not pd.isna(row["cluster"]):
+            on += f", in cluster {row['cluster']}"
         found.append(Influence(str(row["term"]), on, measure, row))
     return found
 

@@ -13,7 +13,8 @@ from avem.fits.report.html import code, listed, words
 from avem.fits.report.sentences import call_code, explained, no_effects
 from avem.fits.words import count
 from avem.models.given_priors import code_of, told
-from avem.models.hmm import HMMModel, Specification, by_spec
+from avem.models.hmm import HMMModel, by_spec
+from avem.models.hmm_specification import Specification
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
@@ -102,6 +103,11 @@ def _chain(model: HMMModel) -> list[str]:
         said.append(f"{model.transition.describe().capitalize()}.")
     if model.duration is not None:
         said.append(_stays(model.duration))
+    if model.n_clusters > 1:
+        said.append(
+            f"Subjects are of {model.n_clusters} types (clusters), each with first states and "
+            "moves of its own; nobody knows of which a subject is, and it never changes."
+        )
     if model.stationary:
         said.append("The first state follows the stationary distribution of the transitions.")
     elif start:
@@ -182,6 +188,7 @@ def model_code(spec: Specification) -> str:
     elif not spec.initial.is_constant:
         arguments.append(f"initial={spec.initial.text!r}")
     arguments.append(f"effect_covariance={spec.effect_covariance!r}")
+    arguments += [f"n_clusters={spec.n_clusters}"] if spec.n_clusters > 1 else []
     if spec.known is not None:
         arguments.append(f"known={spec.known!r}")
         arguments += [f"state_names={list(spec.state_names)!r}"] if spec.state_names else []

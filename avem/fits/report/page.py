@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -24,6 +25,8 @@ from avem.fits.report.timelines import Timelines, make_timelines
 from avem.fits.uncertainty import errors_are_cheap
 from avem.fits.words import count
 
+_SUBJECTS = 1000
+"""Of a scan, that are on the page."""
 _DRAWN_UP_TO = 5_000
 _DIAGNOSIS_UP_TO = 50_000
 """Rows times effects up to which residuals with drawn effects and the diagnosis are made unasked:
@@ -48,10 +51,23 @@ def write_report(
 ) -> Path:
     """Write the report of a fit to an HTML file, and return its path."""
     need_file(path)
+    shown = fit if fit.panel is None or fit.panel.in_memory else _sampled(fit)
     with ReportProgress(progress) as steps:
-        page = report_html(fit, title=title, timelines=timelines, thorough=thorough, say=steps)
+        page = report_html(shown, title=title, timelines=timelines, thorough=thorough, say=steps)
     write_text(path, page)
     return Path(path)
+
+
+def _sampled(fit: Fit) -> Fit:
+    """Some subjects of a scan, with a note that says so."""
+    some = fit.sample(_SUBJECTS)
+    note = (
+        f"The parameters are those of all {len(fit.subjects):,} subjects; subjects, rows and "
+        f"what is computed from them are those of {len(some.subjects):,}, evenly drawn."
+    )
+    info, panel = fit.info, some.panel
+    sizes = {"n_rows": panel.n_rows, "n_sequences": panel.n_lanes} if panel else {}
+    return replace(some, info=replace(info, notes=(note, *info.notes), **sizes))
 
 
 def report_html(

@@ -8,7 +8,8 @@ from avem.fits.questions.clock import time_words
 from avem.fits.report.html import code, listed, words
 from avem.fits.report.sentences import call_code, explained, no_effects
 from avem.fits.words import count
-from avem.models.ssm import RANDOM, SSMModel, SSMSpecification
+from avem.models.ssm import SSMModel
+from avem.models.ssm_specification import RANDOM, SSMSpecification
 
 if TYPE_CHECKING:
     from avem.fits.ssm_fit import SSMFit

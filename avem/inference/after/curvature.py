@@ -20,7 +20,6 @@ from avem.components.free import Free
 from avem.components.lanes import Theta
 from avem.components.param_info import Params
 from avem.data.layout import Chunk
-from avem.execution.dataset import add_up
 from avem.inference.catch_up import whole
 from avem.inference.e_steps import ESteps, Expectation, State
 from avem.inference.methods.adaptive.parts import pieces_of
@@ -95,10 +94,9 @@ def curvature(
 
 def total_slope(e: ESteps, theta: Params, found: Expectation) -> Params:
     """The slope in every entry of theta, from the sums of an E-step."""
-    total = totals_of(e.kernel, found.parts)
+    total = totals_of(e.kernel, found.sums)
     slope = e.kernel.slopes(theta, total.model)
-    for number, key in enumerate(e.kernel.newton_keys):
-        terms = add_up([part.terms[number] for part in found.parts])
+    for key, terms in zip(e.kernel.newton_keys, found.sums.terms, strict=True):
         slope[key] = terms.gradient.reshape(theta[key].shape)
     if e.kernel.n_effects:
         precision = np.linalg.inv(theta["effect_covariance"])

@@ -39,6 +39,27 @@ def state_probabilities(model: HMMModel, data: Encoded, theta: Params, effects: 
     raise AvemError(IMPOSSIBLE)
 
 
+@jit("kernel", "form")
+def _types(kernel, theta, f, chunk, form):
+    posterior = kernel.posterior(theta, f, chunk, form)
+    return posterior.share, by_subject(posterior.loglik, chunk)
+
+
+def _types_of(chunk, f, kernel, theta, form):
+    return tuple(np.asarray(part) for part in _types(kernel, theta, f, chunk, form))
+
+
+@in_float64
+def memberships(data: Encoded, theta: Params, effects: np.ndarray) -> np.ndarray:
+    """(types, subjects) p(type | D_i, f_i) with every subject at its effect (d, subjects)."""
+    shards = Dataset.of(data)
+    for form in ("scaled", "log"):
+        found = shards.map(_types_of, (shards.split(effects),), data.kernel, theta, form)
+        if all(np.isfinite(loglik).all() for _, loglik in found):
+            return shards.join([share for share, _ in found])
+    raise AvemError(IMPOSSIBLE)
+
+
 class Occupation(NamedTuple):
     """What state probabilities say of all rows together."""
 

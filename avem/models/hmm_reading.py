@@ -1,0 +1,96 @@
+"""Outcomes, design columns and known states of a panel, as a hidden Markov model reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from avem.components.outcome import read_outcome
+from avem.data import Panel
+from avem.data.scanning.memory import need_rows
+from avem.errors import DataError
+from avem.models.encoded import PanelData
+from avem.models.known import check_possible, possible_states, with_events
+from avem.numerics.rows import any_seen, take_columns
+
+if TYPE_CHECKING:
+    from avem.models.hmm import HMMModel
+
+
+def read_rows(
+    model: HMMModel, panel: Panel, outcomes: bool = True, only: np.ndarray | None = None
+) -> PanelData:
+    """What `HMMModel.read` gives."""
+    if not panel.in_memory:
+        raise need_rows()
+    columns = [np.full((panel.n_rows, model.n_columns), np.nan)]
+    if outcomes:
+        named = [(e.family, name) for e in model.emissions for name in e.outcomes]
+        columns = [read_outcome(family, panel, name) for family, name in named]
+    Y = np.concatenate(columns, axis=1)
+    needed, must = _needed(model, panel, Y if outcomes else None)
+    needed = needed if only is None else [rows & only for rows in needed]
+    found = model.designs.apply(panel, needed, must)
+    n_without_past = 0
+    for emission in model.emissions:
+        incomplete = np.any([found.incomplete[part] for part in emission.parts], axis=0)
+        if incomplete.any():
+            for column in emission.y_cols[: len(emission.outcomes)]:
+                lost = incomplete & ~np.isnan(Y[:, column])
+                n_without_past += int(lost.sum())
+                Y[lost, column] = np.nan
+        own = take_columns(Y, emission.y_cols)
+        if (half := emission.half_seen(own)).any():
+            raise DataError(
+                f"Some of {', '.join(emission.outcomes)} are missing and some observed at "
+                f"{panel.source.name_rows(half)}. Their density is a joint one: make all of "
+                "them missing there, or give each a density of its own."
+            )
+        if (bad := emission.impossible(own)).any():
+            raise DataError(
+                f"{', '.join(emission.outcomes)} at {panel.source.name_rows(bad)}: a "
+                f"{emission.family.name} outcome takes {emission.family.wanted}."
+            )
+    return PanelData(Y, found.A, n_without_past, _possible(model, panel, found.A))
+
+
+def _possible(model: HMMModel, panel: Panel, A: np.ndarray) -> np.ndarray | None:
+    """(rows, states) bool: where each row may be; None where nothing is known of that."""
+    known, found = model.spec.known, None
+    if known is not None:
+        found = possible_states(panel, known, model.state_names, model.n_states)
+    found = with_events(found, panel, model.transition)
+    if found is not None:
+        what = "What is known of the states" if known is None else f"known={known!r}"
+        own = (model.transition, model.events(A), what, model.duration is not None)
+        check_possible(panel, found, *own)
+    return found
+
+
+def _needed(
+    model: HMMModel, panel: Panel, Y: np.ndarray | None
+) -> tuple[list[np.ndarray], list[bool]]:
+    """Where each design's covariates are used, and whether a lag must have a past there."""
+    everywhere = np.ones(panel.n_rows, bool)
+    seen: dict[int, np.ndarray] = {}
+    for emission in model.emissions:
+        at = emission.y_cols[: len(emission.outcomes)]
+        observed = everywhere if Y is None else any_seen(Y, at)
+        for line in emission.lines:
+            seen[line.part] = seen.get(line.part, ~everywhere) | observed
+    later = panel.row_step > 0
+    part = model.transition_part
+    stays = len(model.designs.parts) - 2 if model.duration is not None else -1
+    needed = []
+    for number in range(len(model.designs.parts)):
+        if number < part:
+            needed.append(seen.get(number, ~everywhere))
+        elif number == stays:
+            needed.append(everywhere)
+        elif number == part:
+            first = model.stationary and bool(model.transition.lines)
+            needed.append(everywhere if first else later & bool(model.transition.lines))
+        else:
+            needed.append(~later & bool(model.initial.lines))
+    return needed, [number >= part for number in range(len(model.designs.parts))]

@@ -200,6 +200,8 @@ def test_models_without_icl_are_compared_by_the_others():
     found = avem.compare({"ssm": ssm, "hmm": other})
     assert found.criteria == ["aic", "bic"]
     assert np.isnan(found.table.set_index("model").loc["ssm", "icl"])
+    with pytest.raises(ModelError, match="for fits of MixedHMM alone"):
+        avem.likelihood_ratio_test(ssm, ssm)
     with pytest.raises(ModelError, match="'ssm' has none"):
         avem.compare({"ssm": ssm, "hmm": other}, criterion="icl")
     assert "ssm: fitted by method='avem' and not refined" in repr(found)

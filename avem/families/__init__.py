@@ -18,7 +18,7 @@ from avem.families.gaussian import Gaussian
 from avem.families.hurdle import HurdleNegativeBinomial, HurdlePoisson
 from avem.families.log_normal import LogNormal
 from avem.families.negative_binomial import NegativeBinomial
-from avem.families.normal import Normal
+from avem.families.normal import UnivariateGaussian
 from avem.families.ordinal import Ordinal
 from avem.families.poisson import Poisson
 from avem.families.student_t import StudentT
@@ -118,8 +118,11 @@ FamilyWord = Literal[
 
 
 def families_in_files() -> dict[str, type[Family]]:
-    """The class for each word in a file: users type none for `Normal`, which a Gaussian becomes."""
-    return {**FAMILIES, Normal.name: Normal}
+    """The class for each word in a file, also those that users do not type.
+
+    One `Gaussian` outcome whose sd has a formula is a `UnivariateGaussian`.
+    """
+    return {**FAMILIES, UnivariateGaussian.name: UnivariateGaussian}
 
 
 __all__ = [
@@ -140,11 +143,11 @@ __all__ = [
     "HurdlePoisson",
     "LogNormal",
     "NegativeBinomial",
-    "Normal",
     "Ordinal",
     "Poisson",
     "StudentT",
     "Univariate",
+    "UnivariateGaussian",
     "VonMises",
     "Weibull",
     "WrappedCauchy",

@@ -18,13 +18,13 @@ from avem.families.base import Alone, Etas, Parameter
 from avem.families.exponential import Exponential
 from avem.families.gamma import Gamma
 from avem.families.log_normal import LogNormal
-from avem.families.normal import Normal
+from avem.families.normal import UnivariateGaussian
 from avem.families.tails import Tailed
 from avem.families.univariate import Univariate
 from avem.families.weibull import Weibull
 
 _BASES: dict[str, Tailed] = {
-    "gaussian": Normal(),
+    "gaussian": UnivariateGaussian(),
     "log_normal": LogNormal(),
     "gamma": Gamma(),
     "weibull": Weibull(),

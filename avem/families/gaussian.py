@@ -11,7 +11,7 @@ import numpy as np
 from avem.data.formula import Formula
 from avem.errors import ModelError, did_you_mean
 from avem.families.base import Alone, Etas, Family, Table
-from avem.families.normal import Normal
+from avem.families.normal import UnivariateGaussian
 
 COVARIANCES = ("spherical", "diagonal", "full")
 
@@ -145,7 +145,7 @@ class Gaussian(Family):
             raise ModelError(
                 f'{what} needs outcomes that are independent given the state: Gaussian("diagonal").'
             )
-        return Normal()
+        return UnivariateGaussian()
 
     def alone(self, number: int) -> Alone:
         """A normal distribution with the outcome's own variance."""
@@ -154,7 +154,7 @@ class Gaussian(Family):
             variance = np.diagonal(covariance, axis1=1, axis2=2)[state, number]
             return etas[number], np.broadcast_to(0.5 * np.log(variance), np.shape(etas[number]))
 
-        return Alone(Normal(), predictors)
+        return Alone(UnivariateGaussian(), predictors)
 
     def describe(self) -> str:
         return f"Gaussian ({self.covariance})"

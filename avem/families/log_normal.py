@@ -11,7 +11,7 @@ from jax import Array
 
 from avem.families.base import IDENTITY, LOG, Etas, Parameter
 from avem.families.gamma import is_positive
-from avem.families.normal import Normal
+from avem.families.normal import UnivariateGaussian
 from avem.families.tails import Tailed
 
 
@@ -39,13 +39,13 @@ class LogNormal(Tailed):
 
     def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
         log_y = jnp.log(y[0])
-        return Normal().log_density((log_y,), eta) - log_y
+        return UnivariateGaussian().log_density((log_y,), eta) - log_y
 
     def _log_tails(self, y: Array, eta: tuple[Array, ...]) -> tuple[Array, Array]:
-        return Normal()._log_tails(jnp.log(y), eta)
+        return UnivariateGaussian()._log_tails(jnp.log(y), eta)
 
     def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
-        return Normal().start((np.log(y[0]),))
+        return UnivariateGaussian().start((np.log(y[0]),))
 
     def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
         return np.log(y[0])[:, None]
@@ -56,11 +56,11 @@ class LogNormal(Tailed):
     def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
         positive = np.asarray(y) > 0
         log_y = np.log(np.where(positive, y, 1.0))
-        return np.where(positive, Normal().cdf(log_y, eta), 0.0)
+        return np.where(positive, UnivariateGaussian().cdf(log_y, eta), 0.0)
 
     def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
         square = np.exp(eta[1]) ** 2
         return np.expm1(square) * np.exp(2 * eta[0] + square)
 
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
-        return np.exp(Normal().draw(rng, eta, extras))
+        return np.exp(UnivariateGaussian().draw(rng, eta, extras))

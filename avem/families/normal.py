@@ -18,7 +18,7 @@ from avem.families.tails import Tailed, log_normal_tails
 
 
 @dataclass(frozen=True)
-class Normal(Tailed):
+class UnivariateGaussian(Tailed):
     """A real number with mean and standard deviation."""
 
     name = "normal"

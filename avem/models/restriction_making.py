@@ -11,7 +11,7 @@ import numpy as np
 from avem.components.free import Free, Span
 from avem.components.param_info import ParamInfo, Params
 from avem.errors import ModelError
-from avem.models.constraints import Constraint, Entry, Mention, Named
+from avem.models.constraints import Constraint, Entry, Named
 from avem.models.restriction import OfPrior, Restriction, read_numbers, width
 from avem.numerics.polyhedron import Polyhedron
 
@@ -146,25 +146,24 @@ def _linear(
 
 
 def _rows(one: Constraint, named: Named, info: Mapping[str, ParamInfo]) -> list[Condition]:
-    name, text = one.first.name, one.text
-    if one.word == "equal":
+    name, text, second = one.first.name, one.text, one.second
+    if second is None:
         groups = named.over(one.first, text)
         pairs = [(g[0], other) for g in groups for other in g[1:] if not g[0].constant]
         if not pairs and named.size > 1:
             raise ModelError(f"The constraint {text!r} is about single numbers: nothing is tied.")
         return [_tie(name, a, name, b, text) for a, b in pairs]
-    if isinstance(one.second, float):
-        _check_value(one, info.get(name))
+    if isinstance(second, int | float):
         entries = named.found(one.first, text)
-        return [row for entry in entries for row in _bound(one, entry, info[name])]
-    assert isinstance(one.second, Mention)
-    pairs = named.paired(one.first, one.second, text)
-    if _kind(info[name]) != _kind(info[one.second.name]):
+        _check_value(one, second, info[name])
+        return [row for entry in entries for row in _bound(one, second, entry, info[name])]
+    pairs = named.paired(one.first, second, text)
+    if _kind(info[name]) != _kind(info[second.name]):
         raise ModelError(
-            f"The constraint {text!r} ties {name!r} to {one.second.name!r}, which is of another "
-            "kind and has another scale."
+            f"The constraint {text!r} ties {name!r} to {second.name!r}, which is of another kind "
+            "and has another scale."
         )
-    return [_tie(name, a, one.second.name, b, text) for a, b in pairs]
+    return [_tie(name, a, second.name, b, text) for a, b in pairs]
 
 
 def _kind(info: ParamInfo) -> tuple[str, str]:
@@ -182,10 +181,9 @@ def _tie(name: str, a: Entry, other: str, b: Entry, text: str) -> Condition:
     return Condition(((name, a.at, 1.0), (other, b.at, -1.0)), True, 0.0, text)
 
 
-def _bound(one: Constraint, entry: Entry, info: ParamInfo) -> list[Condition]:
-    assert isinstance(one.second, float)
+def _bound(one: Constraint, value: float, entry: Entry, info: ParamInfo) -> list[Condition]:
     if entry.constant:
-        if one.word == "==" and one.second == 0:
+        if one.word == "==" and value == 0:
             return []  # it is 0 by definition
         raise ModelError(
             f"The constraint {one.text!r} is about a number that the model has by definition, such "
@@ -193,22 +191,19 @@ def _bound(one: Constraint, entry: Entry, info: ParamInfo) -> list[Condition]:
         )
     first = entry.where.get("effect", entry.where.get("outcome"))
     variance = info.kind == "covariance" and first == entry.where.get("other")
-    if variance and one.second <= 0 and one.word != ">=":
+    if variance and value <= 0 and one.word != ">=":
         raise ModelError(
-            f"The constraint {one.text!r}: a variance can never be {one.second:g}. An effect that "
-            "is none is left out of the formula."
+            f"The constraint {one.text!r}: a variance can never be {value:g}. An effect that is "
+            "none is left out of the formula."
         )
-    value = float(_scale(info)(np.array(one.second)))
+    level = float(_scale(info)(np.array(value)))
     sign = -1.0 if one.word == "<=" else 1.0
     part = ((one.first.name, entry.at, sign),)
-    return [Condition(part, one.word == "==", sign * value, one.text)]
+    return [Condition(part, one.word == "==", sign * level, one.text)]
 
 
-def _check_value(one: Constraint, info: ParamInfo | None) -> None:
-    if info is None:
-        return
-    value = one.second
-    assert isinstance(value, float)
+def _check_value(one: Constraint, value: float, info: ParamInfo) -> None:
+    """Raise where no number of the parameter could have the value."""
     with np.errstate(all="ignore"):
         inside = bool(np.isfinite(_scale(info)(np.array(value))))
     if info.kind == "positive" and not (value > 0 or (one.word == ">=" and value == 0)):

@@ -16,6 +16,7 @@ from avem.inference.stop import Stop
 from avem.workflows.bootstrap_table import Bootstrap, Replicate
 from avem.workflows.journal import Journal
 from avem.workflows.recipe import Recipe
+from avem.workflows.same_data import need_fits
 from avem.workflows.workers import run
 
 
@@ -116,10 +117,7 @@ def _interrupted(result: Bootstrap, path: str | PathLike[str] | None) -> str:
 
 
 def _check(fit: Any, n: Any, jobs: Any, seed: Any) -> None:
-    if not isinstance(fit, Fit):
-        raise ModelError(
-            f"bootstrap got a {type(fit).__name__}; a fit is wanted: MixedHMM(...).fit(data)."
-        )
+    need_fits([fit], "bootstrap", "; a fit is wanted: MixedHMM(...).fit(data).")
     if fit.info.weights is not None:
         raise ModelError(
             f"The fit has weights, {fit.info.weights!r}: replicates of its subjects would not say "

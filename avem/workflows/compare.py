@@ -22,7 +22,7 @@ from avem.workflows.cross_validation import CrossValidation
 from avem.workflows.folds import parts_of, run_folds
 from avem.workflows.naming import names_of
 from avem.workflows.recipe import front_of, refit_options
-from avem.workflows.same_data import check_has_data, check_same_data, check_same_measure
+from avem.workflows.same_data import check_has_data, check_same_data, check_same_measure, need_fits
 from avem.workflows.selection import CRITERIA, Criterion
 
 _ALONE = "one subject: no spread to judge by"
@@ -98,12 +98,11 @@ def compare(
 def _named(fits: Any) -> dict[str, Fit]:
     """The fits by name, or an error that says what is wanted."""
     wanted = "two or more fits are wanted: {'a': fit, 'b': other}, or a list of them"
-    if isinstance(fits, Fit) or not isinstance(fits, Mapping | Iterable):
+    if not isinstance(fits, Mapping | Iterable):
         raise ModelError(f"compare got a {type(fits).__name__}; {wanted}.")
     values = list(fits.values() if isinstance(fits, Mapping) else fits)
+    need_fits(values, "compare", f" among the fits; {wanted}.")
     for fit in values:
-        if not isinstance(fit, Fit):
-            raise ModelError(f"compare got a {type(fit).__name__} among the fits; {wanted}.")
         check_has_data(fit)
     if len(values) < 2:
         raise ModelError(f"compare got {len(values)}; {wanted}.")

@@ -20,7 +20,7 @@ from avem.fits.notebook import paragraphs
 from avem.fits.words import count
 from avem.inference.stop import Stop
 from avem.models.hmm import HMMModel
-from avem.workflows.same_data import check_has_data, check_same_data
+from avem.workflows.same_data import check_has_data, check_same_data, need_fits
 
 _SLACK = 0.05
 """How far an iteration that has converged may have stopped below its maximum."""
@@ -99,11 +99,13 @@ def likelihood_ratio_test(smaller: HMMFit, larger: HMMFit) -> LRTest:
     >>> avem.likelihood_ratio_test(small, large).df
     1
     """
+    wanted = "; two fits are wanted, the smaller model's first."
+    need_fits((smaller, larger), "likelihood_ratio_test", wanted)
     for fit in (smaller, larger):
-        if not isinstance(fit, HMMFit):
+        if fit.kind != HMMFit.kind:
             raise ModelError(
-                f"likelihood_ratio_test got a {type(fit).__name__}; two fits are wanted, the "
-                "smaller model's first."
+                "likelihood_ratio_test knows its distribution for fits of MixedHMM alone. Compare "
+                "state-space models by fit.aic(), fit.bic() or avem.cross_validate."
             )
         check_has_data(fit)
         if fit.info.weights_kind == "survey":

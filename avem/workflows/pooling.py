@@ -18,6 +18,7 @@ from avem.fits.naming import named_states
 from avem.fits.uncertainty import intervals, scales_of
 from avem.fits.words import errors_word
 from avem.inference.stop import Stop
+from avem.workflows.same_data import need_fits
 
 _MOST_STATES = 6
 """Of which all orders are tried."""
@@ -140,9 +141,11 @@ def pool(fits: Sequence[Fit]) -> Pooled:
     >>> len(pooled.fits)
     2
     """
-    fits = tuple(fits) if isinstance(fits, list | tuple) else ()
-    if len(fits) < 2 or not all(isinstance(fit, Fit) for fit in fits):
-        raise ModelError("pool takes a list of at least two fits, each to a completed table.")
+    wanted = "a list of at least two fits is wanted, each to a completed table."
+    if not isinstance(fits, list | tuple) or len(fits) < 2:
+        raise ModelError(f"pool got {str(fits)[:60]}; {wanted}")
+    fits = tuple(fits)
+    need_fits(fits, "pool", f" among the fits; {wanted}")
     first = fits[0]
     for number, fit in enumerate(fits[1:], start=1):
         where = f"Fit {number} is not like fit 0"

@@ -1,15 +1,23 @@
-"""Whether fits are of the same data, so that their likelihoods can be compared."""
+"""Whether what was given are fits, and of the same data, so that they can be compared."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from avem.data.frames import examples
-from avem.errors import DataError
+from avem.errors import DataError, ModelError
 from avem.fits.fit import Fit
+
+
+def need_fits(given: Iterable[Any], who: str, wanted: str) -> None:
+    """Raise unless all of them are fits: `who` got something else, and `wanted` ends the error."""
+    for one in given:
+        if not isinstance(one, Fit):
+            raise ModelError(f"{who} got a {type(one).__name__}{wanted}")
 
 
 def check_has_data(fit: Fit) -> None:

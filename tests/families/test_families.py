@@ -19,7 +19,14 @@ import avem.families
 from avem.components.outcome import learn_families
 from avem.data import Panel, parse_formula
 from avem.errors import DataError, ModelError
-from avem.families import FAMILIES, Censored, Custom, Dirichlet, Gaussian, Normal
+from avem.families import (
+    FAMILIES,
+    Censored,
+    Custom,
+    Dirichlet,
+    Gaussian,
+    UnivariateGaussian,
+)
 from avem.families.base import IDENTITY, LOG, LOGIT, Family
 from avem.families.bernoulli import Bernoulli
 from avem.families.beta import Beta
@@ -367,7 +374,7 @@ CASES = [
         per_cell=1,
     ),
     Case(
-        Normal(),
+        UnivariateGaussian(),
         stats.norm.logpdf,
         eta=(0.8, -0.6),
         near=(0.1, 0.1),
@@ -988,9 +995,12 @@ def leaves(kind):
 def test_the_list_of_families_is_complete():
     ours = {kind for kind in leaves(Family) if kind.__module__.startswith("avem.")}
     assert ours == {*(type(case.family) for case in CASES), Gaussian, Custom, Censored, Dirichlet}
-    assert {kind for kind in FAMILIES.values() if kind in ours} == ours - {Normal, Custom}
+    assert {kind for kind in FAMILIES.values() if kind in ours} == ours - {
+        UnivariateGaussian,
+        Custom,
+    }
     assert FAMILIES["gaussian"] is Gaussian
-    assert all(FAMILIES[kind.name] is kind for kind in ours - {Normal, Custom})
+    assert all(FAMILIES[kind.name] is kind for kind in ours - {UnivariateGaussian, Custom})
     assert "normal" not in FAMILIES
     exported = {value for value in vars(avem.families).values() if inspect.isclass(value)}
     assert ours <= exported
@@ -1048,7 +1058,7 @@ def test_one_gaussian_outcome_alone_is_normal(covariance):
     etas, state = (rng.normal(size=5), rng.normal(size=5)), np.array([0, 1, 1, 0, 0])
     family, predictors = Gaussian(covariance).alone(1)
     eta = predictors(etas, noise, state)
-    assert family == Normal()
+    assert family == UnivariateGaussian()
     np.testing.assert_array_equal(family.mean(eta), etas[1])
     np.testing.assert_allclose(family.variance(eta), noise[state, 1, 1])
 

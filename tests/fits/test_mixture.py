@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from avem.families import Beta, Gamma, NegativeBinomial, Normal, StudentT, VonMises
+from avem.families import Beta, Gamma, NegativeBinomial, StudentT, UnivariateGaussian, VonMises
 from avem.families.zero_augmented_gamma import ZeroAugmentedGamma
 from avem.fits.predict.mixture import Mixture
 
@@ -26,7 +26,9 @@ def drawn(mixture, row, n, rng):
     return mixture.family.draw(rng, tuple(eta[row, part] for eta in mixture.eta), ())
 
 
-@pytest.mark.parametrize("family", [Normal(), StudentT(), Gamma(), Beta()], ids=lambda f: f.name)
+@pytest.mark.parametrize(
+    "family", [UnivariateGaussian(), StudentT(), Gamma(), Beta()], ids=lambda f: f.name
+)
 @pytest.mark.parametrize("p", [0.001, 0.025, 0.5, 0.975])
 def test_continuous_quantiles_are_where_the_cdf_is(family, p):
     mixture = random_mixture(family)
@@ -51,7 +53,7 @@ def test_a_quantile_among_exact_zeros_is_zero():
 
 
 @pytest.mark.parametrize(
-    "family", [Normal(), Gamma(), NegativeBinomial(), VonMises()], ids=lambda f: f.name
+    "family", [UnivariateGaussian(), Gamma(), NegativeBinomial(), VonMises()], ids=lambda f: f.name
 )
 def test_mean_sd_and_interval_are_those_of_draws(family):
     mixture, rng = random_mixture(family, seed=1), np.random.default_rng(2)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import avem
-from avem.families import Normal
+from avem.families import UnivariateGaussian
 from avem.numerics.precision import in_float64
 from tests.chosen import chosen
 from tests.panels import awkward_frame, passes_at, prepare_model, start_state
@@ -80,7 +80,7 @@ def test_a_history_written_by_hand_is_the_lag():
         update=walk_update,
     )
     hand = avem.MixedHMM(avem.outcome("y ~ 1", own), 2)
-    known = avem.MixedHMM("y ~ lag(y) + (1 | who)", 2, Normal())
+    known = avem.MixedHMM("y ~ lag(y) + (1 | who)", 2, UnivariateGaussian())
     level, lag, sd = np.array([-0.5, 0.8]), np.array([0.2, 0.9]), np.array([0.7, 1.1])
     anchors = 0.2 * rng.standard_normal((1, 4))
     found, passes = [], []

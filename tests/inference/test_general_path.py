@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 import avem
-from avem.families import Normal
+from avem.families import UnivariateGaussian
 from avem.inference.methods.anchored import anchored_pass
 from avem.inference.passes import coef_pass
 from avem.numerics.precision import in_float64
@@ -54,7 +54,9 @@ def test_with_gaussian_data_it_equals_the_closed_form(q_update, by_state):
     """One iteration from the same state: q, bound and new parameters, then ten of them."""
     data = frame()
     closed = avem.MixedHMM("y ~ x + (1 + x | who)", 2, effects_by_state=by_state)
-    loose = avem.MixedHMM("y ~ x + (1 + x | who)", 2, Normal(), effects_by_state=by_state)
+    loose = avem.MixedHMM(
+        "y ~ x + (1 + x | who)", 2, UnivariateGaussian(), effects_by_state=by_state
+    )
     params = dict(GAUSSIAN)
     if by_state:
         params["effect_covariance"] = np.kron(np.eye(2), GAUSSIAN["effect_covariance"])
@@ -88,7 +90,9 @@ def test_with_gaussian_data_it_equals_the_closed_form(q_update, by_state):
 def test_the_noise_of_the_m_step_is_the_maximum():
     """The closed form takes coefficients first, then variances; Newton takes both at once."""
     data = frame(n=6)
-    model, encoded, em = prepare_model(avem.MixedHMM("y ~ x + (1 + x | who)", 2, Normal()), data)
+    model, encoded, em = prepare_model(
+        avem.MixedHMM("y ~ x + (1 + x | who)", 2, UnivariateGaussian()), data
+    )
     state = start_state(model, encoded, general(GAUSSIAN), np.zeros((2, 6)))
     step = em.step(state)
     weight = np.asarray(

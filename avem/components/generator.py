@@ -41,8 +41,23 @@ _LEAVING = 0.1
 _SLOWEST = 1e-300
 _NO_RATE = 1e-6
 """Moves within a usual interval below which a rate is on the boundary."""
+_NO_END = (
+    "event={!r} marks when a state that is never left was entered, and there is no such state here "
+    "beside others. Say which moves there are: moves=[('ill', 'dead'), ...]."
+)
 _MANY_CELLS = 4096
 """Different rows up to which each kind has its probabilities computed once."""
+
+
+@dataclass(frozen=True)
+class OneState(FreeTransitions):
+    """In continuous time, of a single state: there is nowhere to go."""
+
+    def generators(self, theta: Params, a: np.ndarray, effects: np.ndarray) -> np.ndarray:
+        return np.zeros((len(a), 1, 1))
+
+    def over(self, moves: np.ndarray, time: np.ndarray) -> np.ndarray:
+        return np.ones((len(time), 1, 1))
 
 
 @register
@@ -105,16 +120,16 @@ class Rates(Transitions):
         return replace(self, moves=by_number(self.moves, names))
 
     def in_closed_form(self, n_states: int, stationary: bool) -> Transitions:
-        return FreeTransitions() if n_states == 1 else self
+        if n_states > 1:
+            return self
+        if self.event is not None:
+            raise ModelError(_NO_END.format(self.event))
+        return OneState()
 
     def bound(self, n_states: int, part: int, builder: Builder) -> Rates:
         own, design = replace(self, n_states=n_states), builder.designs.parts[part]
         if self.event is not None and not own.absorbing:
-            raise ModelError(
-                f"event={self.event!r} marks when a state that is never left was entered, and "
-                "every state can be left here. Say which moves there are: moves=[('ill', 'dead'), "
-                "...]."
-            )
+            raise ModelError(_NO_END.format(self.event))
         x_cols, z_cols = builder.designs.x_cols(part), builder.designs.z_cols(part)
         lines = []
         for k, to in own.pairs:

@@ -293,7 +293,7 @@ def test_times_are_needed_and_must_be_such():
         ({"moves": [(0, 5)]}, "states 0 to 1"),
         ({"moves": 3}, "a list of pairs"),
         ({"event": 3}, "event is 3"),
-        ({"event": "x"}, "every state can be left"),
+        ({"event": "x"}, "no such state here"),
         ({"formula": "y ~ x"}, "has an outcome"),
     ],
 )

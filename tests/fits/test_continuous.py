@@ -194,6 +194,21 @@ def test_models_in_steps_speak_of_uneven_times(drawn):
     np.testing.assert_allclose(two, fit.params["transition"] @ fit.params["transition"])
 
 
+def test_a_single_state_is_never_left(drawn):
+    frame = drawn.frame[drawn.frame["fev"].notna()]
+    one = avem.MixedHMM("fev ~ 1", 1, time_scale="continuous").fit(frame, "who", "year")
+    steps = avem.MixedHMM("fev ~ 1", 1).fit(frame, "who", "year")
+    assert float(one.loglik()) == pytest.approx(float(steps.loglik()), abs=1e-9)
+    assert np.isinf(one.dwell(level=None)["expected"]).all()
+    assert (one.transition_probabilities([0, 2.5], level=None)["probability"] == 1).all()
+    assert "1 state" in str(one.summary())
+    with pytest.raises(ModelError, match="there is only one"):
+        one.rates()
+    with pytest.raises(ModelError, match="beside others"):
+        ends = avem.MixedHMM("fev ~ 1", 1, transition=avem.rates(event="died"))
+        ends.fit(drawn.frame, "who", "year")
+
+
 # --- effects and covariates on rates ------------------------------------------------------------
 
 

@@ -28,6 +28,8 @@ def rates_table(
 ) -> pd.DataFrame:
     """The table of `fit.rates`."""
     _need_clock(fit, "rates()")
+    if fit.model.n_states == 1:
+        raise ModelError("rates() is of moves between states, and there is only one.")
     first, second = np.nonzero(_moves_of(fit) > 0)
 
     def entries(generators: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from avem.fits.notebook import facts, model_facts
 from avem.inference.methods.names import check_names
 from avem.inference.options import Options
 from avem.models.encoded import PanelData
-from avem.models.scanned import read_scan, witnessed
+from avem.models.scan_reading import crew_for, read_scan, witnessed
 
 
 class Mixed(ABC):
@@ -133,14 +133,17 @@ class Mixed(ABC):
             return self._model_type.learn(self.spec, panel)
         return replace(self._learned, spec=self.spec)
 
-    def _model(self, panel: Any, plain: bool) -> tuple[Any, Any]:
-        """The model with the units of a panel, and the panel's numbers."""
-        model = self._learn(panel)
+    def _model(self, panel: Any, plain: bool, client: Any = None) -> tuple[Any, Any]:
+        """The model with the units of a panel, and the panel's numbers.
+
+        Those of a scan are read by the workers of a Dask `client`, if there is one.
+        """
+        crew, model = crew_for(panel, client), self._learn(panel)
         if panel.in_memory:
             data = self._read(model, panel)
             self._check_data(model, panel, data)
         else:
-            data = read_scan(model, panel)
+            data = read_scan(model, panel, crew)
             self._check_data(model, *witnessed(model, data))
         return (model.averaged_over(data) if plain else model.scaled_to(data)), data
 

@@ -322,7 +322,7 @@ class MixedSSM(Mixed):
         panel = self._panel(data, subject, time, sequence)
         panel = with_weights(panel, weights, weights_kind)
         panel = with_carried(panel, missing, self._covariates)
-        model, read = self._model(panel, plain)
+        model, read = self._model(panel, plain, client)
         options.method.check(model.effect_names, plain)
         _check_blocked(model, options.method)
         if options.method.lanes_per_chunk:

@@ -1,8 +1,9 @@
 """What the exact answer costs: the default beside AVEM alone, on the same data in one run.
 
 CPU seconds of the second of two fits, so without compiling. Three states, two Gaussian outcomes
-with an effect each, and the Bernoulli model of `bernoulli.py`; then, of the bundled diary with four
-effects, what follows a fit. `python bench/default.py 10000x100` takes other sizes.
+with an effect each, or with two that are all correlated, and the Bernoulli model of `bernoulli.py`;
+then, of the bundled diary with four effects, what follows a fit. `python bench/default.py
+10000x100` takes other sizes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,16 @@ TRUTH = {
     "coef": np.array([[[-2.0], [1.0]], [[0.0], [-1.0]], [[2.0], [0.5]]]),
     "variance": np.ones((3, 2)),
     "effect_covariance": np.array([[1.0, 0.3], [0.3, 0.5]]),
+}
+SLOPES = avem.MixedHMM("y1 + y2 ~ x + (1 + x | subject)", 3)
+TRUE_SLOPES = {
+    **TRUTH,
+    "coef": np.array(
+        [[[-2.0, 0.3], [1.0, 0.0]], [[0.0, 0.0], [-1.0, 0.3]], [[2.0, -0.3], [0.5, 0.3]]]
+    ),
+    "effect_covariance": np.array(
+        [[1.0, 0.3, 0.3, 0.1], [0.3, 0.5, 0.1, 0.2], [0.3, 0.1, 0.5, 0.2], [0.1, 0.2, 0.2, 0.4]]
+    ),
 }
 CHOICES = avem.MixedHMM("y ~ 1 + (1 | subject)", 2, "bernoulli")
 TRUE_CHOICES = {
@@ -55,6 +66,14 @@ def compare(name: str, model: avem.MixedHMM, frame: pd.DataFrame) -> None:
     )
 
 
+def with_covariate(n: int, n_times: int) -> pd.DataFrame:
+    """Data of the model with four correlated effects."""
+    subject, times = np.repeat(np.arange(n), n_times), np.tile(np.arange(n_times), n)
+    x = np.random.default_rng(1).normal(size=n * n_times)
+    rows = pd.DataFrame({"subject": subject, "time": times, "x": x})
+    return SLOPES.simulate(TRUE_SLOPES, data=rows, time="time", seed=0).frame
+
+
 def diary() -> None:
     """The bundled diary: a fit, its likelihood and its standard errors."""
     model = avem.MixedHMM("valence + arousal ~ stress + (1 + stress | person)", 3)
@@ -79,5 +98,8 @@ if __name__ == "__main__":
         n, n_times = map(int, size.split("x"))
         compare(size, MODEL, MODEL.simulate(TRUTH, n, n_times, seed=0).frame)
     if not sys.argv[1:]:
+        for n, n_times in ((100, 80), (300, 200)):
+            name = f"{n}x{n_times}, 4 effects"
+            compare(name, SLOPES, with_covariate(n, n_times))
         compare("Bernoulli 40x200", CHOICES, CHOICES.simulate(TRUE_CHOICES, 40, 200, seed=0).frame)
         diary()

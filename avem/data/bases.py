@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from avem.errors import DataError
-from avem.numerics.order_statistics import quantiles
+from avem.numerics.order_statistics import counter_of, quantiles
 from avem.numerics.rounding import exact_sum
 
 BASES = ("bs", "poly")
@@ -61,9 +61,9 @@ class Basis(NamedTuple):
         if self.function == "poly":
             return _learn_poly(parts, n, max(map(abs, ends)), self.degree)
         shares = np.linspace(0, 1, self.n_columns - self.degree + 2)[1:-1]
-        blocks = lambda: (x[:, None] for x in parts())  # noqa: E731
+        counter = counter_of(lambda: (x[:, None] for x in parts()))
         inner = (
-            quantiles(blocks, np.array([n]), shares.tolist())[:, 0] if len(shares) else np.zeros(0)
+            quantiles(counter, np.array([n]), shares.tolist())[:, 0] if len(shares) else np.zeros(0)
         )
         if (np.diff([ends[0], *inner, ends[1]]) <= 0).any():
             raise DataError(

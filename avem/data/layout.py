@@ -314,15 +314,13 @@ def build_outline(scan: Any, max_lanes: int = 1024) -> Layout:
 def layout_of_chunk(slots: Slots, panel: Panel, weight: np.ndarray | None = None) -> Layout:
     """The layout of one chunk of an outline, whose subjects are a panel in the same order.
 
-    ``weight`` (subjects,) is that of all subjects of the outline.
+    ``weight`` (subjects,) is theirs.
     """
     first = np.cumsum(panel.lane_length) - panel.lane_length
     places = stacked(panel, np.arange(panel.n_lanes), first) or Listed(
         np.arange(panel.n_rows), panel.row_step, panel.row_lane
     )
     own = replace(slots, subjects=np.arange(panel.n_subjects), places=places)
-    if weight is not None:
-        weight = weight[slots.subjects]
     return Layout((own,), panel.n_rows, panel.n_subjects, weight)
 
 

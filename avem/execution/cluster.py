@@ -74,7 +74,9 @@ class Cluster:
         self._fit = Setup(key, str(folder / f"shards-{key}"), memory)
         with writing_into(folder), open(self._fit.table, "wb") as file:
             pickle.dump([source._replace(hidden=None) for source in sources], file)
-        workers = _check(client, [self._fit.table, *sorted({source.path for source in sources})])
+        workers = check_workers(
+            client, [self._fit.table, *sorted({source.path for source in sources})]
+        )
         self._number = {(one.path, one.offset): i for i, one in enumerate(sources)}
         self._homes = _homes(workers, [source.n_bytes for source in sources])
         """The worker of each shard."""
@@ -147,7 +149,7 @@ class Cluster:
         while adding and len(tasks) > _AT_ONCE:
             parts = [tasks[i : i + _AT_ONCE] for i in range(0, len(tasks), _AT_ONCE)]
             tasks = [self._submit(together, None, part) for part in parts]
-        answers: list[Answer] = self._gathered(tasks)
+        answers: list[Answer] = gathered(self._client, tasks)
         whole = together(answers) if adding else None
         workers = [where for one in answers for where in one.workers]
         for where, (home, places) in zip(workers, asked.items(), strict=True):
@@ -172,23 +174,6 @@ class Cluster:
         there = {} if home is None else {"workers": [home], "allow_other_workers": True}
         return self._client.submit(function, *arguments, pure=False, retries=_TRIES, **there)
 
-    def _gathered(self, tasks: Sequence[Any]) -> list[Any]:
-        """The results, unless there is no worker left to compute them."""
-        seen = time.monotonic()
-        _wait(tasks)
-        while not all(task.done() for task in tasks):
-            if self._client.status not in ("running", "connecting"):
-                raise AvemError("The Dask client was closed, or lost its scheduler.")
-            if self._client.scheduler_info().get("workers"):
-                seen = time.monotonic()
-            elif time.monotonic() - seen > _PATIENCE:
-                raise AvemError(
-                    f"The cluster has had no worker for {_PATIENCE:.0f} seconds. Start some, and "
-                    "fit again; with checkpoint= it goes on where it was."
-                )
-            _wait(tasks)
-        return self._client.gather(list(tasks))
-
 
 def _homes(workers: dict[str, int], sizes: Sequence[int]) -> list[str]:
     """The worker of each shard: neighbours live together, and each thread has as much to do."""
@@ -197,6 +182,24 @@ def _homes(workers: dict[str, int], sizes: Sequence[int]) -> list[str]:
     places = np.minimum(np.searchsorted(ends, middle), len(workers) - 1)
     names = list(workers)
     return [names[place] for place in places]
+
+
+def gathered(client: Any, tasks: Sequence[Any]) -> list[Any]:
+    """The results of tasks, unless there is no worker left to compute them."""
+    seen = time.monotonic()
+    _wait(tasks)
+    while not all(task.done() for task in tasks):
+        if client.status not in ("running", "connecting"):
+            raise AvemError("The Dask client was closed, or lost its scheduler.")
+        if client.scheduler_info().get("workers"):
+            seen = time.monotonic()
+        elif time.monotonic() - seen > _PATIENCE:
+            raise AvemError(
+                f"The cluster has had no worker for {_PATIENCE:.0f} seconds. Start some, and "
+                "fit again; with checkpoint= it goes on where it was."
+            )
+        _wait(tasks)
+    return client.gather(list(tasks))
 
 
 def _wait(tasks: Sequence[Any]) -> None:
@@ -212,7 +215,7 @@ def _named(handle: Any) -> Any:
     return handle if isinstance(handle, Sent) else handle.name
 
 
-def _check(client: Any, paths: Sequence[str]) -> dict[str, int]:
+def check_workers(client: Any, paths: Sequence[str]) -> dict[str, int]:
     """The workers' addresses and threads, or an error that says what is wrong with them."""
     own = version()
     if not hasattr(client, "submit") or not hasattr(client, "scheduler_info"):

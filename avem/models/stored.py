@@ -2,114 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from avem.components.scaling import spread_of
-from avem.data import Panel
 from avem.data.scanning.scan import Scan
 from avem.errors import AvemError
-from avem.models.encoded import LaidOut, PanelData
-from avem.numerics.order_statistics import quantiles
+from avem.models.encoded import PanelData
+from avem.models.telling import Telling
+from avem.numerics.order_statistics import added, counts_in, quantiles
 from avem.numerics.rounding import on_grid
 
 BLOCK_ROWS = 100_000
-_WITNESS_ROWS = 200_000
-_MOST_KINDS = 1024
-"""Kinds of rows, by what is missing, of which each is kept."""
-_WITNESSES = 3
-"""Subjects in whom a design column is not 0, and of each kind of outlier."""
-
-
-class Telling:
-    """A few rows by which a model is laid out as it would be by all of them."""
-
-    def __init__(self, n_outcomes: int, n_columns: int) -> None:
-        self.data = PanelData(np.zeros((0, n_outcomes)), np.zeros((0, n_columns)), 0)
-        """Of these rows; nothing is ruled out, where something is known of states."""
-        self.later = np.zeros(0, bool)
-
-    def add(self, model: Any, data: PanelData, later: np.ndarray) -> None:
-        """Those of further rows that tell something new."""
-        Y = np.concatenate([self.data.Y, data.Y])
-        A = np.concatenate([self.data.A, data.A])
-        later = np.concatenate([self.later, later])
-        seen = np.column_stack([~np.isnan(Y), later])
-        kinds = np.unique(np.packbits(seen, axis=1), axis=0, return_index=True)[1]
-        if len(kinds) > _MOST_KINDS:
-            kinds = kinds[_telling_apart(seen[kinds])]
-        told = model.laid_out(Y, A, later, by_lane=False).telling
-        rows = np.unique(np.concatenate([kinds, *told]))
-        self.data, self.later = PanelData(Y[rows], A[rows], 0), later[rows]
-
-    def laid_out(self, model: Any, data: PanelData, later: np.ndarray, by_lane: bool) -> LaidOut:
-        """Further rows on the scale of the fit, laid out as all data together are."""
-        y, a = model.scaling.data_in(self.data.Y, self.data.A)
-        possible = data.possible
-        if possible is not None:
-            possible = np.concatenate(
-                [np.ones((len(self.later), possible.shape[1]), bool), possible]
-            )
-        made = model.laid_out(
-            np.concatenate([y, data.Y]),
-            np.concatenate([a, data.A]),
-            np.concatenate([self.later, later]),
-            possible,
-            by_lane,
-        )
-        return made.after(len(self.later))
-
-
-def _telling_apart(seen: np.ndarray) -> np.ndarray:
-    """Rows that show of any two columns (rows, columns) whether they are the same."""
-    found = [column.argmax() for column in (*seen.T, *~seen.T)]
-    for j, column in enumerate(seen.T):
-        found += (seen[:, :j] != column[:, None]).argmax(axis=0).tolist()
-    return np.unique(found)
-
-
-class Witnesses:
-    """Subjects who show whether data can carry a model: what they can, all data can."""
-
-    def __init__(self, n_columns: int) -> None:
-        self._n_rows, self._known = 0, np.zeros(n_columns, int)
-        self._lowest, self._highest = np.inf, -np.inf
-        self._chosen: list[np.ndarray] = []
-
-    def add(self, group: np.ndarray, panel: Panel, data: PanelData, last: bool) -> None:
-        """From further subjects, whose numbers are `group`."""
-        values = np.concatenate([data.Y, data.A], axis=1)
-        if self._n_rows < _WITNESS_ROWS:
-            self._n_rows += panel.n_rows
-            chosen = np.ones(len(group), bool)
-        else:
-            chosen = np.zeros(len(group), bool)
-        low, high = np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0)
-        for extreme in (
-            (values == low) & (low < self._lowest),
-            (values == high) & (high > self._highest),
-        ):
-            rows = np.flatnonzero(extreme.any(axis=1))
-            chosen[panel.row_subject[rows[:_WITNESSES]]] = True
-        self._lowest = np.fmin(self._lowest, low)
-        self._highest = np.fmax(self._highest, high)
-        for j in np.flatnonzero(self._known < _WITNESSES):
-            moves = np.nan_to_num(values[:, j]) != 0
-            some = np.unique(panel.row_subject[moves])[:_WITNESSES]
-            self._known[j] += len(some)
-            chosen[some] = True
-        chosen[-1] |= last
-        self._chosen.append(group[chosen])
-
-    @property
-    def subjects(self) -> np.ndarray:
-        """Their numbers, lowest first."""
-        return np.sort(np.concatenate(self._chosen))
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +56,58 @@ class ColumnSums:
         return np.where(self.count > 0, away, 0.0)
 
 
+class ValueFile(NamedTuple):
+    """Where the numbers of a block's rows are."""
+
+    path: str
+    n_rows: int
+    widths: tuple[int, int, int]
+    """Outcome columns, design columns, and states of which something is known."""
+
+    @classmethod
+    def write(cls, path: str, data: PanelData) -> ValueFile:
+        """Whole or not at all."""
+        n_rows = len(data.Y)
+        possible = np.zeros((n_rows, 0), bool) if data.possible is None else data.possible
+        parts = (data.Y, data.A, possible)
+        with open(f"{path}.part", "wb") as file:
+            file.write(np.concatenate(parts, axis=1).tobytes())
+        os.replace(f"{path}.part", path)
+        widths = data.Y.shape[1], data.A.shape[1], possible.shape[1]
+        return cls(path, n_rows, widths)
+
+    def rows(self, start: int, stop: int) -> PanelData:
+        """Some of its rows."""
+        width = sum(self.widths)
+        found = np.fromfile(self.path, float, (stop - start) * width, offset=8 * start * width)
+        if len(found) < (stop - start) * width:
+            raise AvemError(f"{self.path!r} was changed while it was in use.")
+        ends = np.cumsum(self.widths)[:2]
+        Y, A, possible = np.split(found.reshape(-1, width), ends, axis=1)
+        return PanelData(Y, A, 0, possible > 0 if self.widths[2] else None)
+
+
+class Stretch(NamedTuple):
+    """Rows that follow each other: parts of some files."""
+
+    parts: tuple[tuple[ValueFile, int, int], ...]
+    """Each with the first row and the one after the last."""
+
+    def read(self) -> PanelData:
+        """Their numbers."""
+        first, *others = [file.rows(start, stop) for file, start, stop in self.parts]
+        if not others:
+            return first
+        every = (first, *others)
+        known = [one.possible for one in every if one.possible is not None]
+        return PanelData(
+            np.concatenate([one.Y for one in every]),
+            np.concatenate([one.A for one in every]),
+            0,
+            np.concatenate(known) if known else None,
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class StoredData:
     """A scan's numbers in the user's units, in the order of its rows on disk.
@@ -154,7 +116,11 @@ class StoredData:
     """
 
     scan: Scan
-    path: Path
+    folder: Path
+    files: tuple[ValueFile, ...]
+    """Block by block, in the order of rows on disk."""
+    crew: Any
+    """Who reads them."""
     n_outcomes: int
     n_columns: int
     n_known: int
@@ -178,22 +144,24 @@ class StoredData:
     owner: Any
     """What the file is removed with."""
 
-    def rows(self, start: int, stop: int) -> PanelData:
-        """A stretch of rows."""
-        width = self.n_outcomes + self.n_columns + self.n_known
-        found = np.fromfile(self.path, float, (stop - start) * width, offset=8 * start * width)
-        if len(found) < (stop - start) * width:
-            raise AvemError(f"{str(self.path)!r} was changed while it was in use.")
-        ends = [self.n_outcomes, self.n_outcomes + self.n_columns]
-        Y, A, possible = np.split(found.reshape(-1, width), ends, axis=1)
-        return PanelData(Y, A, 0, possible > 0 if self.n_known else None)
+    def stretch(self, start: int, stop: int) -> Stretch:
+        """Where these rows are."""
+        ends = self._ends
+        first, last = np.searchsorted(ends, [start, stop - 1], side="right").tolist()
+        parts = []
+        for number in range(first, last + 1):
+            file = self.files[number]
+            begin = int(ends[number]) - file.n_rows
+            parts.append((file, max(start - begin, 0), min(stop - begin, file.n_rows)))
+        return Stretch(tuple(parts))
 
-    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Outcomes and design columns of all rows, a stretch at a time."""
-        n_rows = self.scan.n_rows
-        for start in range(0, n_rows, BLOCK_ROWS):
-            found = self.rows(start, min(start + BLOCK_ROWS, n_rows))
-            yield found.Y, found.A
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        return np.cumsum([file.n_rows for file in self.files])
+
+    def _of_blocks(self, function: Callable[..., Any], *shared: Any) -> Iterator[Any]:
+        """``function(Y, A, *shared)`` of each block, in order."""
+        return self.crew.map(_of_block, self.files, function, *shared)
 
     # --- what models learn ----------------------------------------------------------------------
 
@@ -215,21 +183,18 @@ class StoredData:
         """(design columns,) root mean squares of the distances from `centre` in these rows."""
         largest = self.design_sums.reach(centre)
         unit = np.where(largest > 0, largest, 1.0)
-        total = sum(
-            (((A[~np.isnan(Y[:, list(outcomes)]).all(axis=1)] - centre) / unit) ** 2).sum(0)
-            for Y, A in self.blocks()
-        )
+        total = sum(self._of_blocks(_design_squares, list(outcomes), centre, unit))
         found = largest * np.sqrt(total / self.design_sums.count)
         return np.where(largest > 0, on_grid(found, found), 1.0)
 
     def usual(self, column: int) -> float:
         """The median of what is positive in a design column; 1 where nothing is."""
+        n_positive = sum(self._of_blocks(_n_positive, column))
 
-        def positive() -> Iterator[np.ndarray]:
-            return (np.where(A > 0, A, np.nan)[:, [column]] for _, A in self.blocks())
+        def counter(prefix: np.ndarray, done: int) -> Any:
+            return added(prefix, self._of_blocks(_counts_of_positive, column, prefix, done))
 
-        counts = sum((~np.isnan(block)).sum(0) for block in positive())
-        found = float(quantiles(positive, np.asarray(counts), (0.5,))[0, 0])
+        found = float(quantiles(counter, np.array([n_positive]), (0.5,))[0, 0])
         return 1.0 if np.isnan(found) else found
 
     def could_be(self, outcomes: Sequence[int]) -> np.ndarray | None:
@@ -238,8 +203,11 @@ class StoredData:
 
     @cached_property
     def _quantiles(self) -> np.ndarray:
-        counts = self.outcome_sums.count
-        return quantiles(lambda: (Y for Y, _ in self.blocks()), counts, (0.25, 0.5, 0.75))
+
+        def counter(prefix: np.ndarray, done: int) -> Any:
+            return added(prefix, self._of_blocks(_counts_of_outcomes, prefix, done))
+
+        return quantiles(counter, self.outcome_sums.count, (0.25, 0.5, 0.75))
 
     @cached_property
     def _spreads(self) -> np.ndarray:
@@ -247,7 +215,7 @@ class StoredData:
         mean = sums.total / np.maximum(sums.count, 1)
         largest = sums.reach(mean)
         unit = np.where(largest > 0, largest, 1.0)
-        total = sum(np.nansum(((Y - mean) / unit) ** 2, axis=0) for Y, _ in self.blocks())
+        total = sum(self._of_blocks(_outcome_squares, mean, unit))
         sd = largest * np.sqrt(total / np.maximum(sums.count, 1))
         low, _, high = self._quantiles
         return np.array(
@@ -256,3 +224,39 @@ class StoredData:
                 for *column, varies in zip(sd, high, low, largest > 0, strict=True)
             ]
         )
+
+
+# --- of a block -----------------------------------------------------------------------------------
+
+
+def _of_block(file: ValueFile, function: Callable[..., Any], *shared: Any) -> Any:
+    data = file.rows(0, file.n_rows)
+    return function(data.Y, data.A, *shared)
+
+
+def _design_squares(
+    Y: np.ndarray, A: np.ndarray, outcomes: list[int], centre: np.ndarray, unit: np.ndarray
+) -> np.ndarray:
+    used = ~np.isnan(Y[:, outcomes]).all(axis=1)
+    return (((A[used] - centre) / unit) ** 2).sum(0)
+
+
+def _outcome_squares(
+    Y: np.ndarray, A: np.ndarray, mean: np.ndarray, unit: np.ndarray
+) -> np.ndarray:
+    return np.nansum(((Y - mean) / unit) ** 2, axis=0)
+
+
+def _n_positive(Y: np.ndarray, A: np.ndarray, column: int) -> int:
+    return int((A[:, column] > 0).sum())
+
+
+def _counts_of_positive(
+    Y: np.ndarray, A: np.ndarray, column: int, prefix: np.ndarray, done: int
+) -> Any:
+    values = A[:, [column]]
+    return counts_in(np.where(values > 0, values, np.nan), prefix, done)
+
+
+def _counts_of_outcomes(Y: np.ndarray, A: np.ndarray, prefix: np.ndarray, done: int) -> Any:
+    return counts_in(Y, prefix, done)

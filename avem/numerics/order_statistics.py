@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -13,11 +13,13 @@ _DIGIT = 16
 _SAMPLE = 1 << 16
 """Values that say where to look for a rank among many more."""
 
-Blocks = Callable[[], Iterator[np.ndarray]]
-"""Every call goes through all blocks (rows, columns), NaN where missing."""
+Counts = list[dict[int, np.ndarray]]
+"""For each column and each beginning of a number, how often each next digit occurs."""
+Counter = Callable[[np.ndarray, int], Counts]
+"""Goes through all rows: the counts after these beginnings (wanted, columns), of so many bits."""
 
 
-def quantiles(blocks: Blocks, counts: np.ndarray, shares: Sequence[float]) -> np.ndarray:
+def quantiles(counter: Counter, counts: np.ndarray, shares: Sequence[float]) -> np.ndarray:
     """(shares, columns), interpolated as NumPy does; NaN where a column has no values.
 
     ``counts`` (columns,) says how many values there are.
@@ -26,7 +28,7 @@ def quantiles(blocks: Blocks, counts: np.ndarray, shares: Sequence[float]) -> np
     places = np.asarray(shares)[:, None] * last
     low = np.floor(places).astype(np.int64)
     high = np.minimum(low + 1, last)
-    found = order_statistics(blocks, np.concatenate([low, high]))
+    found = order_statistics(counter, np.concatenate([low, high]))
     below, above = np.split(found, 2)
     return np.where(counts > 0, _between(below, above, places - low), np.nan)
 
@@ -80,7 +82,7 @@ def _of_ranks(values: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     return found
 
 
-def order_statistics(blocks: Blocks, ranks: np.ndarray) -> np.ndarray:
+def order_statistics(counter: Counter, ranks: np.ndarray) -> np.ndarray:
     """(wanted, columns) the values of these ranks (wanted, columns), from 0 for the lowest.
 
     Numbers are told apart by their first bits, then by the next ones: as many passes as there are
@@ -88,7 +90,7 @@ def order_statistics(blocks: Blocks, ranks: np.ndarray) -> np.ndarray:
     """
     prefix, left = np.zeros(ranks.shape, np.uint64), ranks.astype(np.int64)
     for done in range(0, 64, _DIGIT):
-        counts = _counts(blocks, prefix, done)
+        counts = counter(prefix, done)
         for j in range(ranks.shape[1]):
             for i in range(len(ranks)):
                 below = np.cumsum(counts[j][int(prefix[i, j])])
@@ -98,19 +100,43 @@ def order_statistics(blocks: Blocks, ranks: np.ndarray) -> np.ndarray:
     return _numbers(prefix)
 
 
-def _counts(blocks: Blocks, prefix: np.ndarray, done: int) -> list[dict[int, np.ndarray]]:
-    """For each column and each beginning of a number, how often each next digit occurs."""
+def counter_of(blocks: Callable[[], Iterable[np.ndarray]]) -> Counter:
+    """That of blocks (rows, columns), NaN where missing; every call goes through all of them."""
+
+    def counter(prefix: np.ndarray, done: int) -> Counts:
+        return added(prefix, (counts_in(block, prefix, done) for block in blocks()))
+
+    return counter
+
+
+Few = list[dict[int, tuple[np.ndarray, np.ndarray]]]
+"""`Counts` as the digits that occur, and how often."""
+
+
+def counts_in(block: np.ndarray, prefix: np.ndarray, done: int) -> Few:
+    """Of one block."""
+    found: Few = []
+    for values, starts in zip(block.T, prefix.T, strict=True):
+        keys, own = _keys(values[~np.isnan(values)]), {}
+        for start in set(starts.tolist()):
+            same = keys if not done else keys[keys >> np.uint64(64 - done) == np.uint64(start)]
+            digits = (same >> np.uint64(64 - done - _DIGIT)) & np.uint64((1 << _DIGIT) - 1)
+            n_times = np.bincount(digits.astype(np.int64))
+            own[int(start)] = (np.flatnonzero(n_times), n_times[n_times > 0])
+        found.append(own)
+    return found
+
+
+def added(prefix: np.ndarray, some: Iterable[Few]) -> Counts:
+    """Of several blocks together."""
     counts = [
         {int(start): np.zeros(1 << _DIGIT, np.int64) for start in set(column.tolist())}
         for column in prefix.T
     ]
-    for block in blocks():
-        for own, column in zip(counts, block.T, strict=True):
-            keys = _keys(column[~np.isnan(column)])
-            for start, total in own.items():
-                same = keys if not done else keys[keys >> np.uint64(64 - done) == np.uint64(start)]
-                digits = (same >> np.uint64(64 - done - _DIGIT)) & np.uint64((1 << _DIGIT) - 1)
-                total += np.bincount(digits.astype(np.int64), minlength=1 << _DIGIT)
+    for few in some:
+        for own, more in zip(counts, few, strict=True):
+            for start, (digits, n_times) in more.items():
+                own[start][digits] += n_times
     return counts
 
 

@@ -314,7 +314,7 @@ def test_a_killed_scan_is_made_again(files, frame, tmp_path):
 
 def test_a_few_rows_tell_of_all_how_they_are_laid_out(frame, monkeypatch):
     """Whatever is missing where, and in however many ways."""
-    from avem.models import stored
+    from avem.models import telling
     from avem.models.encoded import PanelData
 
     rng = np.random.default_rng(0)
@@ -329,10 +329,46 @@ def test_a_few_rows_tell_of_all_how_they_are_laid_out(frame, monkeypatch):
     )
     data, later = model.read(panel), panel.row_step > 0
     wanted = model.laid_out(data.Y, data.A, later).kernel
-    monkeypatch.setattr(stored, "_MOST_KINDS", 50)
-    telling = stored.Telling(8, data.A.shape[1])
+    monkeypatch.setattr(telling, "_MOST_KINDS", 50)
+    every = telling.Telling(8, data.A.shape[1])
     for rows in np.array_split(np.arange(4000), 9):
-        telling.add(model, PanelData(data.Y[rows], data.A[rows], 0), later[rows])
-    assert len(telling.later) < 120
-    found = model.laid_out(telling.data.Y, telling.data.A, telling.later).kernel
+        # Each block by itself, wherever that is, and then what it tells together with the others'.
+        own = telling.Telling(8, data.A.shape[1])
+        own.add(model, PanelData(data.Y[rows], data.A[rows], 0), later[rows])
+        every.add(model, own.data, own.later)
+    assert len(every.later) < 120
+    found = model.laid_out(every.data.Y, every.data.A, every.later).kernel
     assert found == wanted
+
+
+def test_subjects_who_stand_out_are_found_block_by_block(monkeypatch):
+    """New extremes of any column, and the first in whom a column is not 0; here row by row."""
+    from avem.models import telling
+    from avem.models.encoded import PanelData
+
+    monkeypatch.setattr(telling, "_WITNESS_ROWS", 0)
+    rng = np.random.default_rng(0)
+    who = np.arange(400) // 4
+    rare = np.isin(who, [20, 30, 31, 32, 90]) * 1.0
+    values = np.column_stack([rng.standard_normal(400).round(1), rare])
+    found, wanted = telling.Witnesses(2), {99}
+    ends, n_moving = np.array([np.inf, np.inf]), np.zeros(2, int)
+    lows, highs = ends, -ends
+    for group in np.array_split(np.arange(100), 10):
+        rows = np.flatnonzero(np.isin(who, group))
+        own, block = values[rows], pd.DataFrame({"who": who[rows]})
+        panel = avem.Panel.from_frame(block, "who")
+        striking = telling.Striking.of(panel, PanelData(own[:, :1], own[:, 1:], 0))
+        found.add(group, len(rows), striking, last=group[-1] == 99)
+        low, high = own.min(axis=0), own.max(axis=0)
+        lower = [row for row in rows if ((values[row] == low) & (low < lows)).any()]
+        higher = [row for row in rows if ((values[row] == high) & (high > highs)).any()]
+        wanted |= {int(who[row]) for row in (*lower[:3], *higher[:3])}
+        lows, highs = np.minimum(lows, low), np.maximum(highs, high)
+        for j in range(2):
+            moving = sorted({int(who[row]) for row in rows if values[row, j]})[:3]
+            wanted |= set(moving) if n_moving[j] < 3 else set()
+            n_moving[j] += len(moving) if n_moving[j] < 3 else 0
+    assert found.subjects.tolist() == sorted(wanted)
+    assert {20, 30, 31, 32} < wanted
+    assert len(wanted) < 30

@@ -280,6 +280,53 @@ class Scan:
             array.flags.writeable = False
         return Panel(pd.DataFrame(), self.subject, self.time, self.sequence, *arrays, Source())
 
+    def stretch(self, group: np.ndarray) -> Scan:
+        """Return the scan of a few subjects, who follow each other as on disk; small to send.
+
+        Parameters
+        ----------
+        group : numpy.ndarray of int
+            Numbers of subjects, a stretch of `file_order`.
+
+        Returns
+        -------
+        Scan
+            Its subjects are in the order of `group`.
+
+        Examples
+        --------
+        >>> avem.load_affect().to_parquet(folder / "diary.parquet")
+        >>> scan = avem.Panel.scan(folder / "diary.parquet", "person", time="beep", sequence="day")
+        >>> scan.stretch(scan.file_order[:10]).n_subjects
+        10
+        """
+        lanes, counts = self._lanes_of(group), np.diff(self._first_lane)[group]
+        return replace(
+            self,
+            subjects=self.subjects[group],
+            lane_subject=np.repeat(np.arange(len(group)), counts),
+            lane_length=self.lane_length[lanes],
+            lane_number=self.lane_number[lanes],
+            lane_row=self.lane_row[lanes],
+        )
+
+    def panel(self) -> Panel:
+        """Return the panel of all subjects of a `stretch`.
+
+        Returns
+        -------
+        Panel
+
+        Examples
+        --------
+        >>> avem.load_affect().to_parquet(folder / "diary.parquet")
+        >>> scan = avem.Panel.scan(folder / "diary.parquet", "person", time="beep", sequence="day")
+        >>> scan.stretch(scan.file_order[:10]).panel().n_subjects
+        10
+        """
+        (found,) = self.panels([np.arange(self.n_subjects)])
+        return found
+
     def blocks(self, n_rows: int) -> Iterator[np.ndarray]:
         """Return groups of subjects for `panels`, of about so many rows each.
 

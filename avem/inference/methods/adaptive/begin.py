@@ -10,7 +10,8 @@ import numpy as np
 from avem.data.layout import Chunk
 from avem.inference.e_steps import ESteps, State
 from avem.inference.em import EM
-from avem.inference.methods.adaptive.centres import find_centres, information, score_pass
+from avem.inference.methods.adaptive.centres import find_centres, information, score
+from avem.inference.methods.avem import Anchored
 from avem.inference.mode_search import Search
 from avem.inference.on_shard import Setting, Subjects
 
@@ -121,7 +122,7 @@ def variance_hint(e: ESteps, state: State) -> np.ndarray:
 def _slopes(chunk: Chunk, subjects: Subjects | None, setting: Setting, step: np.ndarray) -> Any:
     """On a shard: the sums of `variance_hint`, (d,) each."""
     nowhere = np.zeros((setting.kernel.n_effects, np.shape(chunk.real)[0]))
-    slope, _ = score_pass(setting.kernel, setting.theta, nowhere, chunk, setting.form)
+    slope = score(chunk, nowhere, replace(setting, method=Anchored()))
     real, info = np.asarray(chunk.real), information(chunk, nowhere, setting, step)
     slope, info = np.asarray(slope)[:, real], np.diagonal(info).T[:, real]
     return (slope**2 - info).sum(1), (info**2).sum(1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -13,7 +15,9 @@ from avem.inference.methods.adaptive.mixture import Centres
 from avem.inference.methods.adaptive.proposal import Proposal
 from avem.inference.methods.adaptive.rules import Rule
 from avem.inference.passes import Nodes, Pass, local_at_nodes, pass_at_nodes, weigh
+from avem.inference.tuning import FEW_CELLS
 from avem.models.kernel import Kernel
+from avem.numerics.arrays import per_subject
 from avem.numerics.jit import jit
 
 
@@ -22,9 +26,21 @@ def node_pass(
 ) -> Pass:
     """The E-step of a chunk by the nodes of a quadrature."""
     proposal = Proposal.of(centres, rule, np.asarray(theta["effect_covariance"]))
-    found = _weighed(kernel, theta, proposal.at, proposal.log_weight, chunk, form)
+    at, log_weight = proposal.at, proposal.log_weight
+    few = chunk.valid.size * len(at) <= FEW_CELLS
+    if few and len(centres.mean) == 1 and kernel.has_twins:
+        # Others will have two centres: one program serves both.
+        at, log_weight = _as_for_two(at, log_weight)
+    found = _weighed(kernel, theta, at, log_weight, chunk, form)
     nodes: Nodes = found.kept
     return found._replace(around=proposal.following(nodes.share))
+
+
+@per_subject
+def _as_for_two(xp: Any, at: Any, log_weight: Any) -> tuple[Any, Any]:
+    """The nodes twice, of which the second ones weigh nothing."""
+    nothing = xp.full_like(log_weight, -xp.inf)
+    return xp.concatenate([at, at]), xp.concatenate([log_weight, nothing])
 
 
 @jit("kernel", "form")

@@ -42,7 +42,10 @@ class Proposal(NamedTuple):
         return total, self.following(share)
 
     def following(self, share: Any) -> Centres:
-        """The centres with the moments of the posterior near them; `share` (node, subject)."""
+        """The centres with the moments of the posterior near them.
+
+        `share` (node, subject) may be of more nodes: the first ones are these.
+        """
         old = self.centres
         if not self.at.shape[1]:
             return old
@@ -75,6 +78,7 @@ def _weighed(xp: Any, log_weight: Any, logliks: tuple[Any, ...]) -> tuple[Any, A
 def _following(
     xp: Any, log_share: Any, old_mean: Any, old_covariance: Any, at: Any, part: Any, share: Any
 ) -> tuple[Any, Any, Any]:
+    share = share[: len(at)]
     own = share * part
     mass = own.sum(1)
     safe = xp.maximum(mass, 1e-12)

@@ -93,9 +93,10 @@ class Mixed(ABC):
         3
         """
         self._check_size(size)
-        other, names = copy(self), self.spec.state_names
-        kept = names if len(names) == size else ()
-        other.spec = self.spec._replace(**{self.size_name: int(size)}, state_names=kept)
+        other, spec = copy(self), self.spec
+        if len(spec.state_names) != size:
+            spec = spec.renamed(())
+        other.spec = spec._replace(**{self.size_name: int(size)})
         return other
 
     def has_effects(self) -> bool:

@@ -80,7 +80,7 @@ class Scaling:
         return cls(**units, constant=int(state["constant"]))
 
 
-class Summary(NamedTuple):
+class ColumnSummary(NamedTuple):
     """Of the values of a column that are not missing."""
 
     spread: float
@@ -91,7 +91,7 @@ class Summary(NamedTuple):
     """Absolute value, 0 where there is none."""
 
 
-def summary(values: np.ndarray) -> Summary:
+def summary(values: np.ndarray) -> ColumnSummary:
     """Of (rows,), NaN where missing.
 
     Values are scaled before they are squared, so that no unit overflows.
@@ -100,15 +100,15 @@ def summary(values: np.ndarray) -> Summary:
     if not rows.no_nan(values):
         values = values[~np.isnan(values)]
     if not len(values):
-        return Summary(1.0, np.nan, 0.0)
+        return ColumnSummary(1.0, np.nan, 0.0)
     lowest, highest, mean = values.min(), values.max(), values.mean()
     low, median, high = quantiles_of(values, (0.25, 0.5, 0.75)).tolist()
     size, away = float(max(-lowest, highest)), max(highest - mean, mean - lowest)
     if not away > 0:
-        return Summary(1.0, median, size)
+        return ColumnSummary(1.0, median, size)
     squares = (((values[at] - mean) / away) ** 2 for at in rows.stretches(len(values)))
     sd = float(away * np.sqrt(sum(part.sum() for part in squares) / len(values)))
-    return Summary(spread_of(sd, high, low), median, size)
+    return ColumnSummary(spread_of(sd, high, low), median, size)
 
 
 def _moved(values: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarray:

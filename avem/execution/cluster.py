@@ -24,8 +24,8 @@ from avem.execution.cluster_worker import (
     About,
     Answer,
     Dropped,
-    Fit,
     Sent,
+    Setup,
     Work,
     about,
     answer,
@@ -71,7 +71,7 @@ class Cluster:
         """What runs functions here, when the client has been closed."""
         self._names, self._dropped = itertools.count(), []
         key, folder = uuid.uuid4().hex, Path(sources[0].path).parent
-        self._fit = Fit(key, str(folder / f"shards-{key}"), memory)
+        self._fit = Setup(key, str(folder / f"shards-{key}"), memory)
         with writing_into(folder), open(self._fit.table, "wb") as file:
             pickle.dump([source._replace(hidden=None) for source in sources], file)
         workers = check_workers(

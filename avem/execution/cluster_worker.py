@@ -29,7 +29,7 @@ class Sent(NamedTuple):
         return self.value
 
 
-class Fit(NamedTuple):
+class Setup(NamedTuple):
     """What a worker must know of a fit to begin with."""
 
     key: str
@@ -83,7 +83,7 @@ class _Held:
 _fits: dict[str, _Held] = {}
 
 
-def _here(fit: Fit) -> _Held:
+def _here(fit: Setup) -> _Held:
     if fit.key not in _fits:
         from distributed import get_worker
 
@@ -105,7 +105,7 @@ _LOST = Sent(None)
 
 
 def answer(
-    fit: Fit, waiting: Sequence[Work | Dropped], wanted: Wanted, places: Sequence[int]
+    fit: Setup, waiting: Sequence[Work | Dropped], wanted: Wanted, places: Sequence[int]
 ) -> Answer:
     """Do all that waits, in order; what is wanted of the last one, whose shards have `places`."""
     here, travels = _here(fit), []

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from avem.components.scaling import Scaling, Summary, size, summary
+from avem.components.scaling import ColumnSummary, Scaling, size, summary
 from avem.data import Panel
 from avem.data.layout import Chunk, Layout
 from avem.execution.threads import Threads
@@ -48,7 +48,7 @@ class PanelData:
     """(rows, states) bool: where a row may be, if something of that is known."""
 
     def spreads(self, columns: Sequence[int]) -> np.ndarray:
-        """Of outcome columns: see `scaling.Summary`."""
+        """Of outcome columns: see `scaling.ColumnSummary`."""
         return np.array([self._summaries[column].spread for column in columns])
 
     def medians(self, columns: Sequence[int]) -> np.ndarray:
@@ -57,7 +57,7 @@ class PanelData:
         return on_grid([own.median for own in found], [own.largest for own in found])
 
     @cached_property
-    def _summaries(self) -> tuple[Summary, ...]:
+    def _summaries(self) -> tuple[ColumnSummary, ...]:
         return tuple(summary(column) for column in self.Y.T)
 
     def usual(self, column: int) -> float:

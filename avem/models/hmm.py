@@ -34,13 +34,13 @@ from avem.models.cluster_process import ClusterProcess
 from avem.models.encoded import Encoded, LaidOut, PanelData
 from avem.models.hmm_kernel import HMMKernel
 from avem.models.hmm_layout import Blocks, OneRow
+from avem.models.hmm_numbering import cluster_order, orders_of, renumbered, state_order
 from avem.models.hmm_reading import read_rows
-from avem.models.hmm_restriction import orders_at, orders_of, pinned_rows, restriction_of
+from avem.models.hmm_restriction import free_under, moves_under, pinned_rows, restriction_of
 from avem.models.hmm_scaling import learn_scaling
 from avem.models.hmm_specification import Specification
 from avem.models.known import learn_names
 from avem.models.process import MarkovProcess, Process, SemiMarkovProcess
-from avem.models.restricted_free import restricted_free
 from avem.models.restriction import Restriction
 from avem.numerics.rows import take_columns
 
@@ -218,10 +218,7 @@ class HMMModel(Model):
 
     def cluster_order(self, theta: Params) -> np.ndarray:
         """The largest first, unless constraints or priors tell clusters apart."""
-        order = np.argsort(-theta[SHARES], kind="stable")
-        if self._rule is None or self._rule.allows(theta, self.with_clusters(theta, order)):
-            return order
-        return np.arange(self.n_clusters)
+        return cluster_order(self, theta, self._rule)
 
     @property
     def emission_params(self) -> set[str]:
@@ -306,12 +303,7 @@ class HMMModel(Model):
 
     def possible_moves(self) -> np.ndarray:
         """(from, to) bool: which there are, also by constraints."""
-        possible = self.transition.possible()
-        if self._rule is None or "transition" not in self._rule.keys:
-            return possible
-        theta = self._rule.within(self._rule.likes, 1e-4) or self._rule.likes
-        of_each = theta["transition"].reshape(-1, *possible.shape)
-        return possible & (of_each > 1e-8).any(0)
+        return moves_under(self, self._rule)
 
     @property
     def clock(self) -> Clock | None:
@@ -332,24 +324,7 @@ class HMMModel(Model):
 
     def relabelled(self, theta: Params, order: np.ndarray) -> tuple[Params, np.ndarray]:
         """The same parameters with the states renumbered, and (d, d) what turns effects."""
-        new: Params = {}
-        for component in self.parts:
-            new.update(component.relabelled(theta, order))
-        effects = self.structure.effects
-        own, odds = self.initial.turned(order)
-        turn = np.zeros((len(effects), len(effects)))
-        turn[np.ix_(own, own)] = odds
-        place_of = {effect: place for place, effect in enumerate(effects)}
-
-        def old(state: int | None) -> int | None:
-            return None if state is None else int(order[state])
-
-        for place, effect in enumerate(effects):
-            if place not in own:
-                there = replace(effect, state=old(effect.state), to_state=old(effect.to_state))
-                turn[place, place_of[there]] = 1.0
-        new["effect_covariance"] = turn @ theta["effect_covariance"] @ turn.T
-        return new, turn
+        return renumbered(self, theta, order)
 
     def chain_start(self, mean_stay: np.ndarray | float = 1 / (1 - STICKINESS)) -> Params:
         """The entries of theta of first state, moves and stays before anything is known."""
@@ -367,40 +342,15 @@ class HMMModel(Model):
 
         As far as neither labels nor the possible moves tell them apart.
         """
-        if self.spec.known is not None:
-            return np.arange(self.n_states)
-        emission = self.emissions[0]
-        level = emission.level(theta, data.seen_design(emission.y_cols[0]))
-        if self.orders is None:
-            return np.argsort(level, kind="stable")
-        orders = orders_at(self, self._rule, self.transition.orders(), theta)
-        return np.array(min(orders, key=lambda order: tuple(level[list(order)])))
+        return state_order(self, theta, data, self._rule)
 
     def all_free(self, fixed: Collection[str]) -> Free:
         """What is free inside all bounds, constraints apart."""
         return super().find_free(self.middle(), fixed, np.ones(len(self.scaling.scale)))
 
     def find_free(self, theta: Params, fixed: Collection[str], spread: np.ndarray) -> Free:
-        found = self._find_free(theta, fixed, spread)
-        rule = self.restriction(fixed, theta, strict=False)
-        follow = None
-        if rule is not None and self.silent:
-            keys = {key for emission in self.emissions for key in emission.middle()}
-            follow = rule.of_states(keys, self.silent)
-        return restricted_free(found, rule, theta, follow)
-
-    def _find_free(self, theta: Params, fixed: Collection[str], spread: np.ndarray) -> Free:
         found = super().find_free(theta, fixed, spread)
-        if not self.silent:
-            return found
-        own = {key for emission in self.emissions for key in emission.middle()}
-        parts = [
-            part.without(self.silent, theta[part.key].size // self.n_states)
-            if part.key in own
-            else part
-            for part in found.parts
-        ]
-        return Free(tuple(part for part in parts if part.size))
+        return free_under(self, found, theta, self.restriction(fixed, theta, strict=False))
 
     def collapsed(self, theta: Params, spread: np.ndarray, floor: float) -> np.ndarray:
         """(states, outcome columns) densities that are held from closing in on a single value."""

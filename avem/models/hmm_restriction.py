@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from avem.components.free import Free
 from avem.components.param_info import ParamInfo, Params
 from avem.errors import ModelError
 from avem.models.constraints import (
@@ -19,15 +19,13 @@ from avem.models.constraints import (
     text_of,
 )
 from avem.models.given_priors import told
+from avem.models.restricted_free import restricted_free
 from avem.models.restriction import OfPrior, Restriction
 from avem.models.restriction_making import make_restriction
 
 if TYPE_CHECKING:
     from avem.models.hmm import HMMModel
     from avem.models.hmm_specification import Specification
-
-_MANY_STATES = 7
-"""With more, nobody looks which renumberings leave constraints as they are."""
 
 
 def named_of(model: HMMModel) -> Named:
@@ -93,88 +91,30 @@ def restriction_of(
     )
 
 
-def orders_of(
-    model: HMMModel, rule: Restriction | None, orders: Iterable[tuple[int, ...]] | None
-) -> list[tuple[int, ...]] | None:
-    """The renumberings that leave moves, constraints and priors as they are; None: all of them."""
-    listed = None if orders is None else list(orders)
-    if rule is None:
-        return listed
-    every = permutations(range(model.n_states))
-    if model.n_states > _MANY_STATES and listed is None:
-        first = tuple(range(model.n_states))
-        listed = [first, *(_swapped(first, k) for k in range(model.n_states - 1))]
-        kept = [order for order in listed if _same(model, rule, order)]
-        return None if len(kept) == len(listed) else [first]
-    kept = [o for o in (every if listed is None else listed) if _same(model, rule, o)]
-    return None if listed is None and len(kept) == _factorial(model.n_states) else kept
+def free_under(model: HMMModel, free: Free, theta: Params, rule: Restriction | None) -> Free:
+    """What is free of `free` at theta: what data say something of, under a restriction."""
+    follow = None
+    if model.silent:
+        own = {key for emission in model.emissions for key in emission.middle()}
+        parts = (
+            part.without(model.silent, theta[part.key].size // model.n_states)
+            if part.key in own
+            else part
+            for part in free.parts
+        )
+        free = Free(tuple(part for part in parts if part.size))
+        follow = None if rule is None else rule.of_states(own, model.silent)
+    return restricted_free(free, rule, theta, follow)
 
 
-def orders_at(
-    model: HMMModel,
-    rule: Restriction | None,
-    orders: Iterable[tuple[int, ...]] | None,
-    theta: Params,
-) -> list[tuple[int, ...]]:
-    """Those that these parameters may be renumbered by: allowed then, and as probable."""
-    own = tuple(range(model.n_states))
-    if rule is None:
-        return list(orders or [own])
-    if orders is None:
-        orders = permutations(own) if model.n_states <= _MANY_STATES else [own]
-
-    def fits(order: tuple[int, ...]) -> bool:
-        return rule.allows(theta, model.relabelled(theta, np.array(order))[0])
-
-    return [order for order in orders if order == own or fits(order)]
-
-
-def _factorial(n: int) -> int:
-    return int(np.prod(np.arange(1, n + 1)))
-
-
-def _swapped(order: tuple[int, ...], k: int) -> tuple[int, ...]:
-    new = list(order)
-    new[k], new[k + 1] = new[k + 1], new[k]
-    return tuple(new)
-
-
-def _same(model: HMMModel, rule: Restriction, order: tuple[int, ...]) -> bool:
-    """Whether allowed parameters with the states renumbered are allowed, and as probable."""
-    rng = np.random.default_rng(0)
-    for _ in range(2):
-        theta = rule.within({k: v + 0.05 * _noise(rng, v) for k, v in rule.likes.items()}, 1e-3)
-        if theta is None:
-            return False
-        new, _ = model.relabelled(theta, np.array(order))
-        x = rule.read(new)
-        if len(rule.sides.equal) and np.abs(rule.sides.equal @ x - rule.sides.level).max() > 1e-7:
-            return False
-        if abs(rule.log_prior(new) - rule.log_prior(theta)) > 1e-6 * (
-            1 + abs(rule.log_prior(theta))
-        ):
-            return False
-    return _same_bounds(model, rule, order)
-
-
-def _noise(rng: np.random.Generator, value: np.ndarray) -> np.ndarray:
-    noise = rng.uniform(size=value.shape)
-    square = value.ndim >= 2 and value.shape[-1] == value.shape[-2]
-    return (noise + np.swapaxes(noise, -1, -2)) / 2 if square else noise
-
-
-def _same_bounds(model: HMMModel, rule: Restriction, order: tuple[int, ...]) -> bool:
-    """Whether every bound is also one of the states that take each other's place."""
-    n = rule.sides.above.shape[1]
-    own = slice(n, None)
-    rows, least = rule.sides.above[own], rule.sides.least[own]
-    if not len(rows):
-        return True
-    rng = np.random.default_rng(1)
-    theta = {k: v + 0.05 * _noise(rng, v) for k, v in rule.likes.items()}
-    new, _ = model.relabelled(theta, np.array(order))
-    slack = np.sort(rows @ rule.read(theta) - least)
-    return np.allclose(slack, np.sort(rows @ rule.read(new) - least), atol=1e-9)
+def moves_under(model: HMMModel, rule: Restriction | None) -> np.ndarray:
+    """(from, to) bool: the moves that there are in some cluster under a restriction."""
+    possible = model.transition.possible()
+    if rule is None or "transition" not in rule.keys:
+        return possible
+    theta = rule.within(rule.likes, 1e-4) or rule.likes
+    of_each = theta["transition"].reshape(-1, *possible.shape)
+    return possible & (of_each > 1e-8).any(0)
 
 
 def pinned_rows(model: HMMModel, rule: Restriction | None) -> np.ndarray:

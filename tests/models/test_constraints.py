@@ -465,3 +465,18 @@ def test_there_is_no_nearest_point_of_nothing():
     assert nothing.nearest(np.zeros(2)) is None
     some = Polyhedron(np.array([[1.0, 1.0]]), np.array([1.0]), np.eye(2), np.array([0.8, 0.0]))
     np.testing.assert_allclose(some.nearest(np.zeros(2)), [0.8, 0.2])
+
+
+def test_with_another_number_of_states_sentences_speak_of_numbers():
+    model = avem.MixedHMM(
+        "y ~ x",
+        2,
+        state_names=["low", "high"],
+        constraints="coef['high', 'x'] == 1.1",
+        priors={"coef['low', 'x']": avem.priors.Normal(0, 1)},
+    )
+    spec = model.with_states(3).spec
+    assert spec.state_names == ()
+    assert spec.constraints == ("coef[1, 'x'] == 1.1",)
+    assert spec.priors[0][0] == "coef[0, 'x']"
+    assert model.with_states(2).spec == model.spec

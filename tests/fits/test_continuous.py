@@ -204,8 +204,8 @@ def test_a_single_state_is_never_left(drawn):
     assert "1 state" in str(one.summary())
     with pytest.raises(ModelError, match="there is only one"):
         one.rates()
+    ends = avem.MixedHMM("fev ~ 1", 1, transition=avem.rates(event="died"))
     with pytest.raises(ModelError, match="beside others"):
-        ends = avem.MixedHMM("fev ~ 1", 1, transition=avem.rates(event="died"))
         ends.fit(drawn.frame, "who", "year")
 
 

@@ -13,7 +13,14 @@ from tests.chosen import chosen
 from tests.fits.kinds import KINDS, fit_of
 from tests.ssm_panels import TWO, two
 
-arviz = pytest.importorskip("arviz", exc_type=ImportError)
+
+@pytest.fixture(autouse=True, scope="module")
+def arviz():
+    """Not while tests are collected: on the first import of a day ArviZ writes a file, and of two
+    processes that do so at once, one fails.
+    """
+    return pytest.importorskip("arviz", exc_type=ImportError)
+
 
 PARAMS = {
     "initial": [0.5, 0.5],
@@ -155,7 +162,7 @@ def test_a_state_space_fit_has_its_numbers_and_labels(ssm_fit):
 
 @pytest.mark.filterwarnings("ignore")  # ArviZ's own, of Matplotlib's newer ways and one chain
 @pytest.mark.parametrize("kind", chosen(("hmm", "ssm"), ("hmm",)))
-def test_arviz_draws_and_summarises_it(kind, fit, ssm_fit):
+def test_arviz_draws_and_summarises_it(kind, fit, ssm_fit, arviz):
     made = (fit if kind == "hmm" else ssm_fit).to_arviz()
     n_effects = (fit if kind == "hmm" else ssm_fit).model.n_effects
     if int(arviz.__version__.partition(".")[0]) >= 1:

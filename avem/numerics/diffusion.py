@@ -2,8 +2,9 @@
 
 The first q entries z are states with noise of their own, x; the others are constants that push
 them, so that their rows of A are 0. All is found at a short interval by series, and from there by
-doubling: no matrix is inverted, nothing large cancels, however long the interval is. Matrices are
-(row, column, ...), of NumPy or JAX; axes that follow may be of length 1.
+doubling, as often as an interval needs: no matrix is inverted, nothing large cancels, however long
+it is, or others are. Matrices are (row, column, ...), of NumPy or JAX; axes that follow may be of
+length 1.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from avem.numerics.generator import Repeat, in_turn, product
 
 _LARGEST, _TERMS = 0.25, 15
 """The size of A times the shortest interval, and terms of its series: the rest is below 1e-16."""
-_MOST = 30
+_MOST = 100
 """Doublings; a drift beyond them is taken for no drift at all, and ends as NaN."""
 
 
@@ -58,8 +59,7 @@ def discretise(drift: Any, time: Any, n_states: int, repeat: Repeat = in_turn) -
     In compiled code `repeat` is a loop, through which derivatives can be taken forwards.
     """
     n = _doublings(drift, time, n_states)
-    short = _series(drift, time * 0.5**n, n_states)
-    return repeat(n, _twice, short)
+    return _doubled(n, _series(drift, time * 0.5**n, n_states), repeat)
 
 
 def integrals(drift: Any, time: Any, ends: Ends, n_states: int, repeat: Repeat = in_turn) -> Within:
@@ -73,14 +73,15 @@ def integrals(drift: Any, time: Any, ends: Ends, n_states: int, repeat: Repeat =
     short = _series(drift, time * 0.5**n, n_states)
 
     def halve(i: Any, known: Ends) -> Ends:
-        return _halved(known, repeat(n - 1 - i, _twice, short), n_states)
+        halved = _halved(known, _doubled(n - 1 - i, short, repeat), n_states)
+        return Ends(*_where(i < n, halved, known))
 
-    return _over_short(drift, time * 0.5**n, repeat(n, halve, ends), short, n_states)
+    return _over_short(drift, time * 0.5**n, repeat(n.max(), halve, ends), short, n_states)
 
 
 def _doublings(drift: Any, time: Any, q: int) -> Any:
     xp = drift.__array_namespace__()
-    largest = (xp.abs(drift[:q, :q]).sum(1).max(0) * time).max()
+    largest = xp.abs(drift[:q, :q]).sum(1).max(0) * time
     wanted = xp.ceil(xp.log2(xp.maximum(largest / _LARGEST, 1.0)))
     return xp.minimum(xp.where(xp.isfinite(wanted), wanted, 0.0), 1.0 * _MOST)
 
@@ -101,13 +102,24 @@ def _series(drift: Any, time: Any, q: int) -> Interval:
     return Interval(transition, noise)
 
 
-def _twice(_: Any, one: Interval) -> Interval:
-    """The interval after itself."""
-    transition, noise = one
-    q = len(noise)
-    own = transition[:q, :q]
-    moved = product(product(own, noise), _turned(own))
-    return Interval(product(transition, transition), noise + moved)
+def _doubled(n: Any, short: Interval, repeat: Repeat) -> Interval:
+    """After `n` (...) doublings of intervals."""
+
+    def double(i: Any, one: Interval) -> Interval:
+        transition, noise = one
+        q = len(noise)
+        own = transition[:q, :q]
+        moved = product(product(own, noise), _turned(own))
+        twice = Interval(product(transition, transition), noise + moved)
+        return Interval(*_where(i < n, twice, one))
+
+    return repeat(n.max(), double, short)
+
+
+def _where(which: Any, chosen: Any, other: Any) -> Any:
+    """Parts of two records."""
+    xp = which.__array_namespace__()
+    return (xp.where(which, own, old) for own, old in zip(chosen, other, strict=True))
 
 
 def _halved(known: Ends, half: Interval, q: int) -> Ends:

@@ -9,9 +9,8 @@ import numpy as np
 
 _LARGEST, _TERMS = 0.25, 11
 """The argument of the series of exp, and its terms: the rest is below 1e-16 of it."""
-_MOST = 2.0**20
-"""A chain that leaves a state a million times within the interval is where it is in the long run:
-it is taken to leave it only so often."""
+_MOST = 2.0**100
+"""How often a chain may leave a state within an interval: faster ones are taken to be as slow."""
 
 Repeat = Callable[[Any, Callable[[Any, Any], Any], Any], Any]
 """(n, function, x): x after ``x = function(i, x)`` for i = 0 to n - 1."""
@@ -28,9 +27,10 @@ def transition_matrices(generator: Any, repeat: Repeat = in_turn) -> Any:
     """exp(Q) of generators times their intervals, (from, to, ...), of NumPy or JAX.
 
     By scaling and squaring of exp(Q) = e^-r exp(Q + r I), in which no term is negative: nothing is
-    lost by cancellation, and small probabilities have as many digits as large ones. There are as
-    many squarings as the fastest chain needs: in compiled code `repeat` is a loop, through which
-    derivatives can be taken forwards.
+    lost by cancellation, and small probabilities have as many digits as large ones. Rows are made
+    to add up to 1 each time, so that rounding does not double with every squaring, and a slow move
+    beside fast ones keeps its digits, too. There are as many squarings as the fastest chain needs:
+    in compiled code `repeat` is a loop, through which derivatives can be taken forwards.
     """
     xp = generator.__array_namespace__()
     n_states = len(generator)
@@ -47,9 +47,15 @@ def transition_matrices(generator: Any, repeat: Repeat = in_turn) -> Any:
         total = unit + product(base, total) / term
 
     def square(i: Any, total: Any) -> Any:
-        return xp.where(i < squarings, product(total, total), total)
+        return xp.where(i < squarings, _adding_up(product(total, total)), total)
 
-    return repeat(squarings.max(), square, xp.exp(-fastest * part) * total)
+    return repeat(squarings.max(), square, _adding_up(total))
+
+
+def _adding_up(chances: Any) -> Any:
+    """Each row over its sum."""
+    total: Any = sum(chances[:, j] for j in range(len(chances)))
+    return chances * (1.0 / total)[:, None]
 
 
 def product(first: Any, second: Any) -> Any:

@@ -97,6 +97,21 @@ def test_small_probabilities_keep_their_digits():
     np.testing.assert_allclose(moved[0, 2], slow**2 / 2, rtol=1e-8)
 
 
+@pytest.mark.parametrize("fast", [1e2, 1e6, 1e13])
+def test_slow_moves_beside_fast_ones_keep_their_digits(fast):
+    """Two states that change places very often, and a slow way out: eigenvalues in closed form."""
+    rate = np.array([[0, fast, 0], [2 * fast, 0, 1.0], [0, 0, 0]])
+    total = 3 * fast + 1
+    root = np.sqrt(total**2 - 4 * fast)
+    slow, quick = -2 * fast / (total + root), -(total + root) / 2
+    share = slow / (slow - quick)
+    for time in (1e-3, 1.0, 5.0):
+        left = (1 - share) * np.exp(slow * time) + share * np.exp(quick * time)
+        made = transition_matrices(generators(rate * time))
+        np.testing.assert_allclose(made[0, :2].sum(), left, rtol=1e-14)
+        np.testing.assert_allclose(made.sum(1), 1.0, rtol=1e-15)
+
+
 def test_the_likelihood_is_that_of_all_paths():
     model = avem.MixedHMM("y1 ~ 1", 3, time_scale="continuous")
     frame, params = irregular(), params_of(RATE)

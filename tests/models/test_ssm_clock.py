@@ -12,6 +12,7 @@ import avem
 from avem.data import Panel
 from avem.inference.fit_ssm import make_ssm_em
 from avem.models.ssm import SSMModel
+from avem.numerics.diffusion import Ends, discretise, integrals
 from avem.numerics.precision import in_float64
 from tests.chosen import chosen
 
@@ -345,6 +346,31 @@ def test_long_gaps_and_fast_drifts_stay_finite_and_exact():
     push = frame["z"].abs().max()
     assert push > 0
     np.testing.assert_allclose(found, loglik(model, near, params, effects), atol=1e-6)
+
+
+def test_short_intervals_keep_their_digits_beside_long_ones():
+    """A drift that is nearly defective, by Van Loan's exponential; integrals as if alone."""
+    drift, times = np.array([[-0.5, 1.0], [0.0, -0.5000001]]), np.array([1e-3, 0.4, 7.0, 1e12])
+    a = drift[:, :, None]
+    found = discretise(a, times, 2)
+    for i, time in enumerate(times[:3]):
+        both = expm(np.block([[-drift, np.eye(2)], [np.zeros((2, 2)), drift.T]]) * time)
+        kept = both[2:, 2:].T
+        np.testing.assert_allclose(found.transition[:, :, i], kept, atol=1e-14)
+        np.testing.assert_allclose(found.noise[:, :, i], kept @ both[:2, 2:], rtol=1e-12)
+    # In the long run A V + V A' = -I.
+    rest = found.noise[:, :, 3]
+    np.testing.assert_allclose(drift @ rest + rest @ drift.T, -np.eye(2), atol=1e-12)
+    assert not found.transition[:, :, 3].any()
+    rng = np.random.default_rng(0)
+    square = rng.standard_normal((3, 2, 2, 4))
+    ends = Ends(*(one + one.swapaxes(0, 1) for one in square), np.ones(4))
+    beside = integrals(a, times, ends, 2)
+    for i in range(3):
+        alone = integrals(a, times[[i]], Ends(*(part[..., [i]] for part in ends)), 2)
+        for own, other in zip(alone, beside, strict=True):
+            np.testing.assert_allclose(other[..., [i]], own, rtol=1e-12)
+    assert all(np.isfinite(part).all() for part in beside)
 
 
 def test_draws_have_the_moments_of_the_model():

@@ -65,10 +65,10 @@ def select(
 
     if latent is None:
         model, numbers = avem.MixedHMM(formula, 2, family, transition=transition), {}
-        tried = read_states(states or ("2" if clusters else "1-5"))
+        tried = read_states("1-5" if states is None else states)
         if clusters is None:
             numbers = {"states": tried}
-        elif len(tried) > 1 or states is None:
+        elif len(tried) > 1:
             raise ModelError("--clusters goes with one number of --states: --states 2.")
         else:
             model = model.with_states(tried[0])

@@ -241,7 +241,7 @@ class Family(ABC):
         --------
         >>> formula = avem.outcome("y ~ 1").formula
         >>> avem.Gaussian().given(formula, ["sd"], effects_by_state=False)
-        Normal()
+        UnivariateGaussian()
         """
         return self
 
@@ -368,7 +368,7 @@ class Family(ABC):
         Examples
         --------
         >>> avem.Gaussian("full").alone(0).family
-        Normal()
+        UnivariateGaussian()
         """
 
     # --- words --------------------------------------------------------------------------------

@@ -45,6 +45,8 @@ SSM_FIT = ANY_FIT | {
     **dict.fromkeys(("occupancy", "stationary", "dwell"), _TIME),
     **dict.fromkeys(("rates", "survival", "transition_probabilities"), _TIME),
     "covariate": _LINES,
+    "clusters": "Only hidden Markov models (avem.MixedHMM) have types of subjects. fit.effects() "
+    "has how every subject differs.",
     **dict.fromkeys(
         ("filter", "monitor"),
         f"Only fits of hidden Markov models (avem.MixedHMM) have it. {_STATES_NOW}",

@@ -20,7 +20,7 @@ from avem.execution.disk import Disk
 from avem.models.encoded import Encoded, LaidOut, PanelData, Placement
 from avem.models.encoded_scan import EncodedScan
 from avem.models.scan_reading import read_scan
-from avem.models.stored import StoredData, Stretch
+from avem.models.stored import StoredData, StoredRows
 from avem.models.telling import Telling
 from avem.numerics.precision import in_float64
 
@@ -38,7 +38,7 @@ class _Rows(NamedTuple):
     slots: Slots
     scan: Scan
     """Of its subjects alone."""
-    where: Stretch
+    where: StoredRows
     weight: np.ndarray | None
     """(subjects,) how much each counts."""
     wanted: np.ndarray

@@ -87,7 +87,7 @@ class ValueFile(NamedTuple):
         return PanelData(Y, A, 0, possible > 0 if self.widths[2] else None)
 
 
-class Stretch(NamedTuple):
+class StoredRows(NamedTuple):
     """Rows that follow each other: parts of some files."""
 
     parts: tuple[tuple[ValueFile, int, int], ...]
@@ -144,7 +144,7 @@ class StoredData:
     owner: Any
     """What the file is removed with."""
 
-    def stretch(self, start: int, stop: int) -> Stretch:
+    def stretch(self, start: int, stop: int) -> StoredRows:
         """Where these rows are."""
         ends = self._ends
         first, last = np.searchsorted(ends, [start, stop - 1], side="right").tolist()
@@ -153,7 +153,7 @@ class StoredData:
             file = self.files[number]
             begin = int(ends[number]) - file.n_rows
             parts.append((file, max(start - begin, 0), min(stop - begin, file.n_rows)))
-        return Stretch(tuple(parts))
+        return StoredRows(tuple(parts))
 
     @cached_property
     def _ends(self) -> np.ndarray:

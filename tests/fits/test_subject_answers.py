@@ -310,7 +310,7 @@ def test_occupancy_by_several_columns_is_counted():
 
 
 def test_occupancy_over_draws_of_the_parameters(restless, monkeypatch):
-    for module in ("hmm_fit", "questions.time_in_states"):
+    for module in ("states_of_rows", "questions.time_in_states"):
         monkeypatch.setattr(f"avem.fits.{module}.STATE_DRAWS", 12)
     fixed = restless.occupancy(by="subject")
     table = restless.occupancy(by="subject", parameters="estimated")

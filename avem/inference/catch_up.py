@@ -185,15 +185,16 @@ def start_walk(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Wal
 def q_step(chunk: Chunk, walk: Walk | None, setting: Setting) -> tuple[Walk, ShardSums]:
     """Every q_i one step nearer to where its E-steps lead.
 
-    A subject whose own bound falls stays where it was and tries a step of half the length.
+    A subject whose own height falls stays where it was and tries a step of half the length.
     """
     walk = start_walk(chunk, None, setting) if walk is None else walk
     subjects, stride = walk
     old = seen(chunk, subjects, setting)
     there = _stepped(subjects, old, stride)
     there = there._replace(found=setting.look(chunk, there))
-    new = seen(chunk, there, setting)
-    fine = (new.bound >= old.bound - 1e-9) | ~np.asarray(chunk.real)
+    new, heights = seen(chunk, there, setting), setting.method.heights
+    fallen = heights(old, subjects.anchor, setting.theta) - 1e-9
+    fine = (heights(new, there.anchor, setting.theta) >= fallen) | ~np.asarray(chunk.real)
     if not fine.all():
         stride = np.where(fine, stride, 0.5 * stride)
         there = _stepped(subjects, old, np.where(fine, stride, 0.0))

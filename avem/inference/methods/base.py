@@ -83,6 +83,10 @@ class EStep(ABC):
         """When it stops, given what was asked for."""
         return rules
 
+    def heights(self, p: Pass, anchor: np.ndarray, theta: Any) -> np.ndarray:
+        """(subject,) what a step of its q_i must not lower, of an E-step at these anchors."""
+        return np.asarray(p.bound)
+
     def search(self, em: EM, state: State, rng: np.random.Generator) -> Search:
         """Better places to look at every subject from, once the parameters hardly move."""
         return Search(state, 0, 0.0)

@@ -230,4 +230,6 @@ def _chain_words(fit: HMMFit) -> list[str]:
         said.append(f"first state {spec.initial.text}")
     if fit.model.stationary:
         said.append("stationary start")
+    if spec.known is not None:
+        said.append(f"states known where {spec.known!r} says so")
     return [", ".join(filter(None, said))] if any(said) else []

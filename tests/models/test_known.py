@@ -139,6 +139,14 @@ def test_a_saved_fit_knows_and_needs_no_labels(plain, drawn, tmp_path):
     assert 0.5 < (blind == drawn["stage"]).mean() < 1.0
 
 
+def test_readers_are_told(plain, tmp_path):
+    assert "states known where 'stage' says so" in str(plain.summary(errors=False))
+    plain.report(tmp_path / "page.html", thorough=False)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Where the column <code>stage</code> says in which states a row may be" in page
+    assert "known=&#x27;stage&#x27;" in page
+
+
 def test_simulated_rows_have_the_labels_of_their_states(plain, drawn):
     found = plain.simulate(seed=3)
     assert (found.frame["stage"] == found.states).all()

@@ -112,6 +112,11 @@ def _chain(model: HMMModel) -> list[str]:
         said.append("The first state follows the stationary distribution of the transitions.")
     elif start:
         said.append(f"The first state depends on {_dependence(start[:1])}.")
+    if model.spec.known is not None:
+        said.append(
+            f"Where the column {code(model.spec.known)} says in which states a row may be, that is "
+            "taken as known, also in the likelihood."
+        )
     return [" ".join(said)] if said else []
 
 

@@ -70,6 +70,8 @@ class Monitor:
         What is known after its rows.
     enough : float
         The least of `n_effective` that an update is silent about.
+    carried : tuple of str
+        The covariates whose gaps are filled by carrying values forward.
 
     Examples
     --------
@@ -91,10 +93,11 @@ class Monitor:
         nodes: np.ndarray,
         known: Known,
         enough: float,
+        carried: tuple[str, ...] = (),
     ) -> None:
         self.model, self.params, self.columns = model, params, dict(columns)
         self.subject = subject
-        self.nodes, self.known, self.enough = nodes, known, enough
+        self.nodes, self.known, self.enough, self.carried = nodes, known, enough, carried
 
     # --- what is known ---------------------------------------------------------------------------
 
@@ -131,9 +134,11 @@ class Monitor:
                 "Every subject needs its own."
             )
         first = self._begins(known, given)
-        found = self._reader.read(() if first else known.tail, given, self._label, known.n_rows)
+        tail = () if first else known.tail
+        given = self._reader.filled(tail, given)
+        found = self._reader.read(tail, given, self._label, known.n_rows)
         new = self._followed(known, found, first)
-        self.known = self._moved(new, () if first else known.tail, given)
+        self.known = self._moved(new, tail, given)
         if self.n_effective < self.enough:
             warnings.warn(
                 f"{few_nodes(self.nodes.shape[1])}, after {self.n_rows:,} rows of "
@@ -161,6 +166,8 @@ class Monitor:
         >>> monitor.n_rows == own.n_rows
         True
         """
+        if self.carried and panel.carried is None:
+            panel = panel.carry_forward(self.carried)
         data, order = self.model.read(panel), panel.order
         for row in order:
             possible = None if data.possible is None else data.possible[row]
@@ -305,7 +312,7 @@ class Monitor:
         return load_monitor(path, custom)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("model", "params", "columns", "subject", "nodes", "known", "enough")
+        kept = ("model", "params", "columns", "subject", "nodes", "known", "enough", "carried")
         return {name: vars(self)[name] for name in kept}
 
     def __repr__(self) -> str:
@@ -319,7 +326,7 @@ class Monitor:
 
     @cached_property
     def _reader(self) -> RowReader:
-        return RowReader(self.model, self.columns)
+        return RowReader(self.model, self.columns, self.carried)
 
     @cached_property
     def _theta(self) -> Params:

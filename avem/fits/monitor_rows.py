@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,8 +30,10 @@ class Numbers(NamedTuple):
 class RowReader:
     """What a model reads of rows, by the columns of its fit."""
 
-    def __init__(self, model: HMMModel, columns: Mapping[str, str | None]) -> None:
-        self.model = model
+    def __init__(
+        self, model: HMMModel, columns: Mapping[str, str | None], carried: Sequence[str]
+    ) -> None:
+        self.model, self.carried = model, carried
         self.subject, self.sequence = str(columns["subject"]), columns["sequence"]
         self.time = columns["time"]
         parts = model.designs.parts
@@ -44,7 +46,8 @@ class RowReader:
         always = (*model.outcomes, *self.covariates, *model.extras, *model.extras_behind)
         more = (self.sequence, clock)
         self.needed = tuple(dict.fromkeys([*always, *(name for name in more if name is not None)]))
-        self.n_back = max([int(model.continuous), *(part.lags(set(read)) for part in parts)])
+        least = int(model.continuous or bool(carried))
+        self.n_back = max([least, *(part.lags(set(read)) for part in parts)])
         """How many rows are looked back to."""
 
     def row(self, given: Any) -> Row:
@@ -64,6 +67,12 @@ class RowReader:
             )
         names = (*self.needed, *self.model.marks, self.subject, self.time)
         return {name: _plain(given[name]) for name in names if name is not None and name in given}
+
+    def filled(self, before: tuple[Row, ...], row: Row) -> Row:
+        """The row with gaps of covariates filled from the one before it in its sequence."""
+        last = before[-1] if before else {}
+        gaps = [name for name in self.carried if _is_missing(row.get(name)) and name in last]
+        return row | {name: last[name] for name in gaps}
 
     def coming(self, future: Mapping[str, Any] | None, sequence: Any) -> Row:
         """The row to come, of which only what `future` has is known."""

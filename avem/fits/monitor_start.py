@@ -59,7 +59,8 @@ def begun(fit: StatesOfRows, cover: Cover, subject: Any) -> Monitor:
     """A monitor at these nodes, before the first row."""
     nodes, log_weight = cover.all_at()
     start = Known(None, log_weight - logsumexp(log_weight))
-    return Monitor(fit.model, fit.params, fit.columns, subject, nodes, start, cover.least)
+    of_fit = (fit.model, fit.params, fit.columns)
+    return Monitor(*of_fit, subject, nodes, start, cover.least, fit.info.carried)
 
 
 class _Labels(NamedTuple):

@@ -9,19 +9,33 @@ import numpy as np
 
 _SEPARATE = 1e12
 """Condition number from which a chain counts as falling apart."""
+_NEVER = 1e-250
+"""The probability of leaving a state that is never left."""
 
 
 def stationary(moves: Any, xp: ModuleType = np) -> Any:
     """(..., states) distributions that the transitions (..., from, to) leave as they are.
 
-    `xp` is NumPy, or `jax.numpy` in compiled code.
+    By leaving out one state after the other (Grassmann, Taksar and Heyman): nothing is subtracted,
+    so that shares of states that are hardly ever entered have all their digits, and none is
+    negative. `xp` is NumPy, or `jax.numpy` in compiled code.
     """
-    return xp.linalg.solve(_system(moves, xp), xp.ones((*moves.shape[:-1], 1)))[..., 0]
+    entered, rest = [], moves
+    for last in range(moves.shape[-1] - 1, 0, -1):
+        leaves = xp.maximum(rest[..., last, :last].sum(-1), _NEVER)
+        into = rest[..., :last, last] / leaves[..., None]
+        entered.append(into)
+        rest = rest[..., :last, :last] + into[..., None] * rest[..., last, None, :last]
+    share = xp.ones((*moves.shape[:-2], 1))
+    for into in reversed(entered):
+        share = xp.concatenate([share, (share * into).sum(-1, keepdims=True)], axis=-1)
+        share = share / share.sum(-1, keepdims=True)
+    return share
 
 
-def _system(moves: Any, xp: ModuleType) -> Any:
+def _system(moves: np.ndarray) -> np.ndarray:
     """The matrix A of A pi = 1 that pi P = pi and sum(pi) = 1 amount to."""
-    return xp.eye(moves.shape[-1]) - xp.swapaxes(moves, -1, -2) + 1.0
+    return np.eye(moves.shape[-1]) - np.swapaxes(moves, -1, -2) + 1.0
 
 
 def long_run(moves: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
@@ -31,7 +45,7 @@ def long_run(moves: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
     """
     k = moves.shape[-1]
     if start is None:
-        if (np.linalg.cond(_system(moves, np)) < _SEPARATE).all():
+        if (np.linalg.cond(_system(moves)) < _SEPARATE).all():
             return stationary(moves)
         start = np.full(k, 1 / k)
     # Staying put every second step changes no long-run share, but ends any cycling.

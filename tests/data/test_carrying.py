@@ -86,6 +86,26 @@ def test_new_data_are_treated_alike_also_after_saving(fit, tmp_path):
     assert "missing=&#x27;carry&#x27;" in (tmp_path / "report.html").read_text()
 
 
+def test_a_monitor_carries_them_row_by_row_also_after_saving(fit, tmp_path):
+    own = with_gaps(frame_of(1)).query("who == 'c'").sort_values(["day", "t"])
+    wanted = fit.filter(own).to_numpy()
+    monitor = fit.monitor(subject="c")
+    for at, (_, row) in enumerate(own.iterrows()):
+        found = monitor.update(row)
+        np.testing.assert_allclose(
+            list(found.states.values()), wanted[at], atol=1e-7
+        )  # other nodes
+        if at == 15:  # t = 3 of the second day was filled, t = 4 is to come
+            monitor.save(tmp_path / "c.monitor")
+            monitor = avem.Monitor.load(tmp_path / "c.monitor")
+    other = fit.monitor(subject="c")
+    other.follow(Panel.from_frame(own, "who", "t", "day"))
+    assert other.states == pytest.approx(monitor.states, abs=1e-12)
+    first = fit.monitor(subject="c")
+    with pytest.raises(DataError, match="'x' is missing"):
+        first.update(own.iloc[0].to_dict() | {"x": None})
+
+
 def test_a_gap_at_the_start_is_an_error_that_names_rows():
     frame = frame_of()
     start = (frame["t"] == 0) & (frame["who"] == "b") & (frame["day"] == 1)

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,8 @@ class _Record:
     """The rows of a stay that are told apart; 1 without durations; 0: there was no row."""
     loglik: float
     enough: float
+    carried: list = field(default_factory=list)
+    """The covariates whose gaps are filled."""
 
 
 def save_monitor(monitor: Monitor, path: str | os.PathLike[str]) -> None:
@@ -71,6 +73,7 @@ def save_monitor(monitor: Monitor, path: str | os.PathLike[str]) -> None:
         places=len(now),
         loglik=known.loglik,
         enough=monitor.enough,
+        carried=list(monitor.carried),
     )
     own = getattr(sys.modules["avem"], "__version__", "unknown")
     head = {"format": FORMAT, "version": VERSION, "avem": own}
@@ -111,7 +114,10 @@ def _monitor(archive: Archive, given: Given) -> Monitor:
     check_params(params, model)
     known = _known(archive, record, model)
     nodes = archive.numbers("nodes.npy", (model.n_effects, record.n_nodes))
-    return Monitor(model, params, columns, _in(record.subject), nodes, known, record.enough)
+    if not all(isinstance(name, str) for name in record.carried):
+        raise FileError("the covariates that it fills have no names.")
+    subject, carried = _in(record.subject), tuple(record.carried)
+    return Monitor(model, params, columns, subject, nodes, known, record.enough, carried)
 
 
 def _known(archive: Archive, record: _Record, model: HMMModel) -> Known:

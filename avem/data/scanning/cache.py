@@ -16,23 +16,28 @@ from pathlib import Path
 from typing import Any
 
 from avem.data.locks import try_lock
+from avem.data.scanning.columns import check_files
 from avem.data.scanning.sort import Keys, Sorter
-from avem.data.scanning.sources import Files, check_files, find_files, lazy_kind, put_into_file
+from avem.data.scanning.sources import PREFIX, Files, find_files, lazy_kind, put_into_file
 from avem.errors import DataError, FileError
 
-_FORMAT = 1
-_PREFIX = "avem-scan-"
+_FORMAT = 2
 _FACTS = "scan.json"
 _WAIT = 0.1
 
 
 def sorted_folder(source: Any, keys: Keys, memory: int, cache: Any) -> Path:
     """The folder with the source's sorted rows: one that is there already, or a new one."""
+    for what, name in (("subject", keys.subject), ("time", keys.time), ("sequence", keys.sequence)):
+        if not isinstance(name, str) and (name is not None or what == "subject"):
+            raise DataError(f"{what} is {name!r}; the name of a column is wanted.")
     if len(set(keys.names)) < len(keys.names):
         raise DataError(
             f"subject={keys.subject!r}, time={keys.time!r} and sequence={keys.sequence!r} must be "
             "different columns."
         )
+    if not isinstance(cache, str | os.PathLike | None):
+        raise DataError(f"cache is {cache!r}; the path of a folder is wanted.")
     if cache is None:
         root = Path(tempfile.gettempdir())
         clean(root)
@@ -44,7 +49,7 @@ def sorted_folder(source: Any, keys: Keys, memory: int, cache: Any) -> Path:
         raise FileError(f"Cannot make the folder {str(root)!r}: {error.strerror}.") from error
     if lazy_kind(source) is not None:  # which may hold other rows every time
         return _make(source, keys, memory, temporary_folder("rows", root))
-    target = root / f"{_PREFIX}{_key(find_files(source), keys)}"
+    target = root / f"{PREFIX}{_key(find_files(source), keys)}"
     with _alone(target.with_suffix(".lock")):
         clean(root)
         if (target / _FACTS).exists():
@@ -74,7 +79,7 @@ def _make(source: Any, keys: Keys, memory: int, folder: Path) -> Path:
             files = find_files(source)
         else:
             files = put_into_file(source, folder / "source.parquet")
-        check_files(files, keys.names)
+        files = check_files(files, keys.names)
         facts = Sorter(files, keys, folder, memory).run()
         shutil.rmtree(folder / "spill", ignore_errors=True)
         (folder / "source.parquet").unlink(missing_ok=True)
@@ -102,7 +107,7 @@ def _alone(lock: Path) -> Iterator[None]:
 
 
 def _unfinished(root: Path) -> Path:
-    folder = root / f"{_PREFIX}{uuid.uuid4().hex}.tmp"
+    folder = root / f"{PREFIX}{uuid.uuid4().hex}.tmp"
     folder.mkdir()
     _hold(folder)
     return folder
@@ -116,7 +121,7 @@ _held: dict[Path, Any] = {}
 def temporary_folder(purpose: str, root: Path | None = None) -> Path:
     """A new folder that is removed with this process, or, if that is killed, by a later one."""
     root = Path(tempfile.gettempdir()) if root is None else root
-    folder = root / f"{_PREFIX}{purpose}-{uuid.uuid4().hex}.tmp"
+    folder = root / f"{PREFIX}{purpose}-{uuid.uuid4().hex}.tmp"
     try:
         folder.mkdir(parents=True)
     except OSError as error:
@@ -153,7 +158,7 @@ def clean(root: Path) -> None:
     """Remove what processes that were killed have left in a folder."""
     with suppress(OSError):
         for entry in list(os.scandir(root)):
-            if not (entry.name.startswith(_PREFIX) and entry.name.endswith(".tmp")):
+            if not (entry.name.startswith(PREFIX) and entry.name.endswith(".tmp")):
                 continue
             folder = Path(entry.path)
             if folder in _held:

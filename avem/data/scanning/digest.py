@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from avem.data.columns import MAX_LEVELS
-from avem.data.scanning.sort import distinct
+from avem.data.scanning.facts import distinct
 
 
 class Digest:

@@ -7,28 +7,29 @@ subject come its sequences by first appearance, and within a sequence the rows b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from avem.data.frames import Source, examples, shown
+from avem.data.scanning.facts import FEW, REAL, columns_of, gaps_of
 from avem.data.scanning.packages import need
 from avem.data.scanning.room import full_disk, no_room
 from avem.data.scanning.sources import Files, name_sql
+from avem.data.scanning.text import kinds_of_text, no_utf8, said
 from avem.data.sorting import refuse_unsortable
 from avem.errors import DataError, FileError
 
 ROW, LANE = "avem row", "avem lane"
 """Columns of the sorted file: the place in the source from 0, and the number of the sequence."""
+_FIRST, _LENGTH, _LONGEST, _NUMBER = (
+    f'"avem {x}"' for x in ("first", "length", "longest", "number")
+)
+_SAME, _BEFORE = '"avem same"', '"avem before"'
 _ROW_GROUP = 122_880
-_FEW = 100_000
-_NUMBERS = ("INT", "DOUBLE", "FLOAT", "REAL", "DECIMAL", "BOOLEAN")
-_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
-_DATES = ("DATE", "TIMESTAMP")
 
 
 @dataclass(frozen=True)
@@ -63,15 +64,27 @@ class Sorter:
             self._open()
             self._number()
             self._write()
-            return self._facts()
+            columns = columns_of(self._one, self._types)
+            gaps = self._gaps()
+            return {"columns": columns, "gaps": gaps, "n_bytes": self._files.n_bytes}
         except self._error as error:
             if why := full_disk(str(error)):
                 raise no_room(self._folder, why) from error
+            if "not utf-8" in str(error):
+                raise no_utf8(_file_in(error) or self._files.paths[0]) from error
             raise FileError(
-                f"Cannot read or sort {examples(str(path) for path in self._files.paths)}: {error}"
+                f"Cannot read or sort {examples(str(path) for path in self._files.paths)}: "
+                f"{said(error)}"
             ) from error
         finally:
             self._connection.close()
+
+    def _gaps(self) -> list[int] | None:
+        time = self._keys.time
+        if time is None:
+            return None
+        steps = f"SELECT {name_sql(time)} AS now, {_BEFORE} AS before FROM steps WHERE {_SAME}"
+        return gaps_of(self._do, self._types[time], steps)
 
     def _sql(self, text: str) -> Any:
         return self._connection.sql(text)
@@ -86,16 +99,18 @@ class Sorter:
     # --- the source -----------------------------------------------------------------------------
 
     def _open(self) -> None:
-        keys = self._keys
-        labels = [name for name in (keys.subject, keys.sequence) if name is not None]
-        text = self._files.kind != ".parquet"
-        found = self._sql(f"FROM {self._files.sql(labels if text else ())} LIMIT 0")
+        keys, files = self._keys, self._files
+        found = self._sql(f"FROM {files.sql} LIMIT 0")
         self._types = dict(zip(found.columns, map(str, found.types), strict=True))
-        columns = ", ".join(self._as_read(name, text and name in labels) for name in found.columns)
-        source = self._files.sql(labels if text else ())
+        text = files.partitions if files.kind == ".parquet" else found.columns
+        texts = {name: self._text(name) for name in text}
+        labels = [name for name in (keys.subject, keys.sequence) if name is not None]
+        if text:
+            self._types |= kinds_of_text(self._one, files.sql, texts, labels)
+        columns = ", ".join(self._as_read(name, texts.get(name)) for name in found.columns)
         self._do(
             f"CREATE VIEW source AS SELECT {columns}, row_number() OVER () - 1 AS {name_sql(ROW)} "
-            f"FROM {source}"
+            f"FROM {files.sql}"
         )
         if not self._one("SELECT count(*) FROM source")[0]:
             raise DataError("The source has no rows.")
@@ -107,22 +122,25 @@ class Sorter:
         if keys.time is not None:
             self._refuse_bad_times(keys.time)
 
-    def _as_read(self, name: str, label: bool) -> str:
-        """A column; labels of text files are numbers where no zeros or signs would be lost."""
+    def _text(self, name: str) -> str:
+        """A column of text, in which numbers are written with points."""
         column = name_sql(name)
-        if not label:
-            return column
-        all_numbers = self._one(
-            f"SELECT bool_and(regexp_full_match({column}, '0|-?[1-9][0-9]{{0,17}}')) FROM "
-            f"{self._files.sql([name])}"
-        )[0]
-        if all_numbers:
-            self._types[name] = "BIGINT"
-        return f"CAST({column} AS BIGINT) AS {column}" if all_numbers else column
+        commas = self._files.separator == ";" and name not in self._keys.names
+        return f"replace({column}, ',', '.')" if commas else column
+
+    def _as_read(self, name: str, text: str | None) -> str:
+        """A column of the source: text as what it holds, and decimals as numbers."""
+        column, kind = name_sql(name), self._types[name]
+        if text is not None:
+            return column if kind == "VARCHAR" else f"CAST({text} AS {kind}) AS {column}"
+        if kind.startswith("DECIMAL"):
+            self._types[name] = "DOUBLE"
+            return f"CAST({column} AS DOUBLE) AS {column}"
+        return column
 
     def _refuse_missing(self, name: str, use: str) -> None:
         column = name_sql(name)
-        nan = f" OR isnan({column})" if self._types[name] in ("DOUBLE", "FLOAT") else ""
+        nan = f" OR isnan({column})" if self._types[name] in REAL else ""
         rows = self._do(
             f"SELECT {name_sql(ROW)} FROM source WHERE {column} IS NULL{nan} ORDER BY 1 LIMIT 5"
         )
@@ -137,9 +155,9 @@ class Sorter:
     def _refuse_bad_times(self, name: str) -> None:
         column, kind = name_sql(name), self._types[name]
         if kind == "VARCHAR":
-            some = self._sql(f"SELECT DISTINCT {column} FROM source LIMIT {_FEW}").df()[name]
+            some = self._sql(f"SELECT DISTINCT {column} FROM source LIMIT {FEW}").df()[name]
             refuse_unsortable(some, name, Source())
-        elif kind in ("DOUBLE", "FLOAT"):
+        elif kind in REAL:
             row = self._one(f"SELECT {name_sql(ROW)} FROM source WHERE isinf({column}) LIMIT 1")
             if row is not None:
                 raise DataError(f"Column {name!r}, the time, is infinite at row {row[0]}.")
@@ -150,23 +168,24 @@ class Sorter:
         subject, row = name_sql(self._keys.subject), name_sql(ROW)
         sequence = "" if self._keys.sequence is None else f", {name_sql(self._keys.sequence)}"
         self._do(
-            f"CREATE TEMP TABLE found AS SELECT {subject}{sequence}, min({row}) AS first, "
-            f"count(*) AS length FROM source GROUP BY ALL"
+            f"CREATE TEMP TABLE found AS SELECT {subject}{sequence}, min({row}) AS {_FIRST}, "
+            f"count(*) AS {_LENGTH} FROM source GROUP BY ALL"
         )
         self._do(
-            f"CREATE TEMP TABLE subjects AS SELECT {subject}, max(length) AS longest, "
-            f"row_number() OVER (ORDER BY min(first)) - 1 AS number FROM found GROUP BY {subject}"
+            f"CREATE TEMP TABLE subjects AS SELECT {subject}, max({_LENGTH}) AS {_LONGEST}, "
+            f"row_number() OVER (ORDER BY min({_FIRST})) - 1 AS {_NUMBER} FROM found "
+            f"GROUP BY {subject}"
         )
         self._do(
-            "CREATE TEMP TABLE lanes AS SELECT found.*, subjects.number, subjects.longest, "
-            "row_number() OVER (ORDER BY subjects.number, found.first) - 1 AS lane "
-            f"FROM found JOIN subjects USING ({subject})"
+            f"CREATE TEMP TABLE lanes AS SELECT found.*, subjects.{_NUMBER}, subjects.{_LONGEST}, "
+            f"row_number() OVER (ORDER BY subjects.{_NUMBER}, found.{_FIRST}) - 1 AS "
+            f"{name_sql(LANE)} FROM found JOIN subjects USING ({subject})"
         )
-        self._connection.sql(f"SELECT {subject} FROM subjects ORDER BY number").write_parquet(
+        self._connection.sql(f"SELECT {subject} FROM subjects ORDER BY {_NUMBER}").write_parquet(
             str(self._folder / "subjects.parquet")
         )
         lanes = self._connection.execute(
-            "SELECT number, length FROM lanes ORDER BY lane"
+            f"SELECT {_NUMBER} AS number, {_LENGTH} AS length FROM lanes ORDER BY {name_sql(LANE)}"
         ).fetchnumpy()
         np.save(self._folder / "lane_subject.npy", np.asarray(lanes["number"], np.int64))
         np.save(self._folder / "lane_length.npy", np.asarray(lanes["length"], np.int64))
@@ -177,25 +196,27 @@ class Sorter:
         keys = self._keys
         labels = [name_sql(name) for name in (keys.subject, keys.sequence) if name is not None]
         columns = ", ".join(f"source.{name_sql(name)}" for name in (*self._types, ROW))
+        lane, row = name_sql(LANE), name_sql(ROW)
         when = "" if keys.time is None else f"source.{name_sql(keys.time)}, "
         target = str(self._folder / "rows.parquet").replace("'", "''")
         self._do(
-            f"COPY (SELECT {columns}, lanes.lane AS {name_sql(LANE)} FROM source JOIN lanes "
-            f"USING ({', '.join(labels)}) ORDER BY lanes.longest, lanes.number, lanes.lane, "
-            f"{when}source.{name_sql(ROW)}) TO '{target}' "
+            f"COPY (SELECT {columns}, lanes.{lane} FROM source JOIN lanes "
+            f"USING ({', '.join(labels)}) "
+            f"ORDER BY lanes.{_LONGEST}, lanes.{_NUMBER}, lanes.{lane}, {when}source.{row}) "
+            f"TO '{target}' "
             f"(FORMAT parquet, COMPRESSION lz4_raw, ROW_GROUP_SIZE {_ROW_GROUP})"
         )
         self._do(f"CREATE VIEW sorted AS FROM read_parquet('{target}')")
         if keys.time is not None:
-            lane, time = name_sql(LANE), name_sql(keys.time)
+            time = name_sql(keys.time)
             self._do(
-                f"CREATE VIEW steps AS SELECT *, {lane} = lag({lane}) OVER () AS same, "
-                f"lag({time}) OVER () AS before FROM sorted"
+                f"CREATE VIEW steps AS SELECT *, {lane} = lag({lane}) OVER () AS {_SAME}, "
+                f"lag({time}) OVER () AS {_BEFORE} FROM sorted"
             )
             self._refuse_repeated(keys.time)
 
     def _refuse_repeated(self, time: str) -> None:
-        repeated = f"FROM steps WHERE same AND before = {name_sql(time)}"
+        repeated = f"FROM steps WHERE {_SAME} AND {_BEFORE} = {name_sql(time)}"
         some = self._do(
             f"SELECT DISTINCT {name_sql(self._keys.subject)}, {name_sql(time)} {repeated} LIMIT 5"
         )
@@ -211,63 +232,8 @@ class Sorter:
             "rows."
         )
 
-    # --- what was found -------------------------------------------------------------------------
 
-    def _facts(self) -> dict[str, Any]:
-        columns = {name: self._column(name, kind) for name, kind in self._types.items()}
-        return {"columns": columns, "gaps": self._gaps(), "n_bytes": self._files.n_bytes}
-
-    def _column(self, name: str, kind: str) -> dict[str, Any]:
-        column, n = name_sql(name), "count(*)"
-        numeric = any(kind.startswith(own) or own in kind for own in _NUMBERS)
-        known = f"{column} IS NOT NULL"
-        if kind in ("DOUBLE", "FLOAT"):
-            known += f" AND NOT isnan({column})"
-        measures: Sequence[str] = [f"{n} FILTER ({known})"]
-        if numeric:
-            value = f"CAST({column} AS DOUBLE)"
-            finite = f"FILTER ({known} AND isfinite({value}))"
-            measures = [*measures, *(f"{what}({value}) {finite}" for what in ("min", "max"))]
-            measures = [*measures, f"favg({value}) {finite}", f"stddev_pop({value}) {finite}"]
-        found = self._one(f"SELECT {n}, {', '.join(measures)} FROM sorted")
-        facts = {"type": kind, "missing": found[0] - found[1]}
-        if numeric:
-            facts |= dict(zip(("min", "max", "mean", "sd"), found[2:], strict=True))
-        return facts
-
-    def _gaps(self) -> list[int] | None:
-        """How many steps skip some, and the usual step, as `Panel.gaps` counts them."""
-        time = self._keys.time
-        if time is None:
-            return None
-        kind, column = self._types[time], name_sql(time)
-        if kind in _WHOLE:
-            step = f"{column} - before"
-        elif kind.startswith(_DATES):
-            step = f"epoch_ns({column}) - epoch_ns(before)"
-        else:
-            return None
-        sizes = self._sql(
-            f"SELECT {step} AS step, count(*) AS n FROM steps WHERE same GROUP BY 1 LIMIT {_FEW}"
-        ).df()
-        if not len(sizes) or len(sizes) == _FEW:
-            return None
-        sizes = sizes.sort_values("step")
-        steps, counts = sizes["step"].to_numpy(np.int64), sizes["n"].to_numpy()
-        usual = int(steps[counts.argmax()])
-        if (steps % usual).any():
-            return None
-        return [int(counts[steps > usual].sum()), usual, int(kind.startswith(_DATES))]
-
-
-def distinct(folder: Path, name: str, most: int) -> pd.Series:
-    """The different values of a column of a sorted folder, so many of them at most."""
-    duckdb = need("duckdb", "A scan")
-    target = str(folder / "rows.parquet").replace("'", "''")
-    column = name_sql(name)
-    with duckdb.connect(config={"memory_limit": "500MB"}) as connection:
-        found = connection.sql(
-            f"SELECT DISTINCT {column} FROM read_parquet('{target}') WHERE {column} IS NOT NULL "
-            f"LIMIT {most}"
-        )
-        return found.df()[name]
+def _file_in(error: Exception) -> str | None:
+    """The file that DuckDB's message names."""
+    found = re.search(r"^\s*file = (.*)$", str(error), re.MULTILINE)
+    return found and found[1]

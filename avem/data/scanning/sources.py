@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,13 @@ from typing import Any
 import narwhals as nw
 
 from avem.data.files import table_kind
-from avem.data.frames import examples
+from avem.data.folders import KINDS, kind_of
 from avem.data.scanning.packages import need
-from avem.errors import DataError, FileError, did_you_mean
+from avem.data.scanning.text import MISSING
+from avem.errors import DataError, FileError
 
-_MISSING = ["", "NA", "N/A", "n/a", "NaN", "nan", "-nan", "NULL", "null", "None", "<NA>", "#N/A"]
-"""What stands for a missing value in text files, as pandas reads them."""
-_TABLES = (".parquet", ".csv", ".tsv")
+PREFIX = "avem-scan-"
+"""Of the folders with sorted rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +29,11 @@ class Files:
     paths: tuple[Path, ...]
     kind: str
     """".parquet", ".csv" or ".tsv"."""
+    columns: tuple[str, ...] = ()
+    separator: str = ""
+    """Of columns in text files."""
+    partitions: tuple[str, ...] = ()
+    """Columns that are in the names of folders."""
 
     def marks(self) -> list[list[Any]]:
         """Name, size and time of change of every file: what tells one source from another."""
@@ -39,16 +45,25 @@ class Files:
         """The size of all files."""
         return sum(path.stat().st_size for path in self.paths)
 
-    def sql(self, as_text: Iterable[str] = ()) -> str:
-        """What DuckDB reads them by; columns `as_text` of text files are not looked into."""
-        names = ", ".join(_quoted(str(path)) for path in self.paths)
+    @property
+    def sql(self) -> str:
+        """What DuckDB reads them by; columns of text files and names of folders come as text."""
+        names = ", ".join(_quoted(_as_it_is(str(path))) for path in self.paths)
+        hive = "true, hive_types_autocast = false" if self.partitions else "false"
         if self.kind == ".parquet":
-            return f"read_parquet([{names}])"
-        types = ", ".join(f"{_quoted(name)}: 'VARCHAR'" for name in as_text)
-        typed = f", types = {{{types}}}" if types else ""
-        gaps = ", ".join(_quoted(word) for word in _MISSING)
-        separator = ", delim = '\t'" if self.kind == ".tsv" else ""
-        return f"read_csv([{names}], header = true, nullstr = [{gaps}]{separator}{typed})"
+            return f"read_parquet([{names}], union_by_name = true, hive_partitioning = {hive})"
+        columns = ", ".join(f"{_quoted(name)}: 'VARCHAR'" for name in self.columns)
+        gaps = ", ".join(_quoted(word) for word in MISSING)
+        return (
+            f"read_csv([{names}], auto_detect = false, header = true, columns = {{{columns}}}, "
+            f"delim = {_quoted(self.separator)}, quote = '\"', escape = '\"', nullstr = [{gaps}], "
+            f"hive_partitioning = {hive})"
+        )
+
+
+def _as_it_is(path: str) -> str:
+    """A path in which DuckDB finds no pattern."""
+    return re.sub(r"([*?[])", r"[\1]", path)
 
 
 def _quoted(text: str) -> str:
@@ -88,13 +103,15 @@ def backend_of(data: Any) -> Any:
 
 def find_files(source: Any) -> Files:
     """The files that paths, globs and folders lead to, in the order of their names."""
-    given = [source] if isinstance(source, str | os.PathLike) else list(source)
+    given = [source] if isinstance(source, str | os.PathLike) else _several(source)
     paths: list[Path] = []
     for one in given:
-        if not isinstance(one, str | os.PathLike):
+        if not isinstance(one, str | os.PathLike) or one == "":
+            what = f"a {type(one).__name__}" if hasattr(one, "columns") else repr(one)
             raise DataError(
-                f"The source has {one!r}; paths, a polars LazyFrame, a pyarrow Dataset, a DuckDB "
-                "relation or a Dask DataFrame are wanted. A frame in memory is fitted as it is."
+                f"The source is or has {what}; paths, a polars LazyFrame, a pyarrow Dataset, a "
+                "DuckDB relation or a Dask DataFrame are wanted. A frame in memory is fitted as it "
+                "is."
             )
         paths += _found(os.fspath(one))
     if not paths:
@@ -106,20 +123,36 @@ def find_files(source: Any) -> Files:
     return Files(tuple(paths), next(iter(kinds)))
 
 
+def _several(source: Any) -> list[Any]:
+    plain = isinstance(source, Iterable) and not isinstance(source, bytes | dict)
+    return list(source) if plain and not hasattr(source, "columns") else [source]
+
+
 def _found(text: str) -> list[Path]:
     path = Path(text)
     if path.is_dir():
-        inside = [own for own in sorted(path.rglob("*")) if own.suffix.lower() in _TABLES]
+        inside = [own for own in sorted(path.rglob("*")) if _is_table(own, path)]
         if not inside:
-            raise FileError(f"The folder {text!r} has no .parquet, .csv or .tsv files.")
+            raise FileError(
+                f"The folder {text!r} has no {', '.join(KINDS[:-1])} or {KINDS[-1]} files."
+            )
         return inside
     if path.is_file():
         return [path]
     matches = sorted(Path(own) for own in glob.glob(text, recursive=True))
     matches = [own for own in matches if own.is_file()]
     if not matches:
-        raise FileError(f"There is no file {text!r}.")
+        far = "://" in text
+        more = " Files elsewhere come as a pyarrow Dataset or a polars LazyFrame." if far else ""
+        raise FileError(f"There is no file {text!r}.{more}")
     return matches
+
+
+def _is_table(path: Path, folder: Path) -> bool:
+    """Not what programs leave beside their tables, as _temporary/, nor sorted rows of a scan."""
+    hidden = (".", "_", PREFIX)
+    own = path.relative_to(folder).parts
+    return path.is_file() and kind_of(path) in KINDS and not any(x.startswith(hidden) for x in own)
 
 
 def put_into_file(source: Any, path: Path) -> Files:
@@ -158,48 +191,3 @@ def _write_partitions(frame: Any, path: Path) -> None:
     finally:
         if writer is not None:
             writer.close()
-
-
-def check_files(files: Files, wanted: Sequence[str]) -> list[str]:
-    """The columns that all files have, or an error that names the file that differs."""
-    first = _columns(files.paths[0], files.kind)
-    for name in wanted:
-        if name not in first:
-            hint = did_you_mean(name, first)
-            raise DataError(
-                f"There is no column {name!r} in {str(files.paths[0])!r}.{hint} The columns are "
-                f"{examples(first)}."
-            )
-    for path in files.paths[1:]:
-        own = _columns(path, files.kind)
-        if lacking := [name for name in first if name not in own]:
-            raise DataError(
-                f"{str(path)!r} has no column {lacking[0]!r}, which {str(files.paths[0])!r} has. "
-                "All files need the same columns."
-            )
-        if own != first:
-            more = [name for name in own if name not in first]
-            what = f"a column {more[0]!r} more" if more else "its columns in another order"
-            raise DataError(
-                f"{str(path)!r} has {what} than {str(files.paths[0])!r}. All files need the same "
-                "columns."
-            )
-    return first
-
-
-def _columns(path: Path, kind: str) -> list[str]:
-    if kind != ".parquet":
-        duckdb = need("duckdb", "Scanning a table")
-        try:
-            with duckdb.connect() as connection:
-                return connection.sql(f"FROM {Files((path,), kind).sql()} LIMIT 0").columns
-        except duckdb.Error as error:
-            raise FileError(f"Cannot read {str(path)!r} as a {kind} table: {error}") from error
-    parquet = need("pyarrow.parquet", "Scanning a table")
-    try:
-        return list(parquet.read_schema(path).names)
-    except (OSError, ValueError) as error:  # pyarrow's own errors are such
-        raise FileError(
-            f"{str(path)!r} is damaged, or no Parquet file: {str(error).rstrip('.')}. "
-            "Copy or make it again."
-        ) from error

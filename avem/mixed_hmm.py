@@ -18,6 +18,7 @@ import numpy as np
 from avem.components.duration import Duration, families_of
 from avem.components.duration_families import DurationWord
 from avem.components.logit_transitions import LogitTransitions
+from avem.components.moves import MovesWord
 from avem.components.outcome import Outcome
 from avem.components.param_info import check_states
 from avem.components.priors import Prior
@@ -124,7 +125,7 @@ class MixedHMM(Mixed):
         n_states: int,
         family: FamilyWord | str | Family = "gaussian",
         *,
-        transition: str | Sequence[tuple[Any, Any]] | Transitions = "~ 1",
+        transition: MovesWord | str | Sequence[tuple[Any, Any]] | Transitions = "~ 1",
         initial: Literal["stationary"] | str = "~ 1",
         effect_covariance: Literal["full", "block", "diagonal", "isotropic"] = "full",
         effects_by_state: bool = False,

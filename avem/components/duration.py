@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from avem.components.duration_families import DurationFamily, duration_family
+from avem.components.duration_families import DurationFamily, DurationWord, duration_family
 from avem.components.param_info import check_count
 from avem.data import parse_formula
 from avem.data.formula import Formula
@@ -51,7 +51,7 @@ class Duration:
     Duration('negative_binomial', '~ 1 + (1 | person)', max=30)
     """
 
-    family: str | Sequence[str] | Mapping[Any, str] = "negative_binomial"
+    family: DurationWord | str | Sequence[str] | Mapping[Any, str] = "negative_binomial"
     formula: str = "~ 1"
     max: int | None = field(default=None, kw_only=True)
     cut: bool | Literal["start", "end"] = field(default=True, kw_only=True)

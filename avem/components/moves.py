@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import permutations, product
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from avem.data.frames import shown
 from avem.errors import ModelError, did_you_mean
 
-WORDS = ("all", "progressive", "left_to_right", "banded", "absorbing")
+MovesWord = Literal["all", "progressive", "left_to_right", "banded", "absorbing"]
+WORDS: tuple[str, ...] = get_args(MovesWord)
 """Between all states; from each to the next (two words); to neighbours; all but from the last."""
 MOVES_IN_WORDS = {
     "all": "between all states",

@@ -65,6 +65,12 @@ class Prior(ABC):
     def terms(self, value: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
         """Slope (of the value's shape), and a curvature (size, size) that is never negative."""
 
+    def describe(self) -> str:
+        """Its word and its numbers, for people: rounded, and without those that say nothing."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        said = [f"{name}={_rounded(value)}" for name, value in own.items() if value != np.inf]
+        return f"{type(self).__name__}({', '.join(said)})"
+
     def to_json(self) -> dict[str, Any]:
         """Its word and its numbers."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -87,6 +93,14 @@ def _plain(value: Any, name: str) -> Any:
 
 def _nested(value: Any) -> Any:
     return tuple(_nested(one) for one in value) if isinstance(value, list) else value
+
+
+def _rounded(value: Any) -> str:
+    """Four digits of each number; several that are one number are that number."""
+    if not isinstance(value, tuple):
+        return f"{value:.4g}"
+    shown = list(dict.fromkeys(_rounded(one) for one in value))
+    return shown[0] if len(shown) == 1 and value else f"[{', '.join(map(_rounded, value))}]"
 
 
 def _need(condition: Any, prior: Prior, words: str) -> None:

@@ -96,7 +96,8 @@ def emission_frames(fit: HMMFit, pieces: list[Emission]) -> Iterator[Section]:
             )
         elif value.ndim == 2:
             whose = list(fit.model.param_info()[prefix + name].names)
-            yield section(name, value.T, whose, scale=_free_where(links.get(name, "")))
+            link = links.get(name, "")
+            yield section(name, value.T, whose, scale=_free_where(link), chances=link == "logit")
         else:
             own = [line for line in lines if line.param_name == name]
             word = name.removesuffix("_coef")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -205,7 +206,10 @@ def _number(x: float, chances: bool = False) -> str:
         return ""
     if chances:
         return "<0.001" if 0 < x < 0.001 else f"{x:.3f}"
-    return f"{x:.4g}"
+    size = abs(x)
+    if not 1e-4 <= size < 1e7:
+        return f"{x:.4g}"
+    return f"{x:.{max(0, 3 - floor(log10(size)))}f}"  # four digits, and no fewer of a whole number
 
 
 def restriction_words(fit: HMMFit) -> list[str]:
@@ -214,7 +218,7 @@ def restriction_words(fit: HMMFit) -> list[str]:
     if spec.constraints:
         said.append(f"Constraints: {'; '.join(spec.constraints)}")
     if spec.priors:
-        own = "; ".join(f"{name}: {prior!r}" for name, prior in told(fit.model))
+        own = "; ".join(f"{name}: {prior.describe()}" for name, prior in told(fit.model))
         said.append(
             f"Maximum a posteriori, not maximum likelihood. Priors: {own}. "
             f"Log prior {fit.log_prior:.3f} (up to a constant)"

@@ -16,7 +16,7 @@ from avem.errors import ModelError
 from avem.fits.fit import Fit
 from avem.fits.naming import named_states
 from avem.fits.uncertainty import intervals, scales_of
-from avem.fits.words import errors_word
+from avem.fits.words import Errors, errors_word
 from avem.inference.stop import Stop
 from avem.workflows.same_data import need_fits
 
@@ -44,7 +44,7 @@ class Pooled:
 
     fits: tuple[Fit, ...]
 
-    def standard_errors(self, level: float = 0.95, errors: str = "observed") -> Any:
+    def standard_errors(self, level: float = 0.95, errors: Errors = "observed") -> Any:
         """Pooled estimates with total standard errors, intervals, and what was missing.
 
         Estimates are averaged where each is free: variances by their logarithms, probabilities by

@@ -11,7 +11,7 @@ import avem
 from avem.fits.estimates import Cell
 from avem.fits.predict.at import average_moves, average_start
 from avem.fits.sections import frames
-from avem.fits.tables import _cell_text
+from avem.fits.tables import _cell_text, _number
 from tests.fits.kinds import KINDS, fit_from, fit_of, seen_rows
 
 
@@ -217,3 +217,25 @@ def test_a_p_of_zero_is_small():
     assert _cell_text(cell, 0.95, "")["p"] == "<0.001"
     assert _cell_text(cell._replace(p=0.0012), 0.95, "")["p"] == "0.001"
     assert _cell_text(cell._replace(p=np.nan), 0.95, "")["p"] == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (14.0, "14.00"),
+        (-1.53, "-1.530"),
+        (0.02164, "0.02164"),
+        (35343.4, "35343"),
+        (0, "0"),
+        (2.4e-10, "2.4e-10"),
+        (np.nan, ""),
+    ],
+)
+def test_numbers_have_four_digits_and_whole_ones_all(value, shown):
+    assert _number(value) == shown
+
+
+def test_a_share_of_zeros_is_shown_as_a_probability():
+    fit = fit_of("zeros")
+    title = [section for section in frames(fit) if section.title.lower().endswith("zero")]
+    assert title and all(section.chances for section in title)

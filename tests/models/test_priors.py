@@ -242,7 +242,7 @@ def test_a_fit_says_that_it_is_no_maximum_likelihood(chain, tmp_path):
     assert "maximum a posteriori" in fit.ended
     text = str(fit.summary())
     assert "Maximum a posteriori, not maximum likelihood" in text
-    assert "transition: Sticky(stays=10.0, moves=0.0)" in text
+    assert "transition: Sticky(stays=10, moves=0)" in text
     fit.save(tmp_path / "fit.avem")
     again = avem.load(tmp_path / "fit.avem")
     assert again.model.spec.priors == fit.model.spec.priors
@@ -254,6 +254,17 @@ def test_a_fit_says_that_it_is_no_maximum_likelihood(chain, tmp_path):
     plain = two_states(chain, {"coef": Normal(0, np.inf)})
     with pytest.raises(ModelError, match="priors"):
         avem.likelihood_ratio_test(plain, fit)
+
+
+def test_priors_are_told_with_rounded_numbers():
+    assert InverseWishart(1, np.array([25.831000377986232])).describe() == (
+        "InverseWishart(df=1, scale=25.83)"
+    )
+    assert InverseWishart(2, [[1.0, 0.5], [0.5, 1 / 3]]).describe() == (
+        "InverseWishart(df=2, scale=[[1, 0.5], [0.5, 0.3333]])"
+    )
+    assert Wishart(3).describe() == "Wishart(df=3)"  # any scale
+    assert Normal(0, 1).describe() == "Normal(mean=0, sd=1)"
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def _restrictions(model: HMMModel) -> list[str]:
     if model.spec.constraints:
         said.append(f"Constraints: {listed([code(text) for text in model.spec.constraints])}.")
     if model.spec.priors:
-        own = [code(f"{name}: {prior!r}") for name, prior in told(model)]
+        own = [code(f"{name}: {prior.describe()}") for name, prior in told(model)]
         said.append(
             "Estimates are at the maximum of likelihood times priors (maximum a posteriori), not "
             f"at that of the likelihood. The priors: {listed(own)}."

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import avem
 from avem.cli import app
 from avem.fits.durations import beyond
+from avem.fits.estimates import estimates
 from avem.inference.after.hmm_states import total_loglik
 from avem.models import hmm_layout
 from avem.numerics.precision import in_float64
@@ -137,6 +138,14 @@ def test_stays_and_shares_are_those_of_a_long_sequence(model, fit):
     assert fit.model.duration.at(fit.theta, np.ones((1, 1)), np.zeros((1, 2))).mean[0] == (
         pytest.approx(dwell["expected"].to_numpy(), rel=1e-9)
     )
+
+
+def test_the_summary_has_the_intervals_of_dwell(fit):
+    parts = estimates(fit, True, 0.95).parts
+    (stays,) = [part for part in parts if part.section.title.startswith("Mean stay")]
+    shown = [(cell.estimate, cell.lower, cell.upper) for cell in stays.cells]
+    wanted = fit.dwell()[["expected", "lower", "upper"]].to_numpy()
+    np.testing.assert_allclose(shown, wanted, rtol=1e-4)
 
 
 def test_it_is_saved_named_and_told(fit, drawn, tmp_path, blank_pictures):

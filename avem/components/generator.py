@@ -313,7 +313,10 @@ class Rates(Transitions):
 
     def over(self, moves: np.ndarray, time: np.ndarray) -> np.ndarray:
         moved = np.moveaxis(moves * time[:, None, None], 0, -1)
-        return np.moveaxis(transition_matrices(moved), -1, 0)
+        found = np.moveaxis(np.array(transition_matrices(moved)), -1, 0)
+        stuck = list(self.absorbing)
+        found[:, stuck] = np.eye(self.n_states)[stuck]  # and not one rounding less
+        return found
 
     def chances(self, theta, a, effects, state) -> np.ndarray:
         own = self.generators(theta, a, effects)

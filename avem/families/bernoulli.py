@@ -48,6 +48,10 @@ class Bernoulli(Univariate):
     def parameters(self) -> tuple[Parameter, ...]:
         return (Parameter("probability", LOGIT),)
 
+    @property
+    def coef_scale(self) -> str:
+        return f"log odds of {self.levels[1]}" if self.levels else "log odds"
+
     def learn(self, outcome: str, levels: Sequence[Any]) -> Bernoulli:
         if set(levels) <= {0, 1}:  # False == 0 and True == 1
             return replace(self, levels=(0, 1))

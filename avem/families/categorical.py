@@ -55,7 +55,7 @@ class Categorical(Univariate):
 
     @property
     def coef_scale(self) -> str:
-        return "log odds against the first level"
+        return f"log odds against {self.levels[0]}" if self.levels else "log odds"
 
     def learn(self, outcome: str, levels: Sequence[Any]) -> Categorical:
         if not 2 <= len(levels) <= 100:

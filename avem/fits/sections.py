@@ -44,7 +44,7 @@ class Section(NamedTuple):
     rows_first: bool = False
     """In such a list, a row follows a row, not a column a column."""
     scale: Any = ""
-    """Where intervals are made: "log", "logit", "atanh" or "", for all or for each of the cells."""
+    """Where intervals are made, for all cells or each: `uncertainty.intervals` has the words."""
     tested: bool = False
     """They are coefficients, and may be 0."""
     ratio: str = ""
@@ -77,7 +77,8 @@ def emission_frames(fit: HMMFit, pieces: list[Emission]) -> Iterator[Section]:
 
     def section(title: str, values: Any, index: Any, **more: Any) -> Section:
         title = f"{prefix[:-1]}: {title}" if prefix else title[0].upper() + title[1:]
-        frame = pd.DataFrame(values, index=index, columns=states)
+        frame = pd.DataFrame(values, index=index, columns=states, dtype=float)
+        frame.iloc[:, list(fit.model.silent)] = np.nan  # copies of another state's
         axes = ("state", *(index.names if isinstance(index, pd.MultiIndex) else ("outcome",)))
         return Section(title, frame, more.pop("chances", False), axes, **more)
 
@@ -89,7 +90,8 @@ def emission_frames(fit: HMMFit, pieces: list[Emission]) -> Iterator[Section]:
             continue
         if name == "coef":
             own = [line for line in lines if not line.parameter]
-            scale = f" ({family.coef_scale})" if family.coef_scale else ""
+            scales = dict.fromkeys(piece.family.coef_scale for piece in pieces)
+            scale = f" ({'; '.join(scales)})" if family.coef_scale else ""
             ratio = location_ratio(family)
             yield section(
                 f"coefficients{scale}", _flat(value), _labels(own), tested=True, ratio=ratio
@@ -232,7 +234,7 @@ def duration_frames(fit: HMMFit) -> Iterator[Section]:
     mean = stays_at(fit.model, params, fit.model.averages[None]).mean
     frame = pd.DataFrame(mean, index=[""], columns=states)
     title = f"Mean stay{at_words(stays.lines[:1])} (rows)"
-    yield Section(title, frame, False, ("state", ""), scale="log")
+    yield Section(title, frame, False, ("state", ""), scale="log above 1")
 
 
 def move_frames(fit: HMMFit) -> Iterator[Section]:

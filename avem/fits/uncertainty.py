@@ -144,14 +144,16 @@ def intervals(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Intervals of half-widths `half`, made where each number is free.
 
-    ``kinds``: "log", "logit", "atanh" of a correlation, or "" for its own scale.
+    ``kinds``: "log", "log above 1" (the mean of stays, of at least one row), "logit", "atanh" of a
+    correlation, or "" for its own scale.
     """
-    out = []
+    out, (log, least) = [], _logs(kinds)
     for sign in (-1, 1):
         bound = estimate + sign * half
-        log, odds = kinds == "log", kinds == "logit"
+        odds = kinds == "logit"
         with np.errstate(all="ignore"):
-            bound[log] = estimate[log] * np.exp(sign * half[log] / estimate[log])
+            beyond = (estimate - least)[log]
+            bound[log] = least[log] + beyond * np.exp(sign * half[log] / beyond)
             p = estimate[odds]
             bound[odds] = expit(logit(p) + sign * half[odds] / (p * (1 - p)))
             r = estimate[kinds == "atanh"]
@@ -164,9 +166,16 @@ def intervals(
 
 def at_boundary(estimate: np.ndarray, se: np.ndarray, kinds: np.ndarray) -> np.ndarray:
     """(rows,) whether a number is as good as at the end of its range, and an interval all of it."""
+    is_log, least = _logs(kinds)
     with np.errstate(all="ignore"):
-        log, odds = se / np.abs(estimate), se / (estimate * (1 - estimate))
-    return ((kinds == "log") & (log > _FAR)) | ((kinds == "logit") & (odds > _FAR))
+        log, odds = se / np.abs(estimate - least), se / (estimate * (1 - estimate))
+    return (is_log & (log > _FAR)) | ((kinds == "logit") & (odds > _FAR))
+
+
+def _logs(kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which numbers are free as logarithms, and above what."""
+    above = kinds == "log above 1"
+    return (kinds == "log") | above, above.astype(float)
 
 
 def normal_interval(mean: np.ndarray, sd: np.ndarray, level: float) -> dict[str, np.ndarray]:

@@ -243,5 +243,5 @@ class Selection(Generic[Fit]):
 
 
 def short_number(x: float) -> str:
-    """A number of a table for people."""
-    return f"{x:.2f}" if abs(x) >= 10 else f"{x:.4g}"
+    """A number of a table for people; one that is nothing but rounding is 0."""
+    return f"{x:.2f}" if abs(x) >= 10 else f"{x:.4g}" if abs(x) > 1e-6 else "0"

@@ -7,6 +7,7 @@ from scipy.linalg import expm
 
 import avem
 from avem.errors import DataError, ModelError
+from avem.fits.sections import frames
 
 NAMES = ["ill", "well", "dead"]
 MOVES = [("well", "ill"), ("ill", "well"), ("well", "dead"), ("ill", "dead")]
@@ -90,6 +91,9 @@ def test_states_without_outcomes_are_not_counted(fit):
     assert errors[("coef", "well")] > 0
     assert fit.params["coef"][2, 0, 0] in fit.params["coef"][:2]
     assert fit.degenerate == ()
+    means = next(part for part in frames(fit) if part.title == "Coefficients").frame
+    assert means["dead"].isna().all()
+    assert means[["ill", "well"]].notna().all(axis=None)
 
 
 def test_what_follows_from_the_rates(fit):
@@ -106,6 +110,7 @@ def test_what_follows_from_the_rates(fit):
     np.testing.assert_allclose(alive["survival"], [1, 1, *(1 - expm(2.5 * q)[:2, 2])])
     one = fit.transitions(level=None)["probability"].to_numpy().reshape(3, 3)
     np.testing.assert_allclose(one, expm(q), atol=1e-12)
+    assert one[2].tolist() == [0, 0, 1]  # exactly
     text = str(fit.summary())
     assert "Rates per year" in text
     assert "over 1 year" in text
@@ -161,6 +166,7 @@ def test_it_is_saved_loaded_and_reported(fit, drawn, tmp_path, blank_pictures):
     fit.report(tmp_path / "page.html", thorough=False)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Time is continuous" in page
+    assert page.count("fev: mean") == 2  # of the dead there is none
     assert "years" in page
     assert "avem.rates(" in page
     assert "event='died'" in repr(avem.MixedHMM.from_spec(fit.model.spec))

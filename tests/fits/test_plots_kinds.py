@@ -237,6 +237,18 @@ def test_a_share_of_zeros_is_told_apart():
     np.testing.assert_allclose(y, wanted, rtol=1e-9)
 
 
+def test_skewed_numbers_with_zeros_are_drawn_on_a_logarithmic_axis():
+    fit = fit_of("zeros")
+    y = np.random.default_rng(0).lognormal(0.0, 2.0, len(fit.panel.table))
+    y[:5] = 0.0
+    (ax,) = with_rows(fit, y=y).plot.emissions().axes
+    assert ax.get_xscale() == "log"
+    assert f"zeros: {5 / len(y):.0%} of the data" in ax.get_xlabel()
+    edges = np.log([[patch.get_x(), patch.get_x() + patch.get_width()] for patch in ax.patches])
+    area = sum(np.diff(edges)[:, 0] * [patch.get_height() for patch in ax.patches])
+    assert area == pytest.approx((y > 0).mean(), abs=0.01)
+
+
 def test_effects_of_a_state_widen_its_own_gaussian():
     fit = fit_of("by_state")
     ax = fit.plot.emissions().axes[0]

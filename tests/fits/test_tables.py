@@ -238,4 +238,11 @@ def test_numbers_have_four_digits_and_whole_ones_all(value, shown):
 def test_a_share_of_zeros_is_shown_as_a_probability():
     fit = fit_of("zeros")
     title = [section for section in frames(fit) if section.title.lower().endswith("zero")]
-    assert title and all(section.chances for section in title)
+    assert title
+    assert all(section.chances for section in title)
+
+
+def test_log_odds_say_of_what():
+    assert avem.Bernoulli(("Fine", "Rainy")).coef_scale == "log odds of Rainy"
+    assert avem.Categorical(("a", "b", "c")).coef_scale == "log odds against a"
+    assert section(fit_of("labels"), "Coefficients").title == "Coefficients (log odds against 1)"

@@ -44,11 +44,9 @@ class View(NamedTuple):
 def draw_numbers(ax: Axes, view: View, family: Family) -> None:
     """Densities over a stretch of numbers, or of angles."""
     (low, high), label = _ends(family, view), view.label
-    if family.zeros_apart:  # a share of exact zeros has no density: it is told in words
+    if family.zeros_apart:
         low = 0.0
-        label += _single(view, 0.0, "zeros")
-        if not family.has_density((np.ones(1),))[0]:
-            label += _single(view, 1.0, "ones")
+        label += _apart(view, family)
     tallest = np.inf
     if view.y is not None:
         y = view.y
@@ -67,17 +65,18 @@ def draw_numbers(ax: Axes, view: View, family: Family) -> None:
         angle_ticks(ax.xaxis, low, high)
 
 
-def draw_on_log_scale(ax: Axes, view: View) -> None:
+def draw_on_log_scale(ax: Axes, view: View, family: Family) -> None:
     """Positive numbers of very different sizes: densities of their logarithms."""
     y = view.span if view.y is None else view.y
+    n_seen, y = len(y), y[family.has_density((y,))]
     low, high = (float(end) for end in np.log(np.quantile(y, [0.001, 0.999])))
     room = 0.05 * (high - low)
     low, high = low - room, high + room
-    label, tallest = view.label, np.inf
+    label, tallest = view.label + (_apart(view, family) if family.zeros_apart else ""), np.inf
     if view.y is not None:
         label += _beyond(y, np.exp(low), np.exp(high))
         edges = np.exp(np.linspace(low, high, _bins(y) + 1))
-        share = np.full(len(y), 1 / len(y) / np.log(edges[1] / edges[0]))
+        share = np.full(len(y), 1 / n_seen / np.log(edges[1] / edges[0]))
         drawn = ax.hist(y, edges.tolist(), weights=share, color=_BARS, label="data")
         tallest = 4 * np.max(drawn[0])
     grid = np.exp(np.linspace(low, high, _POINTS))
@@ -196,6 +195,12 @@ def draw_levels(ax: Axes, view: View, levels: tuple) -> None:
         ax.hlines(total, at - 0.45, at + 0.45, color=DARK, lw=1, ls="--", label="all states")
     ax.set_xticks(at, [plain(level, 12) for level in levels])
     ax.set(xlabel=view.label, ylabel="probability", ylim=(0, None))
+
+
+def _apart(view: View, family: Family) -> str:
+    """Exact zeros, and ones, which have a share and no density: told in words."""
+    ones = not family.has_density((np.ones(1),))[0]
+    return _single(view, 0.0, "zeros") + (_single(view, 1.0, "ones") if ones else "")
 
 
 def _single(view: View, value: float, word: str) -> str:

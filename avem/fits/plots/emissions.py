@@ -92,8 +92,8 @@ class Emissions:
             draw_counts(ax, view)
         elif family.angular and ax.name == "polar":
             draw_rose(ax, view)
-        elif is_heavy(family, seen):
-            draw_on_log_scale(ax, view)
+        elif is_heavy(family, seen[family.has_density((seen,))]):
+            draw_on_log_scale(ax, view, family)
         else:
             draw_numbers(ax, view, family)
 

@@ -109,7 +109,8 @@ def state_cards(fit: HMMFit, level: float | None) -> str:
             fact = _dwell_fact(row, level, time_words(fit))
             cluster = f", in cluster {row['cluster']}" if "cluster" in row else ""
             facts.append(fact._replace(name=fact.name + cluster))
-        for row in means[means["state"] == k].to_dict("records"):
+        seen = k not in fit.model.silent
+        for row in means[means["state"] == k].to_dict("records") if seen else []:
             say = chance if row["kind"] == "chance" else number
             unit = " rad" if row["kind"] == "angle" else ""
             facts.append(Fact(str(row["what"]), say(row["estimate"]) + unit, ends(row, level, say)))
@@ -173,6 +174,8 @@ def influences(fit: HMMFit, level: float | None) -> list[Influence]:
         if not lines or not acts(row, lines[0].terms):
             continue
         k, measure = int(row["state"]), "odds"
+        if key in targets and k in fit.model.silent:  # a copy of another's
+            continue
         if name == "transition_coef":
             on = f"moving from {labels[k]} to {labels[int(row['to_state'])]} instead of staying"
         elif name == "rate_coef":

@@ -230,8 +230,6 @@ def _chain_words(fit: HMMFit) -> list[str]:
     spec, said = fit.model.spec, [fit.model.transition.describe()]
     if spec.duration is not None:
         said.append(in_words(spec.duration))
-    if spec.known is not None:
-        said.append(f"known states in the column {spec.known!r}")
     if "initial_coef" in fit.params and spec.initial is not None:
         said.append(f"first state {spec.initial.text}")
     if fit.model.stationary:

@@ -44,10 +44,6 @@ def plain(drawn):
     return avem.MixedHMM("y ~ x", 2, known="stage").fit(drawn, "who", "t")
 
 
-def test_the_summary_says_which_column(plain):
-    assert "known states in the column 'stage'" in str(plain.summary(errors=False))
-
-
 def test_the_likelihood_is_that_of_the_paths_that_are_left():
     frame = awkward_frame(n_outcomes=1)
     rng = np.random.default_rng(1)

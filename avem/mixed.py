@@ -15,6 +15,7 @@ from avem.components.param_info import Params, check_count, check_seed
 from avem.data import Panel
 from avem.data.carrying import nothing_before
 from avem.data.grouping import blank_frame, read_panel, subject_column
+from avem.data.scanning.memory import need_rows
 from avem.errors import DataError, ModelError
 from avem.fits.notebook import facts, model_facts
 from avem.inference.methods.names import check_names
@@ -200,6 +201,8 @@ class Mixed(ABC):
 
     def _with_outcomes(self, panel: Panel) -> Panel:
         """The panel with all outcomes, which may be looked back at before they are drawn."""
+        if not panel.in_memory:
+            raise need_rows()
         table = panel.table.copy()
         for name, levels in self._levels():
             if name in table:

@@ -14,6 +14,8 @@ import pandas as pd
 
 from avem.components.param_info import check_count, check_level, check_seed
 from avem.data import Panel
+from avem.data.frames import Source
+from avem.data.scanning.memory import need_rows
 from avem.errors import ModelError
 from avem.fits.common import (
     effect_sd,
@@ -337,7 +339,9 @@ class Fit(Computed, Generic[Model, Drawn]):
             rows = np.flatnonzero(np.isin(panel.row_subject, chosen))
             return on_subjects(self, chosen, panel.part(panel.table, rows))
         own = panel.panel_of(chosen)
-        return on_subjects(self, chosen, replace(own, source=panel.source))
+        # Rows in pandas say where in the source they are; other frames have no labels.
+        plain = panel.source.backend is Source().backend
+        return on_subjects(self, chosen, own if plain else replace(own, source=panel.source))
 
     # --- how likely, how certain -----------------------------------------------------------------
 
@@ -738,6 +742,8 @@ class Fit(Computed, Generic[Model, Drawn]):
         True
         """
         panel = self._panel(data)
+        if not panel.in_memory:
+            raise need_rows()
         fixed = effects_to_draw_with(self, panel, effects)
         if seed is not None:
             check_seed(seed)

@@ -209,10 +209,10 @@ def _rows_of(method: Callable[..., Any], given: dict[str, Any], draws: bool) -> 
                 found = method(on_subjects(fit, group, panel), **options)
             else:
                 found = method(fit, data=panel, **options)
-            yield _with_keys(panel, found)
+            yield _with_keys(panel, found, group)
 
-    by_row = method.__name__ != "predict"
-    return LazyTable(method.__name__, scan.n_rows if by_row else None, scan, parts)
+    n_rows = {"predict": None, "clusters": scan.n_subjects}.get(method.__name__, scan.n_rows)
+    return LazyTable(method.__name__, n_rows, scan, parts)
 
 
 def on_subjects(fit: Any, numbers: np.ndarray, panel: Panel) -> Any:
@@ -226,11 +226,12 @@ def on_subjects(fit: Any, numbers: np.ndarray, panel: Panel) -> Any:
     )
 
 
-def _with_keys(panel: Panel, found: Any) -> pd.DataFrame:
-    """Answers for rows, with whose rows they are; answers that say so themselves, as they are."""
+def _with_keys(panel: Panel, found: Any, numbers: np.ndarray) -> pd.DataFrame:
+    """Answers for rows, with whose rows they are; those of subjects, by their number among all."""
     table = found.to_frame() if isinstance(found, pd.Series) else found
     if panel.subject in table.columns:
-        return table
+        own = pd.Index(panel.subjects).get_indexer(pd.Index(table[panel.subject]))
+        return table.set_axis(numbers[own])
     keys = [name for name in (panel.subject, panel.sequence, panel.time) if name is not None]
     own = panel.table[keys].set_axis(panel.source.index)
     return pd.concat([own, table], axis=1)

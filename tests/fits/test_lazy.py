@@ -1,5 +1,7 @@
 """What a fit of a scan answers: tables that are computed part by part."""
 
+import warnings
+
 import pandas as pd
 import pytest
 
@@ -101,9 +103,31 @@ def test_a_table_larger_than_memory_warns(fit):
 def test_forecasts_come_for_every_sequence(fit, in_memory):
     found = fit.predict(horizon=2, effects="fitted").frame()
     wanted = in_memory.predict(horizon=2, effects="fitted")
-    assert len(found) == len(wanted)
-    both = [table.sort_values(["subject", "step"])["mean"].to_numpy() for table in (found, wanted)]
-    assert abs(both[0] - both[1]).max() < 1e-6
+    pd.testing.assert_frame_equal(found, wanted, check_dtype=False, atol=1e-6)
+
+
+def test_types_of_subjects_come_in_their_order(files, frame):
+    model = avem.MixedHMM("y ~ 1", 2, n_clusters=2)
+    options = {"n_starts": 1, "max_iter": 2, "refine": None}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", avem.AvemWarning)
+        wanted = model.fit(frame, "subject", "time", **options).clusters()
+        fit = model.fit(avem.Panel.scan(files, "subject", time="time"), **options)
+    found = fit.clusters()
+    assert f"{len(wanted)} rows" in repr(found)
+    assert len(list(found.parts())) > 1
+    pd.testing.assert_frame_equal(found.frame(), wanted, check_dtype=False, atol=1e-6)
+
+
+def test_what_is_drawn_for_rows_needs_them_in_memory(fit):
+    """With a covariate, its column and the outcomes' were of different lengths."""
+    with pytest.raises(avem.ModelError, match=r"scan\.sample\(1000\)"):
+        MODEL.simulate(TRUTH, data=fit.panel)
+    model = avem.MixedHMM("y ~ x + (1 | subject)", 2)
+    with pytest.warns(avem.AvemWarning, match="iteration limit"):
+        own = model.fit(fit.panel, n_starts=1, max_iter=1, refine=None)
+    with pytest.raises(avem.ModelError, match=r"scan\.sample\(1000\)"):
+        own.simulate(seed=1)
 
 
 def test_other_scans_are_answered_too(fit, in_memory, files):
@@ -121,8 +145,13 @@ def test_a_sample_answers_everything(fit, in_memory, tmp_path):
     wanted = in_memory.effects().set_index("subject")["mean"]
     found = some.effects().set_index("subject")["mean"]
     assert (found - wanted[found.index]).abs().max() < 1e-6
+    # Rows are labelled by their place in the source, as those of a frame.
+    states = some.decode()
+    pd.testing.assert_series_equal(states, in_memory.decode()[states.index], check_dtype=False)
     with pytest.raises(avem.ModelError, match=r"fit\.sample\(1000\)"):
         fit.occupancy()
+    with pytest.raises(avem.ModelError, match=r"fit\.sample\(1000\)"):
+        fit.simulate(seed=1)
     with pytest.raises(avem.ModelError, match=r"fit\.sample\(\)"):
         fit.state_probabilities(parameters="estimated")
 

@@ -43,5 +43,6 @@ def need_rows() -> ModelError:
     """What to do where rows are wanted in memory."""
     return ModelError(
         "This needs the rows in memory, and those of a scan are on disk. fit.sample(1000) gives "
-        "the same fit on some subjects, which answers everything."
+        "the same fit on some subjects, which answers everything; scan.sample(1000) gives them "
+        "alone."
     )

@@ -276,7 +276,10 @@ def __getattr__(name: str) -> Any:
         if name in names:
             found = globals()[name] = getattr(_imported(module), name)
             return found
-    raise AttributeError(f"module 'avem' has no attribute {name!r}")
+    from avem.errors import did_you_mean
+
+    hint = did_you_mean(name, __all__)
+    raise AttributeError(f"module 'avem' has no attribute {name!r}.{hint}", name=name)
 
 
 def _imported(module: str) -> Any:

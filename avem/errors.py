@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
+from inspect import signature
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _LONGEST = 200
 """Letters of a word that is looked for among others; a longer one is no slip of the hand."""
@@ -18,6 +24,23 @@ def did_you_mean(given: object, available: Iterable[object]) -> str:
     near = difflib.get_close_matches(wanted, folded, n=1)
     near += [word for word in folded if len(wanted) > 2 and wanted in word]
     return f" Did you mean {folded[near[0]]!r}?" if near else ""
+
+
+def names_checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function say which argument was meant, where it has none of a name."""
+    known = list(signature(function).parameters)[1:]  # without self
+
+    @wraps(function)
+    def checked(*args: P.args, **given: P.kwargs) -> R:
+        for name in given:
+            if name not in known:
+                raise TypeError(
+                    f"{function.__qualname__.partition('.')[0]}() got an unexpected keyword "
+                    f"argument {name!r}.{did_you_mean(name, known)} It takes {', '.join(known)}."
+                )
+        return function(*args, **given)
+
+    return checked
 
 
 class AvemError(Exception):

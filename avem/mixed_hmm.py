@@ -27,7 +27,7 @@ from avem.data import Panel
 from avem.data.grouping import Missing, group_of, with_carried, with_weights
 from avem.data.weights import WeightKind
 from avem.effects.prior import project_covariance
-from avem.errors import AvemWarning, ModelError
+from avem.errors import AvemWarning, ModelError, names_checked
 from avem.families import Family, FamilyWord
 from avem.fits.durations import guess_from, with_max
 from avem.fits.hmm_fit import HMMFit
@@ -119,6 +119,7 @@ class MixedHMM(Mixed):
     MixedHMM('valence ~ stress + (1 | person)', n_states=2, family=Gaussian(covariance='diagonal'))
     """
 
+    @names_checked
     def __init__(
         self,
         formula: str | Outcome | Sequence[Outcome],

@@ -15,7 +15,7 @@ import numpy as np
 from avem.data import Panel
 from avem.data.grouping import Missing, group_of, subject_column, with_carried, with_weights
 from avem.data.weights import WeightKind
-from avem.errors import ModelError
+from avem.errors import ModelError, names_checked
 from avem.fits.making import fit_task, start_from
 from avem.fits.notes import ssm_alarms, ssm_remarks
 from avem.fits.ssm_fit import SSMFit
@@ -80,6 +80,7 @@ class MixedSSM(Mixed):
     MixedSSM('valence + arousal ~ 1', n_latent=1)
     """
 
+    @names_checked
     def __init__(
         self,
         outcomes: str | Sequence[str],

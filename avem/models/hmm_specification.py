@@ -141,7 +141,7 @@ def make_specification(
             f"choose one of {', '.join(STRUCTURES)}."
             f"{did_you_mean(effect_covariance, STRUCTURES)}"
         )
-    start = None if initial == "stationary" else _one_sided(initial, "initial")
+    start = None if initial == "stationary" else _one_sided(initial, "initial", ["stationary"])
     if start is not None and start.offset:
         raise ModelError(f"initial={initial!r}: an offset() of the first state says nothing.")
     moves = _transitions(transition, time_scale)
@@ -232,7 +232,7 @@ def _transitions(given: Any, time_scale: Any) -> Transitions:
             f"{did_you_mean(time_scale, scales)}"
         )
     if isinstance(given, str):
-        formula = _one_sided(given, "transition").text
+        formula = _one_sided(given, "transition", WORDS).text
         if time_scale == "continuous":
             return rates(formula)
         return LogitTransitions(text=formula)
@@ -255,7 +255,12 @@ def _check_odds(effect_covariance: str) -> None:
         )
 
 
-def _one_sided(text: Any, what: str) -> Formula:
+def _one_sided(text: Any, what: str, words: Sequence[str]) -> Formula:
+    if isinstance(text, str) and "~" not in text:
+        raise ModelError(
+            f"{what} is {text!r}; a formula such as '~ x' is wanted, or "
+            f"{' or '.join(map(repr, words))}.{did_you_mean(text, words)}"
+        )
     formula = parse_formula(text)
     if formula.outcomes:
         raise ModelError(f"{what}={text!r} has an outcome; write it one-sided: '~ x'.")

@@ -187,7 +187,9 @@ def test_a_maximum_that_is_too_short_is_told(fit):
     assert "larger max" in told
 
 
-def test_what_a_fit_with_durations_cannot_do_is_said(drawn):
+def test_what_a_fit_with_durations_cannot_do_is_said(drawn, fit):
+    with pytest.raises(avem.ModelError, match="how long the stay has lasted"):
+        fit.transition_probabilities(3)
     whole = avem.MixedHMM("y ~ 1", 2, duration=avem.Duration("gamma", cut=False, max=9))
     params = {name: value for name, value in PARAMS.items() if name != "effect_covariance"}
     params["duration_shape"] = np.ones(2)

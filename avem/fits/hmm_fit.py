@@ -353,6 +353,8 @@ class HMMFit(StatesOfRows):
     ) -> Any:
         """The probability of being in each state some time after being in another.
 
+        Not of models with durations, where it depends on how long a stay has lasted already.
+
         Parameters
         ----------
         horizon : float or list of float

@@ -62,7 +62,12 @@ def _possible(model: HMMModel, panel: Panel, A: np.ndarray) -> np.ndarray | None
         found = possible_states(panel, known, model.state_names, model.n_states)
     found = with_events(found, panel, model.transition)
     if found is not None:
-        what = "What is known of the states" if known is None else f"known={known!r}"
+        clock = model.transition.clock
+        event = None if clock is None else clock.event
+        given = [
+            f"{name}={value!r}" for name, value in (("known", known), ("event", event)) if value
+        ]
+        what = "What is known of the states by " + " and ".join(given)
         own = (model.transition, model.events(A), what, model.duration is not None)
         check_possible(panel, found, *own)
     return found

@@ -11,6 +11,8 @@ _SEPARATE = 1e12
 """Condition number from which a chain counts as falling apart."""
 _NEVER = 1e-250
 """The probability of leaving a state that is never left."""
+_DOUBLINGS = 60
+"""Of the steps that a chain which falls apart makes before it is looked at."""
 
 
 def stationary(moves: Any, xp: ModuleType = np) -> Any:
@@ -49,9 +51,35 @@ def long_run(moves: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
             return stationary(moves)
         start = np.full(k, 1 / k)
     # Staying put every second step changes no long-run share, but ends any cycling.
-    lazy = (moves + np.eye(k)) / 2
-    share = start @ np.linalg.matrix_power(lazy, 1 << 20)
-    return share / share.sum(axis=-1, keepdims=True)
+    moved: np.ndarray = (moves + np.eye(k)) / 2
+    for _ in range(_DOUBLINGS):
+        moved = moved @ moved
+        moved = moved / moved.sum(axis=-1, keepdims=True)
+    return start @ moved
+
+
+def in_steps(generators: np.ndarray) -> np.ndarray:
+    """(..., from, to) a chain with the long-run shares of one with these rates.
+
+    Its step is as long as the shortest mean stay.
+    """
+    fastest = rates_of_leaving(generators).max(axis=-1)
+    often = np.where(fastest > 0, fastest, 1.0)[..., None, None]
+    return np.eye(generators.shape[-1]) + generators / often
+
+
+def mean_stays(generators: np.ndarray) -> np.ndarray:
+    """(..., states) how long a stay lasts on average; for ever where a state is never left.
+
+    Of rates; or, in steps, of transition probabilities less the identity.
+    """
+    leaving = rates_of_leaving(generators)
+    return np.where(leaving > 0, 1.0 / np.where(leaving > 0, leaving, 1.0), np.inf)
+
+
+def rates_of_leaving(generators: np.ndarray) -> np.ndarray:
+    """(..., states) the rates at which states are left."""
+    return -np.diagonal(generators, axis1=-2, axis2=-1)
 
 
 def choose(chance: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -8,6 +8,9 @@ from scipy.linalg import expm
 import avem
 from avem.errors import DataError, ModelError
 from avem.fits.sections import frames
+from avem.numerics.generator import generators
+from avem.numerics.markov import in_steps, long_run
+from tests.fits.kinds import fit_from
 
 NAMES = ["ill", "well", "dead"]
 MOVES = [("well", "ill"), ("ill", "well"), ("well", "dead"), ("ill", "dead")]
@@ -184,6 +187,55 @@ def test_what_needs_steps_or_rates_says_so(fit, drawn):
     early.loc[early["who"] == 0, "died"] = [True] + [False] * 15
     with pytest.raises(DataError, match="first row of a sequence"):
         fit.decode(early)
+
+
+@pytest.mark.parametrize("slower", [1.0, 1e13])
+def test_stays_and_shares_at_covariates_follow_from_rates(slower):
+    """However short the unit of time is."""
+    hmm = avem.MixedHMM("y ~ 1", 3, transition="~ x", time_scale="continuous")
+    coef = np.array(
+        [[[0, 0], [0.4, 0.5], [-1, 0]], [[0.1, -1], [0, 0], [-2, 1]], [[3, 0], [-3, 1], [0, 0]]]
+    )
+    coef = coef - np.array([np.log(slower), 0.0]) * (1 - np.eye(3))[:, :, None]
+    params = {"initial": np.full(3, 1 / 3), "rate_coef": coef, "coef": np.zeros((3, 1, 1))}
+    params |= {"variance": np.ones((3, 1)), "effect_covariance": np.zeros((0, 0))}
+    rows = visits(3, 4)
+    rows["x"], rows["y"] = np.arange(12) % 5 - 1.0, 0.0
+    own = fit_from(hmm, params, rows, np.zeros((3, 0)), time="year")
+    stays = own.covariate("x", "dwell", grid=[-1.0, 2.0], level=None)["estimate"].to_numpy()
+    shares = own.covariate("x", "stationary", grid=[-1.0, 2.0], level=None)["estimate"].to_numpy()
+    for i, x in enumerate((-1.0, 2.0)):
+        q = np.exp(coef @ [1.0, x]) * (1 - np.eye(3))
+        q -= np.diag(q.sum(1))
+        np.testing.assert_allclose(stays.reshape(2, 3)[i], -1 / np.diagonal(q), rtol=1e-12)
+        share = shares.reshape(2, 3)[i]
+        np.testing.assert_allclose(share @ q * slower, 0.0, atol=1e-12)
+        np.testing.assert_allclose(share.sum(), 1.0)
+        held = own.stationary(level=None, at={"x": x})["share"]
+        np.testing.assert_allclose(held, share, rtol=1e-12)
+    np.testing.assert_allclose(own.dwell(level=None, at={"x": 2.0})["expected"], stays[3:])
+
+
+def test_covariates_on_stays_where_a_state_is_never_left():
+    moves = avem.rates("~ x", moves=[(0, 1), (0, 2), (1, 2)])
+    hmm = avem.MixedHMM("y ~ 1", 3, transition=moves)
+    coef = np.zeros((3, 3, 2))
+    coef[0, 1], coef[0, 2], coef[1, 2] = [-3.0, 0.5], [-5.0, 0.0], [-2.0, 0.1]
+    params = {"initial": np.full(3, 1 / 3), "rate_coef": coef, "coef": np.zeros((3, 1, 1))}
+    params |= {"variance": np.ones((3, 1)), "effect_covariance": np.zeros((0, 0))}
+    rows = visits(3, 4)
+    rows["x"], rows["y"] = np.arange(12) % 5 - 1.0, 0.0
+    own = fit_from(hmm, params, rows, np.zeros((3, 0)), time="year")
+    stays = own.covariate("x", "dwell", grid=[0.0], level=None)["estimate"]
+    np.testing.assert_allclose(stays, [1 / (np.exp(-3) + np.exp(-5)), np.exp(2), np.inf])
+    assert own.stationary(level=None)["share"].tolist() == pytest.approx([0, 0, 1])
+
+
+def test_the_long_run_where_several_states_are_never_left():
+    """Which one it ends in, however slow the way there is beside other moves."""
+    q = generators(np.array([[0, 1.0, 3e-9, 0], [2.0, 0, 0, 1e-9], [0, 0, 0, 0], [0, 0, 0, 0]]))
+    found = long_run(in_steps(q), np.array([1.0, 0, 0, 0]))
+    np.testing.assert_allclose(found, [0, 0, 6 / 7, 1 / 7], atol=1e-7)
 
 
 def test_models_in_steps_speak_of_uneven_times(drawn):

@@ -17,7 +17,7 @@ from avem.families.base import Etas
 from avem.families.univariate import Mean, Univariate
 from avem.models.encoded import PanelData
 from avem.models.hmm import HMMModel
-from avem.numerics.markov import long_run
+from avem.numerics.markov import in_steps, long_run, mean_stays
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
@@ -161,13 +161,36 @@ def moves_at(
     return model.transition.matrices(theta, a, effects)
 
 
+def generators_at(
+    model: HMMModel, params: Params, a: np.ndarray, effects: np.ndarray | None = None
+) -> np.ndarray:
+    """(rows, from, to) rates at design columns (rows, columns) and effects, by default 0."""
+    need_one_cluster(model, "A question about rates of all subjects together")
+    if effects is None:
+        effects = np.zeros((len(a), model.n_effects))
+    theta = model.transition.params_in(params, model.scaling.without())
+    found = model.transition.generators(theta, a, effects)
+    assert found is not None  # who needs this has asked before
+    return found
+
+
+def stays_in_time(model: HMMModel, params: Params, a: np.ndarray) -> np.ndarray:
+    """(rows, states) how long a stay lasts on average, in rows or in the unit of time."""
+    if model.continuous:
+        return mean_stays(generators_at(model, params, a))
+    return mean_stays(chain_at(model, params, a) - np.eye(model.n_states))
+
+
 def chain_at(
     model: HMMModel, params: Params, a: np.ndarray, effects: np.ndarray | None = None
 ) -> np.ndarray:
-    """`moves_at`, and of a model with durations those of the Markov chain with the same mean stays.
+    """`moves_at`; where there is more to it, those of a chain in steps with the same long run.
 
-    Its stays last as long on average, and its states take up as much of the time in the long run.
+    With durations its stays last as long on average, too; in continuous time a step is as long as
+    the shortest mean stay.
     """
+    if model.continuous:
+        return in_steps(generators_at(model, params, a, effects))
     moves = moves_at(model, params, a, effects)
     if model.duration is None:
         return moves

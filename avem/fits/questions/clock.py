@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from avem.components.param_info import Params
 from avem.data.clock import is_date
 from avem.errors import ModelError
-from avem.fits.predict.at import moves_at, need_one_cluster
+from avem.fits.predict.at import generators_at, moves_at
 from avem.fits.questions.moves import from_moves
 from avem.models.hmm import HMMModel
 
@@ -49,6 +48,12 @@ def probabilities_table(
     errors: str,
 ) -> pd.DataFrame:
     """The table of `fit.transition_probabilities`."""
+    if fit.model.duration is not None:
+        raise ModelError(
+            "With duration=, where one is after some steps depends on how long the stay has lasted "
+            "already: predict(horizon=..., of='states') takes that from the rows so far, and "
+            "transitions() says where a stay leads to when it ends."
+        )
     k, times = fit.model.n_states, _times(fit, horizon, "horizon")
     keys = {
         "horizon": np.repeat(times, k * k),
@@ -97,19 +102,6 @@ def survival_table(
 # --- inside -------------------------------------------------------------------------------------
 
 
-def generators_at(
-    model: HMMModel, params: Params, a: np.ndarray, effects: np.ndarray | None = None
-) -> np.ndarray:
-    """(rows, from, to) rates at design columns (rows, columns) and effects, by default 0."""
-    need_one_cluster(model, "A question about rates of all subjects together")
-    if effects is None:
-        effects = np.zeros((len(a), model.n_effects))
-    theta = model.transition.params_in(params, model.scaling.without())
-    found = model.transition.generators(theta, a, effects)
-    assert found is not None  # who needs this has asked before
-    return found
-
-
 def average_rates(fit: HMMFit) -> np.ndarray:
     """(from, to) rates of moves at effect 0 and average covariates; 0 for staying."""
     found = generators_at(fit.model, fit.params, fit.model.averages[None])[0]
@@ -127,12 +119,6 @@ def _moves_of(fit: HMMFit) -> np.ndarray:
 def moves_over(model: HMMModel, moves: np.ndarray, time: float) -> np.ndarray:
     """(rows, from, to) probabilities over a time, from rates, or from those of one step."""
     return model.transition.over(moves, np.full(len(moves), time))
-
-
-def mean_stays(generators: np.ndarray) -> np.ndarray:
-    """(rows, states) how long a stay lasts on average; for ever where a state is never left."""
-    leaving = -np.diagonal(generators, axis1=-2, axis2=-1)
-    return np.where(leaving > 0, 1.0 / np.where(leaving > 0, leaving, 1.0), np.inf)
 
 
 def time_words(fit: HMMFit | SSMFit, n: float | None = None) -> str:

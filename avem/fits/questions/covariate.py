@@ -12,7 +12,7 @@ import pandas as pd
 from avem.components.param_info import Params, check_count
 from avem.data.frames import column, numbers
 from avem.errors import ModelError
-from avem.fits.predict.at import chain_at, describe_means, means_at, moves_at
+from avem.fits.predict.at import chain_at, describe_means, means_at, moves_at, stays_in_time
 from avem.fits.uncertainty import check_band, with_intervals
 from avem.models.hmm import HMMModel
 from avem.numerics.markov import long_run
@@ -58,14 +58,15 @@ def covariate_table(
     n, each = len(values), len(target.keys)
     table = target.keys.loc[np.tile(np.arange(each), n)].reset_index(drop=True)
     table.insert(0, name, pd.Series(values).repeat(each).to_numpy())
-    return with_intervals(
-        fit,
-        table,
-        lambda params: target.values(params, a).ravel(),
-        np.tile(target.scales, n),
-        level,
-        kind,
-    )
+    with np.errstate(invalid="ignore"):  # for ever less for ever
+        return with_intervals(
+            fit,
+            table,
+            lambda params: target.values(params, a).ravel(),
+            np.tile(target.scales, n),
+            level,
+            kind,
+        )
 
 
 # --- what it acts on ----------------------------------------------------------------------------
@@ -139,11 +140,7 @@ def _of_one_chain(model: HMMModel, on: str) -> Target:
         )
     if on == "dwell":
         keys = pd.DataFrame({"state": np.arange(k)})
-
-        def mean_stay(params: Params, a: np.ndarray) -> np.ndarray:
-            return 1 / (1 - np.diagonal(chain_at(model, params, a), axis1=1, axis2=2))
-
-        return Target(keys, mean_stay, np.full(k, "log"))
+        return Target(keys, lambda params, a: stays_in_time(model, params, a), np.full(k, "log"))
     keys = pd.DataFrame({"state": np.repeat(np.arange(k), k), "to_state": np.tile(np.arange(k), k)})
     return Target(
         keys,

@@ -11,15 +11,14 @@ from scipy.special import logit
 
 from avem.data import Panel
 from avem.errors import ModelError
-from avem.fits.predict.at import chain_at, moves_at, need_one_cluster, stays_at
-from avem.fits.questions.clock import generators_at, mean_stays
+from avem.fits.predict.at import chain_at, generators_at, moves_at, need_one_cluster, stays_at
 from avem.fits.questions.moves import (
     checked_at,
     from_moves,
     subject_columns,
 )
 from avem.fits.uncertainty import check_band
-from avem.numerics.markov import long_run
+from avem.numerics.markov import long_run, mean_stays
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit

@@ -16,8 +16,7 @@ import pandas as pd
 
 from avem.components.lines import Line
 from avem.components.param_info import Params
-from avem.fits.predict.at import Place, distribution, moves_at, places
-from avem.fits.questions.clock import generators_at
+from avem.fits.predict.at import Place, distribution, generators_at, moves_at, places
 from avem.models.hmm import HMMModel
 
 if TYPE_CHECKING:

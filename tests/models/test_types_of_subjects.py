@@ -58,9 +58,36 @@ def test_the_likelihood_is_the_sum_over_types():
     assert float(fit.loglik()) == pytest.approx(total, abs=1e-9)
 
 
+@pytest.fixture(scope="module")
+def some():
+    """Subjects of two types, which type each is of, and a fit from known moves."""
+    frame, kind = drawn(0.4, n_subjects=24, n_times=32)
+    init = {"transition": block_diag(STEADY, RESTLESS)}
+    return frame, kind, fitted(frame, init=init, n_starts=1, refine=None)
+
+
+def test_every_subject_is_of_its_type(some):
+    frame, kind, fit = some
+    check_types(fit, frame, kind, 0.8)
+    without = avem.MixedHMM("y ~ 1 + (1 | who)", 2)
+    without = without.fit(frame, time="time", n_starts=1, refine=None)
+    assert fit.bic() < without.bic() - 20
+
+
+@pytest.mark.slow
 def test_types_are_found_where_there_are_some_and_not_where_there_are_none():
     frame, kind = drawn(0.4)
     fit = fitted(frame, n_starts=8)
+    check_types(fit, frame, kind, 0.9)
+    without = avem.MixedHMM("y ~ 1 + (1 | who)", 2).fit(frame, time="time", n_starts=2)
+    assert fit.bic() < without.bic() - 20
+    alike, _ = drawn(0.0)
+    one = avem.MixedHMM("y ~ 1 + (1 | who)", 2).fit(alike, time="time", n_starts=2)
+    assert fitted(alike, n_starts=2).bic() > one.bic()
+
+
+def check_types(fit, frame, kind, least):
+    """Rows of a subject are of one type, which is its own for more than a share of `least`."""
     assert fit.n_params == 3 + 4 + 2 + 2 + 1
     stays = np.diagonal(fit.params["transition"])
     second = stays[2:].mean() < stays[:2].mean()  # which block is that of the restless
@@ -68,9 +95,4 @@ def test_types_are_found_where_there_are_some_and_not_where_there_are_none():
     chance = of_rows[:, 2:].sum(1) if second else of_rows[:, :2].sum(1)
     of_subjects = pd.Series(chance).groupby(frame["who"]).agg(["min", "max"])
     assert np.ptp(of_subjects.to_numpy(), axis=1).max() < 1e-6  # a type is for ever
-    assert ((of_subjects["max"] > 0.5).to_numpy() == kind).mean() > 0.9
-    without = avem.MixedHMM("y ~ 1 + (1 | who)", 2).fit(frame, time="time", n_starts=2)
-    assert fit.bic() < without.bic() - 20
-    alike, _ = drawn(0.0)
-    one = avem.MixedHMM("y ~ 1 + (1 | who)", 2).fit(alike, time="time", n_starts=2)
-    assert fitted(alike, n_starts=2).bic() > one.bic()
+    assert ((of_subjects["max"] > 0.5).to_numpy() == kind).mean() > least

@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Collection, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -181,9 +182,12 @@ def write_table(frame: pd.DataFrame, path: Path, **options: Any) -> None:
         else:
             separator = "\t" if kind == ".tsv" else ","
             packing = _packing(path)
+            packed = BytesIO()  # a packer whose file is full would complain once more, later
+            into = file if packing is None else packed
             frame.to_csv(
-                file, index=False, sep=separator, mode="wb", compression=packing, **options
+                into, index=False, sep=separator, mode="wb", compression=packing, **options
             )
+            file.write(packed.getbuffer())
 
 
 def writable_kind(path: Path) -> str:

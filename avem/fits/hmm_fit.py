@@ -182,7 +182,8 @@ class HMMFit(StatesOfRows):
         DataFrame
             Of the data's own kind: per sequence, step and outcome ``mean``, ``sd``, ``lower`` and
             ``upper``; labels have a row for each ``level``, whose probability is the ``mean``; of
-            states, their ``probability``.
+            states, their ``probability``. NaN, with a warning, where a ``lag()`` looks back to a
+            missing value.
 
         Examples
         --------

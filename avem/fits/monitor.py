@@ -17,7 +17,7 @@ from avem.data import Panel
 from avem.errors import AvemWarning, DataError, ModelError
 from avem.fits.filtering import few_nodes
 from avem.fits.monitor_rows import Numbers, Row, RowReader
-from avem.fits.predict.hmm import outcome_table
+from avem.fits.predict.hmm import known_places, outcome_table
 from avem.fits.predict.mixture import mixtures, need_distributions
 from avem.fits.words import check_word
 from avem.inference.after.filtering import next_row
@@ -255,7 +255,8 @@ class Monitor:
         Returns
         -------
         DataFrame
-            As `HMMFit.predict` gives it.
+            As `HMMFit.predict` gives it: NaN where a ``lag()`` looks back to a missing value, or
+            to none.
 
         Examples
         --------
@@ -445,11 +446,12 @@ class Monitor:
             return pd.DataFrame({"state": self._names, "probability": weight[0].sum(0)})
         need_distributions(model, "Forecasts of a monitor")
         theta = model.in_user_units().params_in(self.params)
-        known_row, rows = np.ones(1, bool), np.zeros(1, int)
+        panel = self._reader.panel(tail, row, self._label, known.n_rows)
+        told = known_places(model, panel, found.Y, np.array([panel.n_rows - 1]))
         of_rows = (found.A, found.Y, self._own_effects[None], weight)
         each = (
-            (some, place, mixture, known_row)
-            for some, _, place, mixture in mixtures(model, theta, rows, *of_rows)
+            (some, place, mixture, told[number])
+            for some, number, place, mixture in mixtures(model, theta, np.zeros(1, int), *of_rows)
         )
         return outcome_table(model, each, pd.DataFrame(index=[0]), level)
 

@@ -103,17 +103,20 @@ class RowReader:
 
     def read(self, tail: tuple[Row, ...], row: Row, label: Any, number: int) -> Numbers:
         """The row's numbers, given the rows before it in its sequence; `number` is its own."""
+        panel = self.panel(tail, row, label, number)
+        data = self.model.read(panel, only=np.arange(panel.n_rows) == len(tail))
+        possible = None if data.possible is None else data.possible[-1]
+        return Numbers(data.Y[-1:], data.A[-1:], possible)
+
+    def panel(self, tail: tuple[Row, ...], row: Row, label: Any, number: int) -> Panel:
+        """The rows before, and the row."""
         rows = [*tail, row]
         names = [*self.needed, *(name for name in self.model.marks if name in row)]
         table: Any = pd.DataFrame({name: [one.get(name, np.nan) for one in rows] for name in names})
         table[self.subject] = [label] * len(rows)
         table.index = range(number - len(tail), number + 1)
         time = self.time if self.model.continuous else None
-        panel = Panel.from_frame(table, self.subject, time, self.sequence)
-        last = np.arange(len(rows)) == len(tail)
-        data = self.model.read(panel, only=last)
-        possible = None if data.possible is None else data.possible[-1]
-        return Numbers(data.Y[-1:], data.A[-1:], possible)
+        return Panel.from_frame(table, self.subject, time, self.sequence)
 
     def tail(self, before: tuple[Row, ...], row: Row) -> tuple[Row, ...]:
         """The rows that the next one looks back to; what is known of their states is in these."""

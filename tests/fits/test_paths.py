@@ -152,7 +152,12 @@ def test_what_looks_back_to_nothing_is_not_predicted():
     truth = ONE | {"coef": [[[0.0, 0.5]]], "variance": [[1.0]]}
     data = frame(y=[0.3, -1.0, np.nan])
     fit = fit_from(avem.MixedHMM("y ~ lag(y)", 1), truth, data, np.zeros((2, 0)))
-    table = fit.predict(horizon=3, n_draws=50)
+    with pytest.warns(avem.AvemWarning, match=r"3 value\(s\) ahead are not predicted \(NaN\)"):
+        table = fit.predict(horizon=3, n_draws=50)
+    for who in ("a", "b"):  # a monitor says the same of the first step
+        row = fit.monitor(data[data["who"] == who]).forecast().iloc[0]
+        assert row["mean"] == pytest.approx(of(table, who)["mean"].iloc[0], nan_ok=True)
+    assert fit.monitor(subject="new").forecast()["mean"].isna().all()
     assert of(table, "a")[["mean", "sd", "lower", "upper"]].isna().all(axis=None)
     assert of(table, "b")[["mean", "sd", "lower", "upper"]].notna().all(axis=None)
     one, other = fit.plot.forecast(horizon=2).axes[:2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +12,7 @@ import pandas as pd
 from avem.components.param_info import check_count, check_level, check_seed
 from avem.data import Panel
 from avem.data.ahead import Ahead
+from avem.errors import AvemWarning
 from avem.fits.predict.ahead import for_each, rows_ahead
 from avem.fits.predict.at import Place, places, user_theta
 from avem.fits.predict.mixture import Mixture, mixtures, need_distributions
@@ -77,7 +79,18 @@ def predict(
         table = for_each(ahead, names, "state").assign(probability=at.chance.ravel())
     else:
         table = outcome_table(fit.model, at.each(), ahead.keys, level)
+        _tell_unknown(int(table["mean"].isna().sum()))
     return encoded.panel.source.table(table)
+
+
+def _tell_unknown(n: int) -> None:
+    if n:
+        warnings.warn(
+            f"{n:,} value(s) ahead are not predicted (NaN): the lag() in their formula looks back to "
+            "a row whose value is missing, or to none.",
+            AvemWarning,
+            stacklevel=4,
+        )
 
 
 def predictive(
@@ -161,13 +174,13 @@ class Predictive(NamedTuple):
         model, panel = self.fit.model, self.encoded.panel
         Y, A = (part[self.rows] for part in self.encoded.in_user_units(model.scaling))
         theta, every = user_theta(self.fit), np.arange(len(self.rows))
-        known = _known(model, panel, Y, self.rows)
+        known = known_places(model, panel, Y, self.rows)
         found = mixtures(model, theta, every, A, Y, *self[3:])
         for rows, number, place, mixture in found:
             yield rows, place, mixture, known[number][rows]
 
 
-def _known(model: HMMModel, panel: Panel, Y: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
+def known_places(model: HMMModel, panel: Panel, Y: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
     """For each outcome, whether all that its formulas and its family read in the rows is there."""
     unknown: dict[int, np.ndarray] = {}
     out = []

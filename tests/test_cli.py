@@ -212,6 +212,10 @@ NOTHING = Defaults("gaussian", None, None, False)
             avem.outcome("k ~ 1", avem.Censored("gamma", "lod", 9)),
         ),
         (
+            "truncated(family = gamma, lower = 0.2): k ~ 1",
+            avem.outcome("k ~ 1", avem.Truncated("gamma", 0.2)),
+        ),
+        (
             "student_t(scale ~ log(x) + (1 | id), df ~ 1, effects_by_state): y ~ 1 + (1 | id)",
             avem.outcome(
                 "y ~ 1 + (1 | id)",

@@ -27,6 +27,7 @@ _ALL_OPTIONS = {
     **{word: (option,) for word, option in _OPTIONS.items()},
     "ordinal": ("levels",),
     "censored": ("family", "lower", "upper"),
+    "truncated": ("family", "lower", "upper"),
 }
 
 
@@ -119,7 +120,7 @@ def _outcome(word: str, inside: str, formula: str, defaults: Defaults) -> Outcom
 
 
 def _family(word: str, options: dict[str, str], defaults: Defaults) -> Any:
-    from avem.families import Binomial, Censored, Gaussian, Ordinal
+    from avem.families import Binomial, Censored, Gaussian, Ordinal, Truncated
 
     known = _ALL_OPTIONS.get(word, ())
     unknown = [name for name in options if name not in known]
@@ -131,14 +132,17 @@ def _family(word: str, options: dict[str, str], defaults: Defaults) -> Any:
     if word == "ordinal":
         levels = [level.strip() for level in options.get("levels", "").split("<")]
         return Ordinal(tuple(level for level in levels if level))
-    if word == "censored":
+    if word in ("censored", "truncated"):
         if "family" not in options or len(options) < 2:
+            what, limit = ("number or a column", "limit") if word == "censored" else ("number", 1)
             raise ModelError(
-                "A censored outcome needs the family of the quantity and a limit, a number or a "
-                "column: --outcome 'censored(family = gamma, lower = limit): dose ~ 1'."
+                f"A {word} outcome needs the family of the quantity and a limit, a {what}: "
+                f"--outcome '{word}(family = gamma, lower = {limit}): dose ~ 1'."
             )
-        limits = {end: _number(options[end]) for end in ("lower", "upper") if end in options}
-        return Censored(options["family"], **limits)
+        limits: dict[str, Any] = {
+            end: _number(options[end]) for end in ("lower", "upper") if end in options
+        }
+        return (Censored if word == "censored" else Truncated)(options["family"], **limits)
     if word == "gaussian":
         usual = "diagonal" if defaults.covariance is None else defaults.covariance
         covariance = options.get("covariance", usual)

@@ -122,6 +122,8 @@ class Unit(NamedTuple):
     """By one factor for all of them."""
     can_shift: bool
     """They may be centred, too."""
+    beside: tuple[int, ...] = ()
+    """Further columns in the unit of the first, of differences."""
 
 
 class FarOut(NamedTuple):

@@ -169,7 +169,8 @@ class FamilyEmission(Emission):
     def unit(self, constant: int, spherical: bool) -> Unit | None:
         if not self.family.location_scale or constant not in self.lines[1].x_cols:
             return None  # a scale whose formula has no intercept cannot take up another unit
-        return Unit(self.y_cols[:1], False, constant in self.lines[0].x_cols)
+        beside = self.y_cols[1:] if self.family.beside_in_unit else ()
+        return Unit(self.y_cols[:1], False, constant in self.lines[0].x_cols, beside)
 
     def in_units(self, y: np.ndarray) -> np.ndarray:
         found = super().in_units(y)

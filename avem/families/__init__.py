@@ -22,6 +22,7 @@ from avem.families.normal import UnivariateGaussian
 from avem.families.ordinal import Ordinal
 from avem.families.poisson import Poisson
 from avem.families.student_t import StudentT
+from avem.families.truncated import Truncated
 from avem.families.univariate import Univariate
 from avem.families.von_mises import VonMises
 from avem.families.weibull import Weibull
@@ -82,6 +83,7 @@ for _family in (
     ZeroOneInflatedBeta,
     Dirichlet,
     Censored,
+    Truncated,
     StudentT,
     VonMises,
     WrappedCauchy,
@@ -110,6 +112,7 @@ FamilyWord = Literal[
     "zero_one_inflated_beta",
     "dirichlet",
     "censored",
+    "truncated",
     "student_t",
     "von_mises",
     "wrapped_cauchy",
@@ -146,6 +149,7 @@ __all__ = [
     "Ordinal",
     "Poisson",
     "StudentT",
+    "Truncated",
     "Univariate",
     "UnivariateGaussian",
     "VonMises",

@@ -122,6 +122,11 @@ class Family(ABC):
         return len(self.extras)
 
     @property
+    def beside_in_unit(self) -> bool:
+        """These are in the outcome's unit."""
+        return False
+
+    @property
     def measure(self) -> str:
         """What the likelihood of a value is: fits are compared where it is the same."""
         if self.discrete:

@@ -7,33 +7,18 @@ probability of that. Everything else is the underlying family's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from avem.errors import ModelError, did_you_mean
-from avem.families.base import Alone, Etas, Parameter
-from avem.families.exponential import Exponential
-from avem.families.gamma import Gamma
-from avem.families.log_normal import LogNormal
-from avem.families.normal import UnivariateGaussian
-from avem.families.tails import Tailed
-from avem.families.univariate import Univariate
-from avem.families.weibull import Weibull
-
-_BASES: dict[str, Tailed] = {
-    "gaussian": UnivariateGaussian(),
-    "log_normal": LogNormal(),
-    "gamma": Gamma(),
-    "weibull": Weibull(),
-    "exponential": Exponential(),
-}
+from avem.families.base import Alone, Etas
+from avem.families.limited import Limited
 
 
 @dataclass(frozen=True)
-class Censored(Univariate):
+class Censored(Limited):
     """A number that is recorded as its limit where it lies beyond it.
 
     A value of `lower` or less is read as "somewhere below `lower`", one of `upper` or more as
@@ -56,55 +41,24 @@ class Censored(Univariate):
     ()
     """
 
-    family: str
     lower: str | float | None = None
     upper: str | float | None = None
 
     name = "censored"
     other_names = ("tobit",)
     infinite_extras = True
-    harmless = 1.0  # to all of them
-
-    def __post_init__(self) -> None:
-        given: Any = self.family
-        word = given if isinstance(given, str) else getattr(given, "name", None)
-        plain_gaussian = getattr(given, "covariance", "diagonal") == "diagonal"
-        if word not in _BASES or not plain_gaussian:
-            raise ModelError(
-                f"Censored family is {given!r}; available: {', '.join(_BASES)}."
-                f"{did_you_mean(given, _BASES)}"
-            )
-        object.__setattr__(self, "family", word)
-        for side in ("lower", "upper"):
-            object.__setattr__(self, side, _limit(side, getattr(self, side)))
-        if self.lower is None and self.upper is None:
-            raise ModelError(_NEEDED)
-        numbers = [end for end in (self.lower, self.upper) if isinstance(end, float)]
-        if len(numbers) == 2 and not numbers[0] < numbers[1]:
-            raise ModelError(f"lower={self.lower} is not below upper={self.upper}.")
+    limit_wanted = "a number or the name of a column"
 
     @classmethod
-    def from_word(cls) -> Self:
-        raise ModelError(_NEEDED)
+    def _limit(cls, side: str, given: Any) -> Any:
+        """A column's name, too."""
+        return given if isinstance(given, str) and given else super()._limit(side, given)
 
-    @property
-    def base(self) -> Tailed:
-        """The family of the quantity itself."""
-        return _BASES[self.family]
-
-    # --- facts, all of them the base's ----------------------------------------------------------
+    # --- facts ----------------------------------------------------------------------------------
 
     @property
     def wanted(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return f"{self.base.wanted}, and a lower limit below the upper"
-
-    @property
-    def location_scale(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.base.location_scale
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        return self.base.parameters
 
     @property
     def extras(self) -> tuple[str, ...]:
@@ -124,15 +78,9 @@ class Censored(Univariate):
     def measure(self) -> str:
         return "density with a probability beyond the limits"
 
-    def describe(self) -> str:
-        return f"censored {self.base.describe()}"
-
     def alone(self, number: int) -> Alone:
         """The quantity itself."""
         return Alone(self.base, lambda etas, noise, state: etas)
-
-    def _fields(self) -> list[tuple[str, Any]]:
-        return [(name, value) for name, value in super()._fields() if value is not None]
 
     # --- values ---------------------------------------------------------------------------------
 
@@ -171,12 +119,6 @@ class Censored(Univariate):
             inside = jnp.where(side < 0, below, inside)
         return inside if self.upper is None else jnp.where(side > 0, above, inside)
 
-    def start(self, y: tuple[np.ndarray, ...]) -> tuple[float, ...]:
-        return self.base.start((y[0],))
-
-    def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
-        return self.base.features((y[0],))
-
     def ends(
         self, low: np.ndarray, high: np.ndarray, extras: tuple[np.ndarray, ...]
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -200,22 +142,3 @@ class Censored(Univariate):
         """As they are recorded: a value beyond its limit is the limit."""
         low, high = self._limits(extras)
         return np.clip(self.base.draw(rng, eta, ()), low, high)
-
-
-_NEEDED = (
-    "A censored outcome needs the family of the quantity and a limit: "
-    "avem.Censored('gaussian', lower=0), avem.Censored('log_normal', lower='limit_column')."
-)
-
-
-def _limit(side: str, given: Any) -> str | float | None:
-    """A limit as it is kept: a column's name, a finite number, or None."""
-    if given is None or (isinstance(given, str) and given):
-        return given
-    number = isinstance(given, int | float | np.number) and not isinstance(given, bool)
-    if not number or np.isnan(given):
-        raise ModelError(f"{side}={given!r}; a number or the name of a column is wanted.")
-    none = -np.inf if side == "lower" else np.inf
-    if np.isinf(given) and given != none:
-        raise ModelError(f"{side}={given!r} leaves no value; a number or a column is wanted.")
-    return None if np.isinf(given) else float(given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import factorial
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from avem.families.base import LOG, Etas, Parameter
-from avem.families.tails import Tailed, exponential_tails
+from avem.families.tails import Tailed, exponential_tails, gamma_share
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,10 @@ class Exponential(Tailed):
 
     def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
         return self.mean(eta) ** 2
+
+    def _partial_moment(self, power: int, low: Any, high: Any, eta: Etas) -> np.ndarray:
+        mean = self.mean(eta)
+        return mean**power * factorial(power) * gamma_share(1.0 + power, low / mean, high / mean)
 
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         return np.asarray(rng.exponential(self.mean(eta)))

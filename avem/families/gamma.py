@@ -8,11 +8,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from scipy.special import gammainc
+from scipy.special import gammainc, poch
 
 from avem.families.base import LOG, Etas, Parameter
 from avem.families.log_gamma import log_gamma_rest
-from avem.families.tails import Tailed, log_gamma_tails
+from avem.families.tails import Tailed, gamma_share, log_gamma_tails
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,12 @@ class Gamma(Tailed):
 
     def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
         return np.exp(2 * np.asarray(eta[0]) - eta[1])
+
+    def _partial_moment(self, power: int, low: Any, high: Any, eta: Etas) -> np.ndarray:
+        shape = np.exp(eta[1])
+        scale = np.exp(np.asarray(eta[0]) - eta[1])
+        size = scale**power * poch(shape, power)
+        return size * gamma_share(shape + power, low / scale, high / scale)
 
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         shape = np.exp(eta[1])

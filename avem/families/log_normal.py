@@ -11,7 +11,7 @@ from jax import Array
 
 from avem.families.base import IDENTITY, LOG, Etas, Parameter
 from avem.families.gamma import is_positive
-from avem.families.normal import UnivariateGaussian
+from avem.families.normal import UnivariateGaussian, normal_share
 from avem.families.tails import Tailed
 
 
@@ -61,6 +61,13 @@ class LogNormal(Tailed):
     def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
         square = np.exp(eta[1]) ** 2
         return np.expm1(square) * np.exp(2 * eta[0] + square)
+
+    def _partial_moment(self, power: int, low: Any, high: Any, eta: Etas) -> np.ndarray:
+        sd = np.exp(eta[1])
+        with np.errstate(divide="ignore"):
+            a, b = ((np.log(np.maximum(end, 0.0)) - eta[0]) / sd for end in (low, high))
+        size = np.exp(power * eta[0] + 0.5 * (power * sd) ** 2)
+        return size * normal_share(a - power * sd, b - power * sd)
 
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         return np.exp(UnivariateGaussian().draw(rng, eta, extras))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.scipy.special import logsumexp
+from scipy.special import gammainc, gammaincc
 
+from avem.families.base import Etas
 from avem.families.univariate import Univariate
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
@@ -26,6 +29,10 @@ class Tailed(Univariate):
 
         Traced by JAX and differentiated twice in each `eta`.
         """
+
+    @abstractmethod
+    def _partial_moment(self, power: int, low: Any, high: Any, eta: Etas) -> np.ndarray:
+        """E(y^power; low < y < high), elementwise; limits may be infinite."""
 
 
 def log_normal_tails(z: Array) -> tuple[Array, Array]:
@@ -48,6 +55,14 @@ def _log_ndtr(z: Array) -> Array:
         ratio = x + k / ratio
     tail = -0.5 * x**2 - 0.5 * np.log(2 * np.pi) - jnp.log(ratio)
     return jnp.where(far, tail, jnp.where(up, most, body))
+
+
+def gamma_share(shape: Any, low: Any, high: Any) -> np.ndarray:
+    """Probability that a gamma variable of scale 1 lies between, from whichever tail is small."""
+    low, high = (np.maximum(end, 0.0) for end in (low, high))
+    below = gammainc(shape, high) - gammainc(shape, low)
+    above = gammaincc(shape, low) - gammaincc(shape, high)
+    return np.where(low > shape, above, below)
 
 
 def exponential_tails(z: Array) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ from scipy.special import gammaln
 
 from avem.families.base import LOG, Etas, Parameter
 from avem.families.gamma import is_positive
-from avem.families.tails import Tailed, bounded_exp, exponential_tails
+from avem.families.tails import Tailed, bounded_exp, exponential_tails, gamma_share
 
 _EULER = 0.5772156649015329
 
@@ -73,6 +73,12 @@ class Weibull(Tailed):
         inverse = np.exp(-np.asarray(eta[1]))
         first, second = gammaln(1.0 + inverse), gammaln(1.0 + 2.0 * inverse)
         return np.exp(2 * (np.asarray(eta[0]) + first)) * np.expm1(second - 2 * first)
+
+    def _partial_moment(self, power: int, low: Any, high: Any, eta: Etas) -> np.ndarray:
+        scale, shape = np.exp(eta[0]), np.exp(eta[1])
+        a, b = ((np.maximum(end, 0.0) / scale) ** shape for end in (low, high))
+        more = 1.0 + power / shape
+        return scale**power * np.exp(gammaln(more)) * gamma_share(more, a, b)
 
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         log_y = np.asarray(eta[0]) + np.log(rng.exponential(size=_shape(eta))) * np.exp(

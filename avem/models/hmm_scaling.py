@@ -32,6 +32,7 @@ def learn_scaling(model: HMMModel, data: PanelData) -> Scaling:
         scale[at] = found
         if unit.can_shift:
             centre[at] = data.medians(at)
+        scale[list(unit.beside)] = found[0]
     owners = _offset_owners(model, constant)
     for emission in model.emissions:
         if owners.get(emission.lines[0].offset, emission) is not emission:

@@ -25,6 +25,7 @@ from avem.families import (
     Custom,
     Dirichlet,
     Gaussian,
+    Truncated,
     UnivariateGaussian,
 )
 from avem.families.base import IDENTITY, LOG, LOGIT, Family
@@ -994,7 +995,14 @@ def leaves(kind):
 
 def test_the_list_of_families_is_complete():
     ours = {kind for kind in leaves(Family) if kind.__module__.startswith("avem.")}
-    assert ours == {*(type(case.family) for case in CASES), Gaussian, Custom, Censored, Dirichlet}
+    assert ours == {
+        *(type(case.family) for case in CASES),
+        Gaussian,
+        Custom,
+        Censored,
+        Truncated,
+        Dirichlet,
+    }
     assert {kind for kind in FAMILIES.values() if kind in ours} == ours - {
         UnivariateGaussian,
         Custom,
@@ -1020,6 +1028,8 @@ EVERY = [
     Custom(log_prob, {"level": 0.0}, update=lambda history, y, x, params, effect: y),
     Censored("gamma", lower="limit"),
     Censored("gaussian", lower=-1.0, upper=2.0),
+    Truncated("weibull", lower=0.2),
+    Truncated("gaussian", lower=-1.0, upper=2.0),
 ]
 really_every_family = pytest.mark.parametrize("family", EVERY, ids=repr)
 
@@ -1034,7 +1044,7 @@ def test_facts_agree_with_each_other(family):
     alone = family.alone(0)
     assert (alone is None) == isinstance(family, Custom)
     if family.parameters:  # one outcome: itself, whatever the noise and the state
-        assert alone.family is getattr(family, "base", family)
+        assert alone.family is (family.base if isinstance(family, Censored) else family)
         assert alone.predictors((1.0, 2.0), None, np.array(0)) == (1.0, 2.0)
 
 

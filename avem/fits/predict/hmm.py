@@ -79,15 +79,15 @@ def predict(
         table = for_each(ahead, names, "state").assign(probability=at.chance.ravel())
     else:
         table = outcome_table(fit.model, at.each(), ahead.keys, level)
-        _tell_unknown(int(table["mean"].isna().sum()))
+        _tell_unknown(int(np.sum(table["mean"].isna())))
     return encoded.panel.source.table(table)
 
 
 def _tell_unknown(n: int) -> None:
     if n:
         warnings.warn(
-            f"{n:,} value(s) ahead are not predicted (NaN): the lag() in their formula looks back to "
-            "a row whose value is missing, or to none.",
+            f"{n:,} value(s) ahead are not predicted (NaN): the lag() in their formula looks back "
+            "to a row whose value is missing, or to none.",
             AvemWarning,
             stacklevel=4,
         )
@@ -180,7 +180,9 @@ class Predictive(NamedTuple):
             yield rows, place, mixture, known[number][rows]
 
 
-def known_places(model: HMMModel, panel: Panel, Y: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
+def known_places(
+    model: HMMModel, panel: Panel, Y: np.ndarray, rows: np.ndarray
+) -> list[np.ndarray]:
     """For each outcome, whether all that its formulas and its family read in the rows is there."""
     unknown: dict[int, np.ndarray] = {}
     out = []

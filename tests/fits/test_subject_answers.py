@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import expit, logit, softmax
+from scipy.special import digamma, expit, logit, polygamma, softmax
 from scipy.stats import t
 
 import avem
@@ -141,6 +141,29 @@ def test_intervals_agree_with_draws_of_parameters_and_effects(restless):
     df = inside / on_logits
     assert (df >= 1.959).all()
     assert (df <= t.ppf(0.975, 23) + 1e-9).all()
+
+
+def test_draws_of_parameters_are_those_of_the_likelihood():
+    """Of 12 values of one Gaussian, where the posterior under a flat prior is known: a t, and the
+    logarithm of an inverse chi squared."""
+    model = avem.MixedHMM("y ~ 1", 1)
+    y = np.random.default_rng(3).normal(5.0, 2.0, 12)
+    fit = model.fit(pd.DataFrame({"who": np.repeat(["a", "b", "c"], 4), "y": y}), subject="who")
+    drawn = [(w, fit.model.params_out(theta)) for w, theta, _ in weighted_draws(fit, 800, 0)]
+    weights = np.array([weight for weight, _ in drawn])
+    mean = np.array([params["coef"].item() for _, params in drawn])
+    log_variance = np.log([params["variance"].item() for _, params in drawn])
+    squares, df = ((y - y.mean()) ** 2).sum(), 11
+    spread = np.sqrt(squares / 12 / (df - 2))
+    wanted = {
+        "mean": (y.mean(), spread),
+        "log variance": (np.log(squares / 2) - digamma(df / 2), np.sqrt(polygamma(1, df / 2))),
+    }
+    for values, (centre, sd) in zip((mean, log_variance), wanted.values(), strict=True):
+        middle = np.average(values, weights=weights)
+        assert abs(middle - centre) < 0.15 * sd
+        found = np.sqrt(np.average((values - middle) ** 2, weights=weights))
+        assert found == pytest.approx(sd, rel=0.12)
 
 
 def test_errors_by_the_sandwich_are_others(restless):

@@ -21,7 +21,7 @@ from avem.inference.after.parameter_draws import parameter_draws
 if TYPE_CHECKING:
     from avem.fits.states_of_rows import StatesOfRows
 
-STATE_DRAWS = 200
+STATE_DRAWS = 300
 """Of parameters and effects together."""
 _HEAVIEST = 3.0
 """Of a draw, log weight beside the estimates' own: one alone shall not decide."""
@@ -60,6 +60,7 @@ def weighted_draws(
 
 
 def _root(covariance: np.ndarray) -> np.ndarray:
-    """A square root of a covariance that may be singular."""
+    """A square root of a covariance that may be singular, of full column rank."""
     values, vectors = np.linalg.eigh(covariance)
-    return vectors * np.sqrt(np.maximum(values, 0.0))
+    kept = values > 1e-12 * values.max(initial=0.0)
+    return vectors[:, kept] * np.sqrt(values[kept])

@@ -17,6 +17,9 @@ from avem.inference.methods.adaptive.parts import all_nodes
 from avem.inference.on_shard import Setting, Subjects
 from avem.numerics.precision import in_float64
 
+_DF, _WIDER = 5.0, 1.2
+"""Of the t that parameters are drawn from, and its scale beside that of their normal."""
+
 
 class ParameterDraw(NamedTuple):
     """Parameters, effects, and how much the pair counts."""
@@ -30,19 +33,21 @@ class ParameterDraw(NamedTuple):
 def parameter_draws(
     at: Marginal, free: Free, root: np.ndarray, n_draws: int, rng: np.random.Generator
 ) -> Iterator[ParameterDraw]:
-    """Draws from a normal around the estimates, weighed by what their likelihood is beside it.
+    """Draws from a t around the estimates, weighed by what their likelihood is beside it.
 
-    ``root`` is a square root of the covariance of the free parameters. So draws count as under a
-    flat prior on them, whatever the shape of the likelihood. Where it is 0, there is no draw.
+    ``root``, of full column rank, is a square root of the covariance of the free parameters. Draws
+    count as under a flat prior on them, whatever the shape of the likelihood: with few subjects it
+    falls more slowly than a normal density, and so does a t. Where it is 0, there is no draw.
     """
-    vector = free.vector(at.state.theta)
+    vector, size = free.vector(at.state.theta), root.shape[1]
     for _ in range(n_draws):
-        unit = rng.standard_normal(root.shape[1])
-        theta = free.theta(vector + root @ unit, at.state.theta)
+        unit = rng.standard_normal(size) * np.sqrt(_DF / rng.chisquare(_DF))
+        theta = free.theta(vector + _WIDER * (root @ unit), at.state.theta)
         found = _effects_at(at, theta, rng)
         if found is not None:
             effects, loglik = found
-            yield ParameterDraw(theta, effects, loglik - at.loglik.sum() + 0.5 * float(unit @ unit))
+            rarer = 0.5 * (_DF + size) * np.log1p(float(unit @ unit) / _DF)
+            yield ParameterDraw(theta, effects, loglik - at.loglik.sum() + rarer)
 
 
 @in_float64

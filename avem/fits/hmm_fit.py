@@ -251,7 +251,7 @@ class HMMFit(StatesOfRows):
             Probability of the intervals.
         parameters : {"fixed", "estimated"}
             Of subjects, whether intervals take the parameters as known, or count their uncertainty:
-            share and interval are then over 200 draws of parameters and effects together, as in
+            share and interval are then over 300 draws of parameters and effects together, as in
             `state_probabilities`.
 
         Returns

@@ -135,7 +135,7 @@ class StatesOfRows(Fit[HMMModel, Simulation]):
             ``"fitted"``: as if each subject's effects were their posterior means.
             ``"integrated"``: averaged over their posterior; only of the data of the fit.
         parameters : {"fixed", "estimated"}
-            ``"estimated"``: averaged over 200 draws of parameters and effects together, each
+            ``"estimated"``: averaged over 300 draws of parameters and effects together, each
             counting as much as its likelihood says; only of the data of the fit.
 
         Returns

@@ -140,21 +140,15 @@ class Mixed(ABC):
         Those of a scan are read by the workers of a Dask `client`, if there is one.
         """
         crew, model = crew_for(panel, client), self._learn(panel)
-        if panel.in_memory:
-            data = self._read(model, panel)
-            self._check_data(model, panel, data)
-        else:
-            data = read_scan(model, panel, crew)
-            self._check_data(model, *witnessed(model, data))
-        return (model.averaged_over(data) if plain else model.scaled_to(data)), data
-
-    def _read(self, model: Any, panel: Panel) -> PanelData:
         try:
-            return model.read(panel)
+            data: Any = model.read(panel) if panel.in_memory else read_scan(model, panel, crew)
         except DataError as error:
             if panel.carried is None:
                 raise
-            raise nothing_before(panel, panel.carried.columns, error) from None
+            raise nothing_before(panel.carried.columns, error) from None
+        seen: Any = (panel, data) if panel.in_memory else witnessed(model, data)
+        self._check_data(model, *seen)
+        return (model.averaged_over(data) if plain else model.scaled_to(data)), data
 
     @property
     def _covariates(self) -> list[str]:

@@ -34,6 +34,12 @@ class Carried(NamedTuple):
         )
 
 
+def check_listed(columns: object) -> None:
+    """Raise where columns are one name."""
+    if isinstance(columns, str):
+        raise DataError(f"columns is {columns!r}; a list of names is wanted: [{columns!r}].")
+
+
 def carried_forward(panel: Panel, columns: Sequence[str]) -> tuple[Any, Carried]:
     """The panel's table with gaps in these columns filled, and what was filled.
 
@@ -52,10 +58,9 @@ def carried_forward(panel: Panel, columns: Sequence[str]) -> tuple[Any, Carried]
     return table, Carried(tuple(columns), tuple(counts))
 
 
-def nothing_before(panel: Panel, columns: Sequence[str], error: DataError) -> DataError:
+def nothing_before(columns: Sequence[str], error: DataError) -> DataError:
     """An error of values that are still missing, with why."""
-    left = [name for name in columns if bool(np.any(panel.table[name].isna()))]
-    if not any(repr(name) in str(error) for name in left):
+    if not any(f"{name!r} is missing" in str(error) for name in columns):
         return error
     return DataError(
         f"{error} missing='carry' takes the last value before in the sequence, and there is none."

@@ -79,13 +79,7 @@ def with_carried(panel: Any, missing: str, columns: Sequence[str]) -> Any:
             f"missing is {missing!r}; choose one of {', '.join(map(repr, MISSING))}."
             f"{did_you_mean(missing, MISSING)}"
         )
-    if missing == "error":
-        return panel
-    if not panel.in_memory:
-        raise ModelError(
-            "missing='carry' is for data in memory: fill the gaps of a scan before it is made."
-        )
-    return panel.carry_forward(columns)
+    return panel if missing == "error" else panel.carry_forward(columns)
 
 
 def check_size(n_rows: int, what: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from avem.data.carrying import Carried, carried_forward
+from avem.data.carrying import Carried, carried_forward, check_listed
 from avem.data.filling import filled
 from avem.data.frames import (
     Source,
@@ -222,8 +222,7 @@ class Panel:
         >>> avem.Panel.from_frame(frame, "person").carry_forward(["dose"]).table["dose"].tolist()
         [5.0, 5.0, 2.0]
         """
-        if isinstance(columns, str):
-            raise DataError(f"columns is {columns!r}; a list of names is wanted: [{columns!r}].")
+        check_listed(columns)
         table, carried = carried_forward(self, columns)
         return replace(self, table=table, carried=carried)
 

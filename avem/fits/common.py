@@ -63,9 +63,9 @@ def panel_for(fit: Computed, data: Any) -> Any:
 def _carried(fit: Computed, panel: Any) -> Any:
     """The panel with gaps of covariates filled as in the data of the fit."""
     columns = fit.info.carried
-    if not columns or not panel.in_memory or panel.carried is not None:
+    if not columns or panel.carried is not None:
         return panel
-    return panel.carry_forward([name for name in columns if name in panel.table])
+    return panel.carry_forward([name for name in columns if name in panel.table.columns])
 
 
 def own_panel(fit: Computed, data: Any) -> Panel:

@@ -226,6 +226,25 @@ def test_labels_knots_and_weights_are_read_from_disk(several_chunks, rich, tmp_p
     assert states[sure].tolist() == rich["known"][sure].tolist()
 
 
+def test_covariates_are_carried_forward_on_disk(several_chunks, frame, tmp_path):
+    """Their units, too, are those of the values that were filled in."""
+    rng = np.random.default_rng(7)
+    gap = (rng.random(len(frame)) < 0.3) & (frame["time"] > 0)
+    gaps = frame.assign(dose=(10 * frame["x"].abs()).round().mask(gap))
+    model = avem.MixedHMM("y ~ scale(dose) + (1 | subject)", 2)
+    options = {"missing": "carry", "n_starts": 1, "refine": None, "tol": 1e-4}
+    found, wanted = assert_scanned_alike(model, gaps, tmp_path, **options)
+    assert found.info.carried == wanted.info.carried == ("dose",)
+    wanted_states = wanted.decode().to_numpy()
+    np.testing.assert_array_equal(found.decode().frame()["state"].to_numpy(), wanted_states)
+    again = avem.Panel.scan(tmp_path / "data", "subject", time="time")
+    assert float(found.loglik(again)) == pytest.approx(float(wanted.loglik(gaps)), rel=1e-9)
+    first = gaps.assign(dose=gaps["dose"].mask(gaps["time"] == 0))
+    scan = avem.Panel.scan(write_files(first, tmp_path / "first"), "subject", time="time")
+    with pytest.raises(avem.DataError, match=r"'dose' is missing at .* and there is none"):
+        model.fit(scan, missing="carry")
+
+
 def test_labels_weights_and_columns_that_cannot_be_are_refused(rich, tmp_path):
     odd = rich.assign(
         known=rich["known"].where(rich.index != 7, "middle"),

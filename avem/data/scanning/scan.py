@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
+from avem.data.carrying import Carried, check_listed
 from avem.data.frames import Source
 from avem.data.panel import Panel
 from avem.data.scanning.cache import facts_of, removed_with, sorted_folder
@@ -48,6 +49,8 @@ class Scan:
         The kind of frame in which answers come.
     weights : Weights or None
         How much each subject counts in a fit; see `weighted`.
+    carried : Carried or None
+        Which covariates are carried forward; see `carry_forward`.
 
     Examples
     --------
@@ -58,7 +61,6 @@ class Scan:
     """
 
     in_memory: ClassVar[bool] = False
-    carried: ClassVar[None] = None
 
     folder: Path
     subject: str
@@ -72,6 +74,7 @@ class Scan:
     memory: int
     source: Source
     weights: Weights | None = None
+    carried: Carried | None = None
 
     # --- sizes ----------------------------------------------------------------------------------
 
@@ -168,6 +171,9 @@ class Scan:
         >>> sum(len(part) for part in scan.column_parts("beep")) == scan.n_rows
         True
         """
+        if self.carried is not None and name in self.carried.columns:
+            panels = self.panels(self.blocks(_BLOCK))
+            return (pd.Series(panel.table[name], name=name) for panel in panels)
         return column_of(self.folder / "rows.parquet", name)
 
     @property
@@ -239,7 +245,8 @@ class Scan:
                 "the folder and scan again."
             )
         source = Source(index=index)
-        return replace(self.outline(group), table=table, source=source, weights=self.weights)
+        made = replace(self.outline(group), table=table, source=source, weights=self.weights)
+        return made if self.carried is None else made.carry_forward(self.carried.columns)
 
     def _lanes_of(self, group: np.ndarray) -> np.ndarray:
         first = self._first_lane
@@ -413,6 +420,36 @@ class Scan:
         new = self._kept_by(replace(self, weights=check_weights(weights, kind)))
         _ = new.subject_weights  # refuse here what cannot be one
         return new
+
+    def carry_forward(self, columns: Sequence[str]) -> Scan:
+        """Return the scan with missing values of covariates filled, as `Panel.carry_forward` does.
+
+        Parameters
+        ----------
+        columns : list of str
+            The covariates.
+
+        Returns
+        -------
+        Scan
+            Its `carried` says in how many rows.
+
+        Examples
+        --------
+        >>> diary = avem.load_affect()
+        >>> dose = diary["beep"].where(diary["beep"] == 1)
+        >>> diary.assign(dose=dose).to_parquet(folder / "diary.parquet")
+        >>> scan = avem.Panel.scan(folder / "diary.parquet", "person", time="beep", sequence="day")
+        >>> scan.carry_forward(["dose"]).carried.counts[0] > 0
+        True
+        """
+        check_listed(columns)
+        new = self._kept_by(replace(self, carried=Carried(tuple(columns), ())))
+        filled = np.zeros(len(columns), int)
+        for panel in new.panels(self.blocks(_BLOCK)):
+            if panel.carried is not None:
+                filled += panel.carried.counts
+        return self._kept_by(replace(new, carried=Carried(tuple(columns), tuple(filled.tolist()))))
 
     @cached_property
     def subject_weights(self) -> np.ndarray | None:

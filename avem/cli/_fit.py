@@ -186,6 +186,13 @@ def fit(
             metavar="ADDRESS", help="Of a Dask scheduler whose workers compute: tcp://host:8786."
         ),
     ] = None,
+    cache: Annotated[
+        Path | None,
+        PathOption(
+            help="With --memory or --cluster: a folder to keep the sorted rows in, on a disk that "
+            "all machines of a cluster see."
+        ),
+    ] = None,
     checkpoint: Annotated[
         Path | None,
         PathOption(help="A file to go on from, should the fit be killed; written now and then."),
@@ -207,6 +214,8 @@ def fit(
     on_disk = memory is not None or cluster is not None
     if on_disk and missing_code:
         raise ModelError("--missing-code is for tables in memory; make these values empty first.")
+    if cache is not None and not on_disk:
+        raise ModelError("--cache goes with --memory or --cluster: --memory 4GB.")
     ending = ".parquet" if on_disk else table_ending(file, table_format)
     if on_disk:
         check_scan_folder(out, force)
@@ -248,7 +257,7 @@ def fit(
     counting: dict[str, Any] = {"weights": weights, "weights_kind": weights_kind}
     if on_disk:
         with cluster_at(cluster) as client:
-            data = scan_for(model, str(file), (subject, time, sequence), memory)
+            data = scan_for(model, str(file), (subject, time, sequence), memory, cache)
             fitted = model.fit(data, client=client, **chosen, **counting)
             finish_scan(fitted, out, standard_errors)
         return

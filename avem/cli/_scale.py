@@ -23,7 +23,13 @@ def check_scan_folder(out: Path, force: bool) -> None:
     refuse_existing([out / name for name in _FOLDERS], force=False)
 
 
-def scan_for(model: Any, source: str, columns: tuple[Any, Any, Any], memory: str | None) -> Any:
+def scan_for(
+    model: Any,
+    source: str,
+    columns: tuple[Any, Any, Any],
+    memory: str | None,
+    cache: Path | None = None,
+) -> Any:
     """The files of a command as a scan; `columns` are subject, time and sequence."""
     import avem
     from avem.data.grouping import subject_column
@@ -32,9 +38,8 @@ def scan_for(model: Any, source: str, columns: tuple[Any, Any, Any], memory: str
     group = subject_column(model._group, subject)
     if group is None:
         raise ModelError("Which rows belong together? Give --subject COLUMN.")
-    found = avem.Panel.scan(
-        source, group, time=time, sequence=sequence, memory="4GB" if memory is None else memory
-    )
+    size = "4GB" if memory is None else memory
+    found = avem.Panel.scan(source, group, time=time, sequence=sequence, memory=size, cache=cache)
     say(f"{found!r}\n")
     return found
 

@@ -23,7 +23,8 @@ def fit(files, out, *more):
 
 @pytest.mark.slow
 def test_a_pattern_of_files_is_fitted_from_disk(files, tmp_path):
-    done = fit(files, tmp_path / "out", "--memory", "500MB", "--checkpoint", tmp_path / "ckpt")
+    kept = ("--memory", "500MB", "--cache", tmp_path / "cache")
+    done = fit(files, tmp_path / "out", *kept, "--checkpoint", tmp_path / "ckpt")
     assert done.exit_code == 0, done.output
     assert "60 subjects in 'subject'" in done.output
     names = {path.name for path in (tmp_path / "out").iterdir()}
@@ -39,6 +40,7 @@ def test_a_pattern_of_files_is_fitted_from_disk(files, tmp_path):
     both = states.merge(wanted, on=["subject", "time"])
     assert (both["state_x"] == both["state_y"]).all()
     assert not (tmp_path / "ckpt").exists()
+    assert [path.is_dir() for path in (tmp_path / "cache").glob("avem-scan-*[!k]")] == [True]
     again = fit(files, tmp_path / "out", "--memory", "500MB")
     assert again.exit_code == 2
     assert "would be overwritten" in again.output
@@ -50,6 +52,7 @@ def test_a_pattern_of_files_is_fitted_from_disk(files, tmp_path):
         (("--memory", "lots"), "memory is 'lots'"),
         (("--memory", "1GB", "--missing-code", "-99"), "--missing-code is for tables in memory"),
         (("--cluster", "tcp://127.0.0.1:1"), "the scheduler cannot be reached"),
+        (("--cache", "rows"), "--cache goes with --memory or --cluster"),
         (("--cluster", "nowhere"), "the scheduler cannot be reached"),
     ],
 )

@@ -37,7 +37,8 @@ _CONSTANT = "by definition"
 PINNED = "held by a constraint"
 _FLAT_WORDS = "not determined by the data"
 _SADDLE_WORDS = (
-    "the log likelihood is not at its maximum: refine the fit; if it is refined, use more n_draws"
+    "the log likelihood is not at its maximum: refine the fit; if it is refined, lower tol, or use "
+    "more n_draws where effects are integrated over draws"
 )
 
 

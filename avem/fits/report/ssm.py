@@ -104,7 +104,8 @@ def _matrices(fit: SSMFit) -> str:
     parts = [section_table(section, fit.state_labels) for section in sections]
     parts.append(_radius(fit))
     alt = f"Loadings of {', '.join(fit.model.outcomes)} on each state."
-    caption = "How strongly each outcome shows each state, for the population and for each subject."
+    whose = ", for the population and for each subject" if fit.model.shape.loading_effects else ""
+    caption = f"How strongly each outcome shows each state{whose}."
     return side_by_side(parts) + figure_html(fit.plot.loadings(), alt, caption)
 
 

@@ -29,7 +29,7 @@ Object.assign(Timeline.prototype, {
   },
 
   arrange(width, narrow) {
-    const left = narrow ? 54 : 84, right = 14;
+    const left = narrow ? 64 : 84, right = 14;
     const panels = [];
     let top = this.data.sequence ? 18 : 4;
     const add = (kind, index, height, gap) => {

@@ -100,8 +100,8 @@ class Readable(SaysWhere, ABC):
         errors : bool or {"observed", "sandwich"}, optional
             Whether to show standard errors and intervals, and z and p of coefficients; a word says
             which errors, as in `standard_errors`. By default they are shown where they are known
-            already or quick to compute: up to 200,000 rows times effects, or 5,000 with more than
-            three effects.
+            already or quick to compute: up to 200,000 rows times effects, 50,000 with more than
+            three effects, 5,000 with more than six.
         level : float
             Of the intervals.
         ratios : bool

@@ -16,14 +16,15 @@ from avem.components.param_info import ParamInfo, Params, check_level
 from avem.fits.words import ERRORS, check_word
 from avem.inference.after.curvature import Curvature
 from avem.inference.methods.adaptive.method import MOST_BY_QUADRATURE
+from avem.inference.tuning import MOST_ON_AXES
 
 if TYPE_CHECKING:
     from avem.fits.fit import Fit
     from avem.fits.wide_table import EffectSpread
 
-CHEAP, CHEAP_WITH_DRAWS = 200_000, 5_000
+CHEAP, CHEAP_ON_AXES, CHEAP_WITH_DRAWS = 200_000, 50_000, 5_000
 """Rows times effects up to which standard errors are computed unasked: where effects are integrated
-over nodes, and where, being more than three, over draws."""
+over a grid, as up to three are, over nodes on their axes, as up to six, and over draws."""
 _STEP = 1e-5
 _FLAT = 1e-7
 """An eigenvalue of the information, each parameter in its own unit, that is as good as 0."""
@@ -206,7 +207,8 @@ def errors_are_cheap(fit: Fit) -> bool:
     if fit.panel is None or "_curvature" in vars(fit):
         return fit.panel is not None
     d = fit.model.n_effects
-    return fit.info.n_rows * max(1, d) <= (CHEAP if d <= MOST_BY_QUADRATURE else CHEAP_WITH_DRAWS)
+    few = CHEAP if d <= MOST_BY_QUADRATURE else CHEAP_ON_AXES
+    return fit.info.n_rows * max(1, d) <= (few if d <= MOST_ON_AXES else CHEAP_WITH_DRAWS)
 
 
 def quantile_of_subjects(

@@ -3,6 +3,8 @@
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -207,6 +209,23 @@ def test_errors_are_left_out_where_they_take_long(fit, monkeypatch, tmp_path):
         loaded.summary(errors=True)
     with pytest.raises(ModelError, match="errors is 'yes'; choose one of True, False, 'observed'"):
         fit.summary(errors="yes")
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_effects", "cheap"),
+    [
+        (len(avem.load_affect()), 4, True),  # the first example of the README
+        (60_000, 3, True),
+        (60_000, 4, False),
+        (2_000, 7, False),
+        (500, 7, True),
+    ],
+)
+def test_errors_are_shown_by_rows_times_effects(n_rows, n_effects, cheap):
+    fit: Any = SimpleNamespace(
+        panel=True, info=SimpleNamespace(n_rows=n_rows), model=SimpleNamespace(n_effects=n_effects)
+    )
+    assert errors_are_cheap(fit) == cheap
 
 
 # --- papers -------------------------------------------------------------------------------------

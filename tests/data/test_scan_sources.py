@@ -262,3 +262,60 @@ def test_odd_options_are_refused(tmp_path, options, words):
     parquet(tmp_path / "x", a=SMALL)
     with pytest.raises(avem.DataError, match=words):
         avem.Panel.scan(tmp_path / "x", **{"subject": "who", "time": "t", **options})
+
+
+# --- lazy tables --------------------------------------------------------------------------------
+
+
+def test_what_a_lazy_table_raises_is_said(tmp_path):
+    polars, duckdb = pytest.importorskip("polars"), pytest.importorskip("duckdb")
+    lost = polars.scan_parquet(tmp_path / "none.parquet")
+    with pytest.raises(avem.DataError, match=r"polars LazyFrame cannot be computed.*none\.parquet"):
+        avem.Panel.scan(lost, "who", time="t")
+    with pytest.raises(avem.DataError, match=r"LazyFrame cannot be computed.*nope"):
+        avem.Panel.scan(polars.from_pandas(SMALL).lazy().select("nope"), "who", time="t")
+    path = parquet(tmp_path / "x", a=SMALL) / "a.parquet"
+    odd = duckdb.read_parquet(str(path)).project("CAST(who AS INTEGER) AS who, t")
+    with pytest.raises(avem.DataError, match=r"DuckDB relation cannot be computed.*Could not conv"):
+        avem.Panel.scan(odd, "who", time="t")
+    with pytest.raises(avem.DataError, match="no column 'day' in the polars LazyFrame"):
+        avem.Panel.scan(polars.scan_parquet(path), "who", time="day")
+
+
+def test_parts_of_a_dask_frame_are_widened(tmp_path):
+    """Whole numbers in the first part, halves in the second."""
+    dask, delayed = pytest.importorskip("dask.dataframe"), pytest.importorskip("dask").delayed
+    parts = [SMALL.assign(y=[1, 2, 3]), SMALL.assign(t=SMALL["t"] + 5)]
+    frame = dask.from_delayed([delayed(part) for part in parts], meta=SMALL[:0], verify_meta=False)
+    assert_read(frame, pd.concat(parts))
+
+
+# --- interruptions ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [RuntimeError("Query interrupted"), KeyboardInterrupt()])
+def test_ctrl_c_while_rows_are_sorted_is_one(tmp_path, monkeypatch, error):
+    """DuckDB makes a RuntimeError of it."""
+    from avem.data.scanning import cache
+
+    def interrupted(_):
+        raise error
+
+    monkeypatch.setattr(cache.Sorter, "_write", interrupted)
+    folder = parquet(tmp_path / "x", a=SMALL)
+    with pytest.raises(KeyboardInterrupt):
+        avem.Panel.scan(folder, "who", time="t", cache=tmp_path / "cache")
+    assert not [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
+
+
+def test_a_cache_that_cannot_be_written_into_is_told(tmp_path, monkeypatch):
+    """Root may write everywhere, so the system's refusal is acted out."""
+    from avem.data.scanning import cache
+
+    def refused(path, *_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    folder = parquet(tmp_path / "x", a=SMALL)
+    monkeypatch.setattr(cache, "open", refused, raising=False)
+    with pytest.raises(avem.FileError, match=r"Cannot write into the folder .*Permission denied"):
+        avem.Panel.scan(folder, "who", time="t", cache=tmp_path / "cache")

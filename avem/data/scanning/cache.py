@@ -17,8 +17,9 @@ from typing import Any
 
 from avem.data.locks import try_lock
 from avem.data.scanning.columns import check_files
+from avem.data.scanning.packages import interruptible
 from avem.data.scanning.sort import Keys, Sorter
-from avem.data.scanning.sources import PREFIX, Files, find_files, lazy_kind, put_into_file
+from avem.data.scanning.sources import PREFIX, Files, find_files, lazy_kind, put_into_files
 from avem.errors import DataError, FileError
 
 _FORMAT = 2
@@ -78,11 +79,12 @@ def _make(source: Any, keys: Keys, memory: int, folder: Path) -> Path:
         if lazy_kind(source) is None:
             files = find_files(source)
         else:
-            files = put_into_file(source, folder / "source.parquet")
+            files = put_into_files(source, folder / "source")
         files = check_files(files, keys.names)
-        facts = Sorter(files, keys, folder, memory).run()
+        with interruptible():
+            facts = Sorter(files, keys, folder, memory).run()
         shutil.rmtree(folder / "spill", ignore_errors=True)
-        (folder / "source.parquet").unlink(missing_ok=True)
+        shutil.rmtree(folder / "source", ignore_errors=True)
         facts |= {"subject": keys.subject, "time": keys.time, "sequence": keys.sequence}
         (folder / _FACTS).write_text(json.dumps(facts, default=str), encoding="utf-8")
     except OSError as error:
@@ -100,7 +102,14 @@ def _make(source: Any, keys: Keys, memory: int, folder: Path) -> Path:
 @contextmanager
 def _alone(lock: Path) -> Iterator[None]:
     """While no other process makes the same folder."""
-    with open(lock, "ab") as file:
+    try:
+        opened = open(lock, "ab")  # noqa: SIM115, closed below
+    except OSError as error:
+        raise FileError(
+            f"Cannot write into the folder {str(lock.parent)!r}: {error.strerror}. Give another "
+            "one as cache=."
+        ) from error
+    with opened as file:
         while try_lock(file) is False:
             time.sleep(_WAIT)
         yield

@@ -35,7 +35,7 @@ def check_files(files: Files, wanted: Sequence[str]) -> Files:
         if name not in (*names, *partitions):
             hint = did_you_mean(name, [*names, *partitions])
             raise DataError(
-                f"There is no column {name!r} in {str(path)!r}.{hint} The columns are "
+                f"There is no column {name!r} in {files.called(path)}.{hint} The columns are "
                 f"{examples([*names, *partitions])}."
             )
         if first.get(name, "").startswith("duration"):

@@ -14,9 +14,10 @@ import narwhals as nw
 
 from avem.data.files import table_kind
 from avem.data.folders import KINDS, kind_of
-from avem.data.scanning.packages import need
+from avem.data.scanning.packages import interruptible, need
+from avem.data.scanning.room import full_disk, no_room
 from avem.data.scanning.text import MISSING
-from avem.errors import DataError, FileError
+from avem.errors import AvemError, DataError, FileError
 
 PREFIX = "avem-scan-"
 """Of the folders with sorted rows."""
@@ -34,6 +35,12 @@ class Files:
     """Of columns in text files."""
     partitions: tuple[str, ...] = ()
     """Columns that are in the names of folders."""
+    name: str = ""
+    """Of a lazy table that was written into them."""
+
+    def called(self, path: Path) -> str:
+        """What an error calls one of the files."""
+        return self.name or repr(str(path))
 
     def marks(self) -> list[list[Any]]:
         """Name, size and time of change of every file: what tells one source from another."""
@@ -155,18 +162,35 @@ def _is_table(path: Path, folder: Path) -> bool:
     return path.is_file() and kind_of(path) in KINDS and not any(x.startswith(hidden) for x in own)
 
 
-def put_into_file(source: Any, path: Path) -> Files:
-    """A lazy table, written to a Parquet file batch by batch."""
-    kind = lazy_kind(source)
-    if kind == "polars":
-        source.sink_parquet(path)
-    elif kind == "duckdb":
-        source.write_parquet(str(path))
-    elif kind == "pyarrow":
-        _write_batches(source.scanner().to_batches(), source.schema, path)
-    else:
-        _write_partitions(source, path)
-    return Files((path,), ".parquet")
+def put_into_files(source: Any, folder: Path) -> Files:
+    """A lazy table, written to Parquet files in a new folder, batch by batch."""
+    folder.mkdir()
+    kind, path = lazy_kind(source) or "", folder / "0.parquet"
+    try:
+        with interruptible():
+            if kind == "polars":
+                source.sink_parquet(path)
+            elif kind == "duckdb":
+                source.write_parquet(str(path))
+            elif kind == "pyarrow":
+                _write_batches(source.scanner().to_batches(), source.schema, path)
+            else:
+                _write_partitions(source, folder)
+    except AvemError:
+        raise
+    except Exception as error:  # whatever their own steps raise
+        if why := full_disk(str(error)):
+            raise no_room(folder.parent, why) from error
+        raise DataError(f"The {_NAMES[kind]} cannot be computed: {error}") from error
+    return Files(tuple(sorted(folder.iterdir())), ".parquet", name=f"the {_NAMES[kind]}")
+
+
+_NAMES = {
+    "polars": "polars LazyFrame",
+    "pyarrow": "pyarrow Dataset",
+    "duckdb": "DuckDB relation",
+    "dask": "Dask DataFrame",
+}
 
 
 def _write_batches(batches: Iterable[Any], schema: Any, path: Path) -> None:
@@ -176,18 +200,10 @@ def _write_batches(batches: Iterable[Any], schema: Any, path: Path) -> None:
             writer.write_batch(batch)
 
 
-def _write_partitions(frame: Any, path: Path) -> None:
-    """Of a Dask DataFrame, one at a time."""
+def _write_partitions(frame: Any, folder: Path) -> None:
+    """Of a Dask DataFrame, a file each: one may have whole numbers where another has none."""
     arrow = need("pyarrow", "Scanning a table")
     parquet = need("pyarrow.parquet", "Scanning a table")
-    writer, schema = None, None
-    try:
-        for part in frame.to_delayed():
-            table = arrow.Table.from_pandas(part.compute(), preserve_index=False, schema=schema)
-            if writer is None:
-                schema = table.schema
-                writer = parquet.ParquetWriter(path, schema)
-            writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
+    for number, part in enumerate(frame.to_delayed()):
+        table = arrow.Table.from_pandas(part.compute(), preserve_index=False)
+        parquet.write_table(table, folder / f"{number:08}.parquet")

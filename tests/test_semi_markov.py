@@ -119,6 +119,7 @@ def test_geometric_durations_are_the_markov_chain(drawn):
     own, other = (np.asarray(one.state_probabilities()) for one in (same, hmm))
     np.testing.assert_allclose(own, other, atol=1e-6)
     assert float(same.loglik()) == pytest.approx(float(hmm.loglik()), rel=1e-8)
+    assert (np.asarray(same.decode()) == np.asarray(hmm.decode())).all()
     for table in ("dwell", "stationary"):
         own, other = (getattr(one, table)(level=None).iloc[:, 1] for one in (same, hmm))
         np.testing.assert_allclose(own, other, rtol=1e-8)

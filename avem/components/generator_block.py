@@ -127,9 +127,10 @@ class RateMoves(TransitionBlock):
         if not self.has_effects:
             if self.n_cells == 1:
                 return cells[0, :, :, 0]
-            # Entry by entry: no table is turned over.
-            each = cells[..., 0].reshape(self.n_cells, -1)
-            rows = jnp.stack([each[:, i][index] for i in range(each.shape[1])], axis=1)
+            # Read where it is wanted: no table is turned over.
+            size = self.n_states**2
+            at = size * index[:, None] + np.arange(size)[:, None]
+            rows = cells.reshape(-1).at[at].get(mode="promise_in_bounds")
             return rows.reshape(len(index), self.n_states, self.n_states, -1)
         cells = to_lanes(cells, chunk)
         return cells[0] if self.n_cells == 1 else from_cells(cells, index)
@@ -252,7 +253,8 @@ class RateMoves(TransitionBlock):
         elif self.n_cells and not self.few:
             index = chunk.patterns[self.pattern].index
             empty = jnp.zeros((self.n_cells + 1, *pair.shape[1:3]), pair.dtype)
-            pair = empty.at[index].add(jnp.moveaxis(pair, -1, 1))[:-1, :, :, None]
+            rows = jnp.moveaxis(pair, -1, 1)
+            pair = empty.at[index].add(rows, mode="promise_in_bounds")[:-1, :, :, None]
         x = jnp.moveaxis(a[:, np.array(self.predictors[0].x_cols)], 1, 0)
 
         def terms(f: Array) -> CoefTerms:

@@ -27,8 +27,8 @@ def transition_matrices(generator: Any, repeat: Repeat = in_turn) -> Any:
     """exp(Q) of generators times their intervals, (from, to, ...), of NumPy or JAX.
 
     By scaling and squaring of exp(Q) = e^-r exp(Q + r I), in which no term is negative: nothing is
-    lost by cancellation, and small probabilities have as many digits as large ones. Rows are made
-    to add up to 1 each time, so that rounding does not double with every squaring, and a slow move
+    lost by cancellation, and small probabilities have as many digits as large ones. The rows of a
+    square are made to add up to 1, so that rounding does not double every time, and a slow move
     beside fast ones keeps its digits, too. There are as many squarings as the fastest chain needs:
     in compiled code `repeat` is a loop, through which derivatives can be taken forwards.
     """
@@ -49,7 +49,7 @@ def transition_matrices(generator: Any, repeat: Repeat = in_turn) -> Any:
     def square(i: Any, total: Any) -> Any:
         return xp.where(i < squarings, _adding_up(product(total, total)), total)
 
-    return repeat(squarings.max(), square, _adding_up(total))
+    return repeat(squarings.max(), square, xp.exp(-fastest * part) * total)
 
 
 def _adding_up(chances: Any) -> Any:

@@ -55,6 +55,13 @@ def check_same_data(first: Fit, second: Fit) -> None:
             f"The fits have the outcomes {', '.join(names)} and {', '.join(others)}. Likelihoods "
             f"of different outcomes cannot be compared. {advice}"
         )
+    marks = [" and ".join(map(repr, fit.model.marks)) for fit in (first, second)]
+    if marks[0] != marks[1]:
+        raise DataError(
+            f"What is known of the states of rows counts in the likelihood: one fit knows of it by "
+            f"{marks[0] or 'nothing'}, the other by {marks[1] or 'nothing'}. Give both the same "
+            "known= and event=."
+        )
     if first.info.n_sequences != second.info.n_sequences:
         raise DataError(
             f"The fits have {first.info.n_sequences:,} and {second.info.n_sequences:,} sequences: "

@@ -11,6 +11,7 @@ from avem.inference.after.hmm_states import total_loglik
 from avem.models.hmm import HMMModel
 from tests.brute import enumerate_paths, gaussian_table, log_sum
 from tests.components.test_new_transitions import LeftToRight
+from tests.fits.kinds import fit_from
 from tests.panels import awkward_frame, random_params
 
 NAMES = ["low", "middle", "high"]
@@ -145,6 +146,13 @@ def test_readers_are_told(plain, tmp_path):
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Where the column <code>stage</code> says in which states a row may be" in page
     assert "known=&#x27;stage&#x27;" in page
+
+
+def test_a_likelihood_of_labels_is_not_compared_with_one_without(plain, drawn):
+    blind = fit_from(avem.MixedHMM("y ~ x", 2), plain.params, drawn, np.zeros((12, 0)))
+    assert float(blind.loglik()) > float(plain.loglik())  # of less data
+    with pytest.raises(DataError, match="one fit knows of it by 'stage', the other by nothing"):
+        avem.compare({"known": plain, "blind": blind})
 
 
 def test_simulated_rows_have_the_labels_of_their_states(plain, drawn):

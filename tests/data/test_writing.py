@@ -185,7 +185,8 @@ def test_devices_and_pipes_are_written_to(tmp_path, capfd):
     print("after", flush=True)
     assert capfd.readouterr().out == "before\na\n1\nafter\n"  # a file, whose start is kept
     os.mkfifo(tmp_path / "pipe.csv")
-    reader = subprocess.Popen(["cat", tmp_path / "pipe.csv"], stdout=subprocess.PIPE, text=True)
+    read = [sys.executable, "-c", "import sys; print(open(sys.argv[1]).read(), end='')"]
+    reader = subprocess.Popen([*read, tmp_path / "pipe.csv"], stdout=subprocess.PIPE, text=True)
     write_table(pd.DataFrame({"a": [1]}), tmp_path / "pipe.csv")
     assert reader.communicate()[0] == "a\n1\n"
 

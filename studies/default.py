@@ -75,7 +75,7 @@ SETTINGS = {
     "means +-0.7, staying 0.6": Setting((-0.7, 0.7), 0.6, 60, 50),
     "means +-0.5, staying 0.7": Setting((-0.5, 0.5), 0.7, 60, 50),
     "means +-0.5, staying 0.9": Setting((-0.5, 0.5), 0.9, 60, 20),
-    "means -1.5, 0, 1.5, staying 0.8": Setting((-1.5, 0.0, 1.5), 0.8, 60, 50),
+    "means -1.25, 0, 1.25, staying 0.8": Setting((-1.25, 0.0, 1.25), 0.8, 60, 50),
     "means -1, 0, 1, staying 0.8": Setting((-1.0, 0.0, 1.0), 0.8, 60, 50),
     "one Bernoulli state": Setting((0.3,), 1.0, 150, 5, 1.5, gaussian=False),
     "log odds +-4.2": Setting((-4.2, 4.2), 0.9, 100, 60, 3.8, gaussian=False),

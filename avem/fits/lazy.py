@@ -160,6 +160,12 @@ class LazyTable:
         finally:
             shutil.rmtree(begun, ignore_errors=True)
 
+    def __getitem__(self, key: object) -> Any:
+        raise ModelError(
+            f"{self.name}() of a scan is not computed yet: {key!r} cannot be taken from it. Take "
+            "it from its head() or frame(), or from what write_parquet(folder) has written."
+        )
+
     def __repr__(self) -> str:
         size = "" if self.n_rows is None else f"{self.n_rows:,} rows, "
         return (

@@ -93,6 +93,11 @@ def test_a_failure_leaves_no_folder(fit, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_columns_are_taken_from_what_is_computed(fit):
+    with pytest.raises(avem.ModelError, match=r"'state' cannot be taken.*head\(\) or frame\(\)"):
+        fit.decode()["state"]
+
+
 def test_a_table_larger_than_memory_warns(fit):
     table = fit.decode()
     small = lazy.replace(table.scan, memory=1000)

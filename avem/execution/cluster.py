@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from avem.data.scanning.room import writing_into
-from avem.errors import AvemError, ModelError
+from avem.errors import AvemError, FileError, ModelError
 from avem.execution.cluster_worker import (
     About,
     Answer,
@@ -223,6 +223,10 @@ def check_workers(client: Any, paths: Sequence[str]) -> dict[str, int]:
             f"client is {client!r}; a dask.distributed.Client is wanted, such as "
             "Client('tcp://host:8786')."
         )
+    if getattr(client, "status", "running") in ("closing", "closed"):
+        raise ModelError("The Dask client is closed. Connect again: Client('tcp://host:8786').")
+    if lost := [path for path in paths if not Path(path).exists()]:
+        raise FileError(f"{lost[0]!r} is gone. Scan again.")
     try:
         told = client.run(about, list(paths), on_error="return")
     except OSError as error:

@@ -1,5 +1,6 @@
 """Fits on a cluster: real schedulers and workers on this machine, some of which are killed."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import threading
 import time
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -55,6 +57,8 @@ def test_a_cluster_fits_what_memory_fits(scan, frame):
         assert_same_fit(found, wanted)
     # What is asked of the fit when the cluster is gone is computed here.
     assert float(found.loglik()) == pytest.approx(float(wanted.loglik()), rel=1e-9)
+    with pytest.raises(avem.ModelError, match="client is closed"):
+        MODEL.fit(scan, client=client, **near)
 
 
 @pytest.mark.slow
@@ -161,6 +165,9 @@ def test_a_worker_killed_at_any_moment_costs_time_alone(scan, frame, tmp_path):
 def test_clients_that_are_none_are_refused(scan, frame):
     with pytest.raises(avem.ModelError, match=r"a dask\.distributed\.Client is wanted"):
         MODEL.fit(scan, client="tcp://127.0.0.1:1", **TIGHT)
+    lost = dataclasses.replace(scan, folder=scan.folder / "lost")
+    with pytest.raises(avem.FileError, match=r"rows\.parquet' is gone. Scan again"):
+        MODEL.fit(lost, client=SimpleNamespace(submit=1, scheduler_info=1), **TIGHT)
     with pytest.raises(avem.ModelError, match="scan them first"):
         MODEL.fit(frame, time="time", client=object(), **TIGHT)
 

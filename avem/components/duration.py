@@ -17,6 +17,7 @@ from avem.errors import ModelError
 FREE = "free"
 MOST = 200
 """The longest maximum that is chosen, where the user gives none."""
+_MOST = 10_000
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,6 +78,11 @@ class Duration:
         object.__setattr__(self, "formula", formula.text)
         if self.max is not None:
             check_count("max", self.max)
+            if self.max > _MOST:
+                raise ModelError(
+                    f"max is {self.max:,}; at most {_MOST:,} rows are told apart. Longer stays "
+                    "are possible beyond it."
+                )
             object.__setattr__(self, "max", int(self.max))
         if not isinstance(self.cut, bool) and self.cut not in ("start", "end"):
             raise ModelError(f"cut is {self.cut!r}; choose True, False, 'start' or 'end'.")

@@ -19,6 +19,7 @@ from avem.errors import ModelError
 __all__ = ["Dirichlet", "HalfNormal", "InverseWishart", "Normal", "Prior", "Sticky", "Wishart"]
 
 _NEVER = 1e-300
+_FARTHEST = 1e75
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,12 @@ def _plain(value: Any, name: str) -> Any:
         array = np.asarray(value, float)
     except (TypeError, ValueError):
         array = np.array(np.nan)
-    if not np.isfinite(array).all() and not (array == np.inf).all():
-        raise ModelError(f"A prior has {name}={str(value)[:40]!r}; numbers are wanted.")
+    if not (np.abs(array) <= _FARTHEST).all() and not (
+        name in ("sd", "scale") and (array == np.inf).all()
+    ):
+        raise ModelError(
+            f"A prior has {name}={str(value)[:40]!r}; numbers are wanted, of at most {_FARTHEST:g}."
+        )
     if array.size > 10_000:
         raise ModelError(f"A prior has {array.size:,} numbers as {name}; at most 10,000 are.")
     return _nested(array.tolist())

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from avem.data.panel import Panel
 
 WeightKind = Literal["survey", "frequency"]
+_LEAST: dict[str, float] = {"survey": 1e-75, "frequency": 1e-3}
+"""Of frequencies: a total that is next to nothing leaves variances at their floors."""
+_MOST = 1e75
 WEIGHT_KINDS: tuple[WeightKind, ...] = ("survey", "frequency")
 
 
@@ -28,7 +31,7 @@ class Weights(NamedTuple):
 
     def read(self, panel: Panel) -> np.ndarray:
         """(subjects,) each subject's number, as it is in the column."""
-        return _read(panel, self.column)
+        return _read(panel, self.column, _LEAST[self.kind])
 
     def counting(self, found: np.ndarray) -> np.ndarray:
         """The numbers of all subjects as they count: see `of`."""
@@ -61,7 +64,7 @@ def check_weights(given: str, kind: str) -> Weights:
     return Weights(given, kind)
 
 
-def _read(panel: Panel, name: str) -> np.ndarray:
+def _read(panel: Panel, name: str, least: float) -> np.ndarray:
     """(subjects,) each subject's number."""
     values = numbers(column(panel.table, name, "weights="))
     if values is None:
@@ -78,12 +81,13 @@ def _read(panel: Panel, name: str) -> np.ndarray:
             f"The weights {name!r} differ within subject {shown(panel.subjects.tolist()[who])}: "
             f"{values[row]:g} and {found[who]:g}. A subject counts as a whole; give it one number."
         )
-    bad = ~(np.isfinite(found) & (found > 0))
+    bad = ~((found > 0) & (found >= least) & (found <= _MOST))
     if bad.any():
         who = int(np.flatnonzero(bad)[0])
         what = "has none" if np.isnan(found[who]) else f"has {found[who]:g}"
         raise DataError(
             f"The weights {name!r} must be positive numbers; subject "
-            f"{shown(panel.subjects.tolist()[who])} {what}. Leave out subjects that do not count."
+            f"{shown(panel.subjects.tolist()[who])} {what} (from {least:g} to {_MOST:g} are "
+            "taken). Leave out subjects that do not count."
         )
     return found

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from avem.fits.states_of_rows import StatesOfRows
 
 STARTS = ("new", "integrated")
+_MOST_NODES = 100_000
 
 
 def filtered_states(
@@ -62,6 +63,11 @@ def checked(n_nodes: int | None) -> int | None:
     """The number, if it can be one."""
     if n_nodes is not None:
         check_count("n_nodes", n_nodes)
+        if n_nodes > _MOST_NODES:
+            raise ModelError(
+                f"n_nodes is {n_nodes:,}; at most {_MOST_NODES:,} are gone through, one by one. "
+                "Use fewer."
+            )
     return n_nodes
 
 

@@ -17,6 +17,7 @@ from avem.data import Panel
 from avem.errors import AvemWarning, DataError, ModelError
 from avem.fits.filtering import few_nodes
 from avem.fits.monitor_rows import Numbers, Row, RowReader
+from avem.fits.predict.ahead import check_ahead
 from avem.fits.predict.hmm import known_places, outcome_table
 from avem.fits.predict.mixture import mixtures, need_distributions
 from avem.fits.words import check_word
@@ -126,9 +127,7 @@ class Monitor:
         """
         given, known = self._reader.row(row), self.known
         label = given.get(self._reader.subject, self.subject)
-        if self.subject is None:
-            self.subject = label
-        if label != self.subject:
+        if self.subject is not None and label != self.subject:
             raise DataError(
                 f"The row is of subject {label!r}, and this is the monitor of {self.subject!r}. "
                 "Every subject needs its own."
@@ -139,6 +138,7 @@ class Monitor:
         found = self._reader.read(tail, given, self._label, known.n_rows)
         new = self._followed(known, found, first)
         self.known = self._moved(new, tail, given)
+        self.subject = label
         if self.n_effective < self.enough:
             warnings.warn(
                 f"{few_nodes(self.nodes.shape[1])}, after {self.n_rows:,} rows of "
@@ -354,7 +354,7 @@ class Monitor:
         if known.now is None or (name is not None and row[name] != known.sequence):
             return True
         name = self._reader.time
-        if name is not None and name in row and not row[name] > known.time:
+        if name is not None and name in row and not _is_later(row[name], known.time):
             raise DataError(
                 f"The row's {name!r} is {row[name]!r}, and the last one's was {known.time!r}. Rows "
                 "come in the order of time; another sequence needs its own label"
@@ -386,18 +386,17 @@ class Monitor:
             table = np.where(found.possible[:, None], table, -np.inf)
         with np.errstate(divide="ignore"):
             joint = np.log(ahead) + table
-        total: Any = logsumexp(joint, axis=tuple(range(joint.ndim - 1)))
-        weight = known.log_weight + np.where(np.isfinite(total), total, _LEAST)
-        evidence: Any = logsumexp(weight)
+        total, share = _normalised(joint, tuple(range(joint.ndim - 1)))
+        possible = np.isfinite(total)
+        evidence, weight = _normalised(known.log_weight + np.where(possible, total, _LEAST), (0,))
         if evidence < 0.5 * _LEAST:
             raise DataError(
                 f"Row {known.n_rows} of {self._label!r} is impossible after those before it: no "
                 "state of the model leads to what it says."
             )
-        possible = np.isfinite(total)
-        now = np.where(possible, np.exp(joint - np.where(possible, total, 0.0)), ahead)
+        now = np.where(possible, np.exp(share), ahead)
         more = float(evidence + self.model.log_jacobian(y)[0])
-        weight = np.maximum(weight - evidence, _LEAST)
+        weight = np.maximum(weight, _LEAST)
         new = known._replace(now=now, log_weight=weight, n_rows=known.n_rows + 1)
         return new._replace(loglik=known.loglik + more)
 
@@ -439,6 +438,8 @@ class Monitor:
             )
         first = self._begins(known, row)
         tail = () if first else known.tail
+        panel = self._reader.panel(tail, row, self._label, known.n_rows)
+        check_ahead(model, panel, np.array([panel.n_rows - 1]))
         found = self._reader.read(tail, row, self._label, known.n_rows)
         ahead, _, _ = self._ahead(known, found, first)
         weight = (_by_state(ahead) * np.exp(known.log_weight)).T[None]
@@ -446,7 +447,6 @@ class Monitor:
             return pd.DataFrame({"state": self._names, "probability": weight[0].sum(0)})
         need_distributions(model, "Forecasts of a monitor")
         theta = model.in_user_units().params_in(self.params)
-        panel = self._reader.panel(tail, row, self._label, known.n_rows)
         told = known_places(model, panel, found.Y, np.array([panel.n_rows - 1]))
         of_rows = (found.A, found.Y, self._own_effects[None], weight)
         each = (
@@ -454,6 +454,21 @@ class Monitor:
             for some, number, place, mixture in mixtures(model, theta, np.zeros(1, int), *of_rows)
         )
         return outcome_table(model, each, pd.DataFrame(index=[0]), level)
+
+
+def _is_later(time: Any, before: Any) -> bool:
+    try:
+        return bool(time > before)
+    except TypeError:  # numbers and dates
+        return False
+
+
+def _normalised(logs: np.ndarray, axis: tuple[int, ...]) -> tuple[Any, np.ndarray]:
+    """Logs of sums over axes, and the logs less these, however far from 0 both are."""
+    top = logs.max(axis, keepdims=True)
+    own = logs - np.where(np.isfinite(top), top, 0.0)
+    left = logsumexp(own, axis=axis, keepdims=True)
+    return (top + left).squeeze(axis), own - np.where(np.isfinite(left), left, 0.0)
 
 
 def _by_state(chances: np.ndarray) -> np.ndarray:

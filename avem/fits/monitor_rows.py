@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from math import isinf
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from avem.data import Panel
-from avem.data.frames import examples, to_pandas
+from avem.data.frames import examples, shown, to_pandas
 from avem.errors import DataError
 from avem.models.hmm import HMMModel
 
@@ -66,7 +67,14 @@ class RowReader:
                 "where one is missing."
             )
         names = (*self.needed, *self.model.marks, self.subject, self.time)
-        return {name: _plain(given[name]) for name in names if name is not None and name in given}
+        row = {name: _plain(given[name]) for name in names if name is not None and name in given}
+        for name in (self.subject, self.sequence, self.time):
+            value = row.get(name) if name is not None else None
+            if not isinstance(value, Hashable) or (isinstance(value, float) and isinf(value)):
+                raise DataError(
+                    f"The row's {name!r} is {shown(value)}; one finite value is wanted."
+                )
+        return row
 
     def filled(self, before: tuple[Row, ...], row: Row) -> Row:
         """The row with gaps of covariates filled from the one before it in its sequence."""

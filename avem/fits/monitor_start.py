@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,8 @@ def make_monitor(
         if subject is not None and subject != label:
             raise DataError(f"The rows are of subject {label!r}, and subject={subject!r}.")
         subject = label
+    if not isinstance(subject, Hashable) or (subject is not None and subject != subject):
+        raise DataError(f"subject={subject!r}; the label of one subject is wanted.")
     known = fit.subjects.tolist()
     if effects == "integrated" and subject not in known:
         raise DataError(

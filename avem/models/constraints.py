@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,10 +21,10 @@ _NAME = r"[^\W\d][\w.]*"
 _ITEM = r"""\s*(?::|\d+|'[^']*'|"[^"]*")\s*"""
 _REFERENCE = rf"({_NAME})\s*(?:\[({_ITEM}(?:,{_ITEM})*)\])?"
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_EQUAL = re.compile(rf"\s*{_REFERENCE}\s+equal(?:\s+over\s+[\w ]+)?\s*")
+_EQUAL = re.compile(rf"\s*{_REFERENCE}\s+equal(?:\s+over\s+states)?\s*")
 _VALUE = re.compile(rf"\s*{_REFERENCE}\s*(==|<=|>=)\s*({_NUMBER})\s*")
 _TIE = re.compile(rf"\s*{_REFERENCE}\s*==\s*{_REFERENCE}\s*")
-_LONGEST, _MOST = 500, 1000
+_LONGEST, _MOST, _FARTHEST = 500, 1000, 1e75
 _AXES = ("cluster", "state", "to_state", "outcome", "term", "effect", "other")
 Item = int | str | None
 """A state's number, a name, or all."""
@@ -79,8 +78,9 @@ def _parsed(text: Any) -> Constraint:
         return Constraint(own, first, "equal", None)
     if found := _VALUE.fullmatch(text):
         value = float(found[4])
-        if isfinite(value):
-            return Constraint(own, _reference(found[1], found[2]), found[3], value)
+        if abs(value) > _FARTHEST:
+            raise ModelError(f"The constraint {own!r}: no parameter comes near {found[4]}.")
+        return Constraint(own, _reference(found[1], found[2]), found[3], value)
     if found := _TIE.fullmatch(text):
         sides = (_reference(found[1], found[2]), _reference(found[3], found[4]))
         return Constraint(own, sides[0], "==", sides[1])
@@ -221,10 +221,20 @@ class Named:
             axis = self._axis(item, left, axes, of, text)
             axes = axes[axes.index(axis) + 1 :]
             tied += [axis] if item is None else []
+        if "state" not in tied and text.endswith("states"):
+            raise ModelError(
+                f"The constraint {text!r}: its ':' stands for {', '.join(tied)}, not for states. "
+                f"{self._words(of.name)}"
+            )
         groups: dict[tuple, list[Entry]] = {}
         for entry in all_of_them:
             key = tuple(str(v) for axis, v in entry.where.items() if axis not in tied)
             groups.setdefault(key, []).append(entry)
+        if "state" not in tied and all(len(group) == 1 for group in groups.values()):
+            raise ModelError(
+                f"The constraint {text!r} says nothing: its ':' stands for {', '.join(tied)}, of "
+                f"which there is one. {self._words(of.name)}"
+            )
         return list(groups.values())
 
 

@@ -59,12 +59,30 @@ class Draw(ABC):
         if effects is None:
             effects = draw_new_effects(theta["effect_covariance"], panel.n_subjects, rng)
         draw = cls(model, theta, panel, effects, rng, **options)
+        draw.check_covariates()
         states = draw.states()
         table = draw.outcomes(states)
         for name in model.outcomes:
             if name in panel.table.columns:
                 table[name] = table[name].where(~panel.table[name].isna().to_numpy())
         return table, states, draw.effects, draw.clusters
+
+    def check_covariates(self) -> None:
+        """Raise where a covariate is missing that something is drawn from.
+
+        Where an outcome of the panel is missing, so may be its covariates. Formulas that look back
+        at outcomes are left out: these are yet to be drawn.
+        """
+        model, panel = self.model, self.panel
+        y = np.zeros((panel.n_rows, max(model.outcome_columns) + 1))
+        for name, column in zip(model.outcomes, model.outcome_columns, strict=True):
+            if name in panel.table.columns:
+                y[:, column] = np.where(panel.table[name].isna(), np.nan, 0.0)
+        parts, nowhere = model.designs.parts, np.zeros(panel.n_rows, bool)
+        back = [part.lags(set(model.outcomes)) for part in parts]
+        pairs = zip(model.needed(panel, y), back, strict=True)
+        needed = [nowhere if lag else rows for rows, lag in pairs]
+        model.designs.apply(panel, needed, [False] * len(parts))
 
     @property
     def clusters(self) -> np.ndarray | None:

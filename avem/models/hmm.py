@@ -35,7 +35,7 @@ from avem.models.encoded import Encoded, LaidOut, PanelData
 from avem.models.hmm_kernel import HMMKernel
 from avem.models.hmm_layout import Blocks, OneRow
 from avem.models.hmm_numbering import cluster_order, orders_of, renumbered, state_order
-from avem.models.hmm_reading import read_rows
+from avem.models.hmm_reading import needed_rows, read_rows
 from avem.models.hmm_restriction import free_under, moves_under, pinned_rows, restriction_of
 from avem.models.hmm_scaling import learn_scaling
 from avem.models.hmm_specification import Specification
@@ -376,6 +376,10 @@ class HMMModel(Model):
     ) -> PanelData:
         """The panel's outcomes and design columns; `only` (rows,) bool must have all they need."""
         return read_rows(self, panel, outcomes, only)
+
+    def needed(self, panel: Panel, y: np.ndarray) -> list[np.ndarray]:
+        """(rows,) bool for each design: where its covariates are used, if y are the outcomes."""
+        return needed_rows(self, panel, y)
 
     def features(self, y: np.ndarray) -> list[np.ndarray]:
         """For each emission, (rows, features) in which states lie apart; NaN where missing."""

@@ -29,7 +29,8 @@ def read_rows(
         named = [(e.family, name) for e in model.emissions for name in e.outcomes]
         columns = [read_outcome(family, panel, name) for family, name in named]
     Y = np.concatenate(columns, axis=1)
-    needed, must = _needed(model, panel, Y if outcomes else None)
+    must = [number >= model.transition_part for number in range(len(model.designs.parts))]
+    needed = needed_rows(model, panel, Y if outcomes else None)
     needed = needed if only is None else [rows & only for rows in needed]
     found = model.designs.apply(panel, needed, must)
     n_without_past = 0
@@ -73,10 +74,8 @@ def _possible(model: HMMModel, panel: Panel, A: np.ndarray) -> np.ndarray | None
     return found
 
 
-def _needed(
-    model: HMMModel, panel: Panel, Y: np.ndarray | None
-) -> tuple[list[np.ndarray], list[bool]]:
-    """Where each design's covariates are used, and whether a lag must have a past there."""
+def needed_rows(model: HMMModel, panel: Panel, Y: np.ndarray | None) -> list[np.ndarray]:
+    """(rows,) bool for each design: where its covariates are used."""
     everywhere = np.ones(panel.n_rows, bool)
     seen: dict[int, np.ndarray] = {}
     for emission in model.emissions:
@@ -98,4 +97,4 @@ def _needed(
             needed.append(everywhere if first else later & bool(model.transition.lines))
         else:
             needed.append(~later & bool(model.initial.lines))
-    return needed, [number >= part for number in range(len(model.designs.parts))]
+    return needed

@@ -182,6 +182,8 @@ def _sentences(
         value, entry = float(array.ravel()[place]), at.get(place)
         if entry is None:
             continue
+        if np.isinf(value):
+            raise ModelError(f"fixed[{name!r}] has {value}; finite numbers are wanted, or NaN.")
         if not entry.constant:
             yield text_of(name, entry, value)
         elif value != 0:

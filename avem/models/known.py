@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -146,6 +146,11 @@ def _labels(value: Any, known: Any = ()) -> list[Any]:
     """The states that a cell speaks of: one, or several."""
     if isinstance(value, list | tuple | set | frozenset | np.ndarray):
         return [label for one in value for label in _labels(one, known)]
+    if not isinstance(value, Hashable):
+        raise DataError(
+            f"known= has {shown(value)}; a state is wanted, by its name or number, several as "
+            "'a|b', or nothing where it is not known."
+        )
     if not isinstance(value, str):
         return [value]
     if value.strip() in known:

@@ -266,16 +266,18 @@ class SSMModel(Model):
             for name in self.outcomes
         ]
         Y = np.stack(columns, axis=1)
-        every = range(Y.shape[1])
-        seen = any_seen(Y, every) if outcomes else np.ones(panel.n_rows, bool)
-        later = panel.row_step > 0
-        needed = [seen, later & bool(self.drive_cols), np.ones(panel.n_rows, bool)]
+        needed = self.needed(panel, Y if outcomes else np.zeros(Y.shape))
         found = self.designs.apply(panel, needed, [False, True, True])
-        n_without_past, lost = 0, found.incomplete[0] & seen
+        n_without_past, lost = 0, found.incomplete[0] & needed[0]
         if lost.any():
             n_without_past = int((~np.isnan(Y[lost])).sum())
             Y[lost] = np.nan
         return PanelData(Y, found.A, n_without_past)
+
+    def needed(self, panel: Panel, y: np.ndarray) -> list[np.ndarray]:
+        """(rows,) bool for each design: where its covariates are used, if y are the outcomes."""
+        seen, later = any_seen(y, range(y.shape[1])), panel.row_step > 0
+        return [seen, later & bool(self.drive_cols), np.ones(panel.n_rows, bool)]
 
     def laid_out(
         self,

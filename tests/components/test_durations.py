@@ -162,6 +162,7 @@ def test_what_is_no_duration_is_refused():
         ({"family": {0: "gamma", 2: "gamma"}}, "states"),
         ({"family": "gamma", "formula": "y ~ x"}, "one-sided"),
         ({"family": "gamma", "max": 0}, "max"),
+        ({"family": "gamma", "max": 10**9}, "at most 10,000"),
         ({"family": "gamma", "cut": "middle"}, "cut"),
         ({"family": "free", "formula": "~ x"}, "free"),
     ]

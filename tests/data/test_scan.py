@@ -212,6 +212,10 @@ def test_no_files_and_mixed_kinds_are_said(frame, tmp_path):
         avem.Panel.scan(tmp_path, "subject")
     with pytest.raises(avem.DataError, match="fitted as it is"):
         avem.Panel.scan([frame], "subject")
+    with pytest.raises(avem.DataError, match="The source is or has 5"):
+        avem.Panel.scan(5, "subject")
+    with pytest.raises(avem.FileError, match="cache is empty"):
+        avem.Panel.scan(tmp_path / "a.csv", "subject", cache="")
 
 
 @pytest.mark.parametrize("memory", ["much", "4 apples", "1KB", -1, True, None])
@@ -253,6 +257,22 @@ def test_a_cache_is_found_again_until_the_files_change(frame, tmp_path):
     changed = avem.Panel.scan(data, "subject", time="time", cache=root)
     assert changed.folder not in (first.folder, other.folder)
     assert len(folders(root)) == 3
+
+
+@pytest.mark.parametrize("name", ["scan.json", "rows.parquet", "lane_length.npy"])
+@pytest.mark.parametrize("damage", [lambda b: b[:40], lambda b: bytes(len(b)), None])
+def test_a_damaged_cache_is_made_again(frame, tmp_path, name, damage):
+    data, root = write_files(frame, tmp_path / "data"), tmp_path / "cache"
+    first = avem.Panel.scan(data, "subject", time="time", cache=root)
+    path = first.folder / name
+    whole = path.read_bytes()
+    path.unlink()
+    if damage is not None:
+        path.write_bytes(damage(whole))
+    again = avem.Panel.scan(data, "subject", time="time", cache=root)
+    assert again.folder == first.folder
+    assert path.read_bytes() == whole
+    assert len(folders(root)) == 1
 
 
 def test_a_temporary_folder_goes_with_the_scan(files):

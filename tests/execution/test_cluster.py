@@ -212,9 +212,14 @@ def test_a_checkpoint_of_something_else_is_refused(frame, tmp_path):
         MODEL.fit(frame, time="time", checkpoint=path, callback=stop, **TIGHT)
     with pytest.raises(avem.FileError, match="of another model"):
         MODEL.fit(frame[:-20], time="time", checkpoint=path, **TIGHT)
-    path.write_bytes(b"no")
-    with pytest.raises(avem.FileError, match="is damaged"):
-        MODEL.fit(frame, time="time", checkpoint=path, **TIGHT)
+    corrected = frame.assign(y=frame["y"].mask(frame.index == 3, 0.0))
+    with pytest.raises(avem.FileError, match="other data"):
+        MODEL.fit(corrected, time="time", checkpoint=path, **TIGHT)
+    whole = path.read_bytes()
+    for damaged in (b"no", b"", whole[: len(whole) // 2], whole[:-5]):
+        path.write_bytes(damaged)
+        with pytest.raises(avem.FileError, match=r"cannot be used.*Remove it to begin anew"):
+            MODEL.fit(frame, time="time", checkpoint=path, **TIGHT)
 
 
 DRIVER = """

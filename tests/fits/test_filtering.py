@@ -316,6 +316,8 @@ def test_covariates_ahead_are_asked_for_and_read():
         monitor.forecast()
     with pytest.raises(DataError, match=r"future has 'z'; what this model needs ahead is 'x'"):
         monitor.forecast({"x": 1.0, "z": 2.0})
+    with pytest.raises(DataError, match="At the steps ahead: The covariate 'x' is infinite"):
+        monitor.forecast({"x": np.inf})
     new = monitor.update(own.iloc[9], future={"x": own["x"].iloc[10]})
     whole = fit.predict(own.iloc[:10], horizon=1, future={"x": own["x"].iloc[10]})
     np.testing.assert_allclose(new.forecast["mean"], whole["mean"], rtol=2e-3)
@@ -472,6 +474,9 @@ def test_rows_that_cannot_be_are_named(fit):
         "Rows come in the order of time": row | {"t": -1},
         "infinite at row 2": row | {"y": np.inf},
         "'n' is -1 at row 2": row | {"n": -1},
+        "The row's 't' is '9', and the last one's": row | {"t": "9"},
+        "The row's 't' is inf; one finite value": row | {"t": np.inf},
+        "The row's 'day' is .*; one finite value": row | {"day": [0]},
     }
     for words, bad in wrong.items():
         with pytest.raises(DataError, match=words):
@@ -493,6 +498,26 @@ def test_rows_that_cannot_be_are_named(fit):
         fit.filter(effects="fitted")
     with pytest.raises(ModelError, match="n_nodes is 0"):
         fit.filter(n_nodes=0)
+    with pytest.raises(ModelError, match="at most 100,000"):
+        fit.filter(n_nodes=10**9)
+    with pytest.raises(DataError, match="the label of one subject"):
+        fit.monitor(subject=["z"])
+    new = fit.monitor()
+    with pytest.raises(DataError, match="infinite"):
+        new.update(row | {"y": np.inf})
+    assert new.update(row | {"who": "a"}) is not None  # whose it is was not learned from a bad row
+    assert new.subject == "a"
+
+
+def test_probabilities_of_a_value_far_outside_add_up_to_one():
+    hmm = avem.MixedHMM("y ~ 1 + (1 | who)", 2)
+    params = CHAIN | {"coef": [[[0.0]], [[3.0]]], "variance": [[1.0], [1.0]]}
+    frame = pd.DataFrame({"who": "a", "t": range(4), "y": [0.1, 0.2, 3.1, 2.8]})
+    fit = fit_from(hmm, params | {"effect_covariance": [[0.3]]}, frame, np.zeros((1, 1)))
+    monitor = fit.monitor(frame)
+    far = monitor.update({"y": 1e70, "t": 5})
+    assert sum(far.states.values()) == pytest.approx(1.0)
+    assert np.exp(monitor.known.log_weight).sum() == pytest.approx(1.0)
 
 
 def test_a_row_that_the_model_rules_out_is_named():

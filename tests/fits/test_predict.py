@@ -231,6 +231,9 @@ def test_predictions_of_all_kinds_are_those_of_simulation():
     future["x"], future["tries"] = rng.normal(size=6), [5, 6] * 3
     with pytest.raises(DataError, match="needs 'x', 'tries' at every step"):
         fit.predict(horizon=2)
+    endless = future.assign(x=future["x"].mask(future.index == 3, np.inf))
+    with pytest.raises(DataError, match="At the steps ahead: The covariate 'x' is infinite"):
+        fit.predict(horizon=2, future=endless)
     found = fit.predict(horizon=2, future=future)
     own = found[(found["who"] == 1) & (found["step"] == 2)].set_index("outcome")
     m = 200_000

@@ -174,6 +174,8 @@ def test_a_panel_keeps_its_weights():
         (lambda f: f["alike"] + (f["t"] == 2), {}, "differ within subject 0"),
         (lambda f: f["alike"] - 1, {}, "must be positive numbers; subject 0 has 0"),
         (lambda f: f["alike"].where(f["who"] != 2), {}, "subject 2 has none"),
+        (lambda f: f["alike"] * 1e300, {}, "from 1e-75 to 1e"),
+        (lambda f: f["alike"] * 1e-9, {"weights_kind": "frequency"}, "from 0.001 to"),
         (lambda f: "heavy", {}, "numbers are wanted"),
         (lambda f: f["alike"], {"weights_kind": "sample"}, "choose one of survey, frequency"),
         (lambda f: f["alike"], {"weights": None, "weights_kind": "frequency"}, "there are none"),

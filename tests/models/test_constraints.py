@@ -333,6 +333,8 @@ def test_states_are_called_by_name(frame):
         ("coef[0, 'x']", "not understood"),
         ("__import__('os') == 1", "not understood"),
         ("coef equal", "does not say over what"),
+        ("coef[:, 'x'] equal over moons", "not understood"),
+        ("coef[0, 'x'] >= 1e200", "no parameter comes near 1e200"),
         (3, "a list of sentences|a sentence is wanted"),
     ],
 )
@@ -354,6 +356,8 @@ def test_a_sentence_that_says_nothing_is_refused_at_once(sentence, words):
         (["coef[0, 'x'] == variance[0]"], "another kind"),
         (["coef[0] == coef[1, 'x']"], "2 numbers on its left and 1 on its right"),
         (["coef[0, 'x'] == coef[0, 'x']"], "ties a number to itself"),
+        (["coef[0, :] equal over states"], "stands for outcome, not for states"),
+        (["coef[0, :] equal"], "says nothing: its ':' stands for outcome"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_sentence(frame, sentences, words):
@@ -372,6 +376,8 @@ def test_more_that_cannot_be(frame):
         batches.fit(frame, subject="who", method=avem.AVEM(batch_size=4))
     with pytest.raises(ModelError, match=r"shape \(2,\)"):
         fitted(frame, fixed={"transition": [0.1, np.nan]})
+    with pytest.raises(ModelError, match="has inf; finite numbers"):
+        fitted(frame, fixed={"variance": [[np.inf], [np.nan]]})
 
 
 def test_a_sentence_is_read_without_running_it():

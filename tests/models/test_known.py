@@ -181,6 +181,8 @@ def test_labels_that_are_no_states_are_named(drawn):
     named = avem.MixedHMM("y ~ x", 2, known="stage", state_names=["calm", "tense"])
     with pytest.raises(DataError, match=r"'asleep' at row 7"):
         named.fit(odd, "who", "t")
+    with pytest.raises(DataError, match=r"known= has \{'a': 1\}"):
+        named.fit(odd.assign(stage=[{"a": 1}] * len(odd)), "who", "t")
     with pytest.raises(DataError, match="no column 'stages'"):
         avem.MixedHMM("y ~ x", 2, known="stages").fit(drawn, "who", "t")
     with pytest.raises(ModelError, match="known is 3"):

@@ -294,6 +294,8 @@ def test_a_prior_that_does_not_fit_is_refused(chain, priors, words):
         (lambda: Normal(0, "a"), "numbers are wanted"),
         (lambda: Dirichlet(0.5), "no maximum inside"),
         (lambda: Sticky(-1), "not < 0"),
+        (lambda: Sticky(np.inf), "at most 1e"),
+        (lambda: Dirichlet(1e300), "at most 1e"),
         (lambda: InverseWishart(0), "df is > 0"),
     ],
 )

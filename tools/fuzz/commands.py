@@ -21,20 +21,27 @@ _WORDS = odd.words(
 'y ~ x + (1 | id)'; 'y,z'; 'gamma: y ~ 1'; 'gaussian: y ~ x'; gaussian; poisson; bernoulli; full;
 1-2; 2-1; 1,2; auto; never; avem; adaptive; é; '\x00'; '\ud800'; --; -; '{out}'; .; /dev/null;
 /dev/full; out.csv; out.parquet; out.xlsx; no/such/folder/out.csv; states; outcomes;
-fitted; 0.5; 1.0; future.csv; data.csv; hmm.avem
+fitted; 0.5; 1.0; future.csv; data.csv; hmm.avem; w; k; t; e; weak; survey; frequency; continuous;
+'coef[0] == 0'; 'variance[0] >= 0.1'; 'coef[:, 1] equal'; left_to_right; 0-1; 0-1,1-0; days; hours;
+gamma; shifted_poisson; free; '*.csv'; 1GB; 64KB; c.ckpt; a,b; 'y ~ offset(x)'; '~ bs(x, df=4)'
 """
 )
 _OF_TABLES = "--missing-code --force --no-cache"
 _OF_FITS = "--time --sequence --subject --seed --starts --max-iter --method --refine --no-plots"
 _OPTIONS = {
     "fit": f"--family --outcome --transition --initial --covariance --trials --effect-covariance "
-    f"--q-update --plain --batch-size --format {_OF_FITS} {_OF_TABLES}",
-    "fit-ssm": f"--state --random --horizon --future --effect-covariance --format {_OF_FITS} "
+    f"--q-update --plain --batch-size --format --formula --constraint --priors --clusters --known "
+    f"--weights --weights-kind --duration --duration-formula --time-scale --moves --event --unit "
+    f"--state-names --memory --checkpoint --cluster --standard-errors {_OF_FITS} {_OF_TABLES}",
+    "fit-ssm": f"--state --random --horizon --future --effect-covariance --format --time-scale "
+    f"--unit --weights --weights-kind --n-latent --state-names {_OF_FITS} "
     f"{_OF_TABLES}",
-    "select": f"--latent --family --criterion --folds --by --subject --sequence {_OF_TABLES}",
+    "select": f"--latent --family --criterion --folds --by --subject --sequence --clusters "
+    f"--transition --outcomes --seed {_OF_TABLES}",
     "decode": _OF_TABLES,
     "predict": f"--future --of --level --effects {_OF_TABLES}",
     "simulate": "--states --seed --force --subjects --times --data",
+    "report": f"--title --timelines --thorough --data {_OF_TABLES}",
     "study": "--reps --jobs --out --protocol --quick",
 }
 _OTHERS = ["--help", "--version", "--nothing", "-x", "--out", "--data", "--effects-by-state"]
@@ -69,7 +76,9 @@ def _command(rng: Random) -> list[list[str]]:
     if which < 0.03:
         more = ["--states", "2", "--out", "made", "--no-plots"]
         return [["fit", table, formula], more, brief, *columns]
-    if which < 0.05:
+    if which < 0.04:
+        return [["report", fit, table], ["--out", "made.html", "--quick"]]
+    if which < 0.06:
         more = ["--outcomes", "y,z", "--latent", "1", "--subject", "id", "--out", "made"]
         return [["fit-ssm", table], more, ["--no-plots"], brief, *columns]
     if which < 0.2:  # options that no fit is made with

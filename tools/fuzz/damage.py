@@ -1,4 +1,7 @@
-"""Ways to damage a saved fit: a zip of ``fit.json`` and arrays. Places are shares of the whole."""
+"""Ways to damage a saved fit or monitor: a zip of one JSON text and arrays.
+
+Places are shares of the whole.
+"""
 
 from __future__ import annotations
 
@@ -175,7 +178,7 @@ def _in_record(data: bytes, at: float, change: Callable[[Any, Any], None]) -> by
         change(*places[int(at * len(places))])
         return _dumped(record)
 
-    return _changed(data, "fit.json", edit)
+    return _changed(data, _name(data, 0.0, ".json"), edit)
 
 
 def in_json(data: bytes, at: float, value: Any) -> bytes:
@@ -195,7 +198,7 @@ def rename_key(data: bytes, at: float, name: str) -> bytes:
 
 def garble_json(data: bytes, at: float, piece: str) -> bytes:
     """The record with a piece too much."""
-    return _changed(data, "fit.json", lambda text: insert(text, at, piece.encode()))
+    return _changed(data, _name(data, 0.0, ".json"), lambda text: insert(text, at, piece.encode()))
 
 
 # --- arrays --------------------------------------------------------------------------------------

@@ -17,12 +17,21 @@ import pandas as pd
 import avem
 from tools.fuzz.case import NotFinite, Wrong
 
+_BRIEF = {"held": 6, "marked": 7, "clock": 9, "stays": 10, "ssm_clock": 12}
+"""Kinds of fits that are made by a few iterations, with their model in `frame_questions`."""
+_WATCHED = {"monitor": 1, "monitor_clock": 8, "monitor_stays": 10, "monitor_types": 11}
+
 
 @cache
 def _original(kind: str) -> Any:
-    """A fit of this kind: nothing is iterated."""
+    """A fit of this kind, or a monitor."""
     from tests.fits.kinds import fit_of, ssm_fit
+    from tools.fuzz.frame_questions import known, sound
 
+    if kind in _WATCHED:
+        return known(_WATCHED[kind]).monitor(sound().head(5))
+    if kind in _BRIEF:
+        return known(_BRIEF[kind])
     return ssm_fit() if kind == "ssm" else fit_of(kind)
 
 
@@ -43,7 +52,11 @@ def saved(kind: str) -> bytes:
 def _loaded(kind: str) -> Any:
     path = Path(_folder().name) / "whole.avem"
     path.write_bytes(saved(kind))
-    return avem.load(path)
+    return _read(path, kind)
+
+
+def _read(path: Path, kind: str) -> Any:
+    return avem.Monitor.load(path) if kind in _WATCHED else avem.load(path)
 
 
 @contextmanager
@@ -74,26 +87,29 @@ def check(data: bytes, kind: str, same: bool, thorough: bool) -> None:
     """
     path = Path(_folder().name) / "damaged.avem"
     path.write_bytes(data)
-    found = _load(path, len(data))
+    found = _load(path, len(data), kind)
+    check_same, check_answers = _check_same, _check_answers
+    if kind in _WATCHED:
+        check_same, check_answers = _check_same_monitor, _check_monitor
     if same:
-        _check_same(found, _loaded(kind))
+        check_same(found, _loaded(kind))
         return
     try:
-        _check_answers(found)
+        check_answers(found)
         found.save(path)
-        again = avem.load(path)
+        again = _read(path, kind)
     except avem.AvemError as error:  # what is loaded must be of use
         raise Wrong("it was loaded, and refuses", type(error).__name__) from error
-    _check_same(again, found)
-    if thorough:
+    check_same(again, found)
+    if thorough and kind not in _WATCHED:
         found.decode(_rows(kind)) if found.kind == "hmm" else found.states(_rows(kind))
         found.simulate(_rows(kind), seed=1)
 
 
-def _load(path: Path, n_bytes: int) -> Any:
+def _load(path: Path, n_bytes: int, kind: str) -> Any:
     try:
         with _little_memory(n_bytes):
-            return avem.load(path)
+            return _read(path, kind)
     except avem.AvemError as error:
         if not isinstance(error, avem.FileError):
             raise Wrong("no FileError", type(error).__name__) from error
@@ -139,3 +155,28 @@ def _check_answers(found: Any) -> None:
             raise NotFinite(name)
     if not isinstance(found.n_params, int):
         raise Wrong("n_params", found.n_params)
+
+
+def _check_same_monitor(found: Any, original: Any) -> None:
+    for name in ("params", "columns", "nodes", "enough"):
+        if not _equal(getattr(found, name), getattr(original, name)):
+            raise Wrong(f"another {name}", getattr(found, name))
+    if repr(found) != repr(original) or repr(found.known) != repr(original.known):
+        raise Wrong("another past", found.known, original.known)
+
+
+def _check_monitor(found: Any) -> None:
+    """Raise unless it says what is known; rows that follow its own are taken, or refused."""
+    repr(found)
+    if found.known.now is not None and abs(sum(found.states.values()) - 1) > 1e-5:
+        raise Wrong("states", found.states)
+    for value in (found.loglik, *found.effects["mean"], *found.effects["sd"]):
+        if not np.isfinite(value):
+            raise NotFinite("monitor", value)
+    row = {"id": found.subject, "y": 1.0, "x": 0.5, "time": 99, "k": "", "e": False}
+    try:
+        new = found.update(row | {"who": found.subject, "t": 99})
+    except avem.AvemError:
+        return
+    if abs(sum(new.states.values()) - 1) > 1e-5:
+        raise Wrong("states of an update", new.states)

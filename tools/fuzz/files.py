@@ -1,4 +1,4 @@
-"""Saved fits that were damaged by accident or on purpose."""
+"""Saved fits and monitors that were damaged by accident or on purpose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ _BEFORE = """\
 from tools.fuzz.damage import *
 from tools.fuzz.file_questions import check, saved
 """
-KINDS = ("gaussian", "choice", "labels", "movement", "moving", "by_state", "ssm")
+KINDS = (
+    *("gaussian", "choice", "labels", "movement", "moving", "by_state", "types", "ssm"),
+    *("held", "marked", "clock", "stays", "ssm_clock"),
+    *("monitor", "monitor_clock", "monitor_stays", "monitor_types"),
+)
 _JSON = odd.words(
     """
 None; True; False; 0; 1; -1; 2; 3; 7; 1.5; -0.0; 1e308; 5e-324; float('nan'); float('inf'); 10**9;
@@ -56,7 +60,7 @@ def make(rng: Random, number: int) -> Case:
     """The file of a fit of some kind, with damage."""
     kind = rng.choice(KINDS)
     outside = rng.random() < 0.35  # of bytes alone: the archive's own checks are not made right
-    edit = _of_bytes if outside else _of_contents
+    edit = of_bytes if outside else of_contents
     edits = [edit(rng) for _ in range(rng.choice([1, 1, 1, 2, 4]))]
     if rng.random() < 0.01:
         edits.append(f"data = of_zeros(data, {rng.random():.6f}, {10**8})")
@@ -65,7 +69,8 @@ def make(rng: Random, number: int) -> Case:
     return Case("files", number, before, tuple(edits), after)
 
 
-def _of_bytes(rng: Random) -> str:
+def of_bytes(rng: Random) -> str:
+    """Damage that the archive's own checks may find."""
     at, length = f"{rng.random():.6f}", rng.choice([1, 1, 2, 4, 16, 300])
     return rng.choice(
         [
@@ -84,7 +89,8 @@ def _of_bytes(rng: Random) -> str:
     )
 
 
-def _of_contents(rng: Random) -> str:
+def of_contents(rng: Random) -> str:
+    """Damage after which the archive is made sound again."""
     at, where = f"{rng.random():.6f}", f"{rng.random():.6f}"
     value = rng.choice(_JSON)
     headers = rng.choice(_HEADERS)

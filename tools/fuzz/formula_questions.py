@@ -69,6 +69,8 @@ def check_terms(trees: list[Any], layout: int, sure: bool = False) -> None:
         parts = _parts(column)
         if parts and not any(parts <= term for term in expected):
             raise Wrong("a term that was not written", column, text)
+    if "bs(" in text or "poly(" in text:
+        return  # of which `check_columns` knows enough
     _check_span(design, expected, intercept=not {"0", "-1"} & set(said), text=text)
 
 
@@ -175,8 +177,13 @@ def check_text(text: str, use: str) -> None:
         repr(avem.MixedHMM(text, 2))
     elif use == "ssm":
         repr(avem.MixedSSM(text, 1, subject="id"))
+    elif use in ("rates", "stays"):
+        given: dict[str, Any] = {"transition": avem.rates(text)}
+        if use == "stays":
+            given = {"duration": avem.Duration("negative_binomial", text)}
+        repr(avem.MixedHMM("y ~ 1", 2, **given))
     else:
-        given: dict[str, Any] = {use: text}
+        given = {use: text}
         repr(avem.MixedHMM("y ~ 1", 2, **given))
 
 
@@ -189,11 +196,30 @@ def check_columns(design: Any) -> None:
     if again.columns != design.columns or not np.array_equal(again.apply(panel()).A, found):
         raise Wrong("another design from its state", design.formula.text)
     for label, values in zip(design.columns, found.T, strict=True):
+        if "bs(" in label or "poly(" in label:
+            _check_basis(label, values)
+            continue
         known = _column(label)
         lagged = "lag(" in label
         known = np.where(np.isfinite(known), known, 0.0) if lagged else known
         if not np.allclose(known, values, rtol=1e-9, atol=1e-12):
             raise Wrong("column", label, design.formula.text)
+
+
+def _check_basis(label: str, values: np.ndarray) -> None:
+    """Raise unless a column of one basis alone is what its kind has: shares, or polynomials."""
+    found = re.fullmatch(r"(bs|poly)\((\w), (?:df=)?(\d+)\)\[(\d+)\]", label)
+    if found is None:
+        return
+    x, size = panel().table[found[2]].to_numpy(float), int(found[3])
+    if found[1] == "bs":
+        if values.min() < -1e-12 or values.max() > 1 + 1e-12:
+            raise Wrong("spline", label)
+        return
+    powers = np.vander(x - x.mean(), size + 1)
+    left = values - powers @ np.linalg.lstsq(powers, values, rcond=None)[0]
+    if np.abs(left).max() > 1e-8 or abs(values.sum()) > 1e-8:
+        raise Wrong("polynomial", label)
 
 
 def _column(label: str) -> np.ndarray:
@@ -252,6 +278,7 @@ _NUMPY = ("log", "log1p", "log2", "log10", "exp", "expm1", "sqrt", "sin", "cos",
 _FUNCTIONS = {
     **{name: getattr(np, name) for name in (*_NUMPY, "float64")},
     "I": lambda x: x,
+    "offset": lambda x: x,
     "lag": _lag,
     "center": lambda x: x - x.mean(),
     "scale": lambda x: (x - x.mean()) / x.std(),

@@ -25,6 +25,15 @@ _MODELS = (
     lambda: avem.MixedHMM("n ~ 1", 2, "poisson"),
     lambda: avem.MixedHMM("b ~ 1", 2, "bernoulli"),
     lambda: avem.MixedSSM(["y", "z"], 1, subject="id"),
+    lambda: avem.MixedHMM(
+        "y ~ x + offset(z) + (1 | id)", 2, constraints=["coef[0, 'x'] == 0"], priors="weak"
+    ),
+    lambda: avem.MixedHMM("y ~ 1 + (1 | id)", 2, known="k"),
+    lambda: avem.MixedHMM("y ~ 1 + (1 | id)", 2, time_scale="continuous"),
+    lambda: avem.MixedHMM("y ~ 1", 2, transition=avem.rates(moves=[(0, 1)], event="e")),
+    lambda: avem.MixedHMM("y ~ 1", 2, duration="shifted_poisson"),
+    lambda: avem.MixedHMM("y ~ 1 + (1 | id)", 2, n_clusters=2),
+    lambda: avem.MixedSSM(["y", "z"], 1, subject="id", time_scale="continuous"),
 )
 _FEW_ROWS = 500
 
@@ -46,6 +55,10 @@ def sound(shape: int = 0) -> pd.DataFrame:
             "g": rng.permutation(np.resize(["a", "b", "c"], n)),
             "n": rng.poisson(3 + 5 * (time // 2 % 2)),
             "b": rng.permutation(np.resize([True, False], n)),
+            "t": (time + 0.5 * rng.random(n)).round(3),
+            "w": np.repeat(1.0 + np.arange(n_subjects), n_times),
+            "k": np.where(time == 2, "0", np.where(time == 3, "0|1", "")),
+            "e": time == n_times - 1,
         }
     )
 
@@ -173,7 +186,7 @@ def walk(frame: Any, time: Any, sequence: Any, **options: Any) -> None:
         warnings.simplefilter("ignore", avem.AvemWarning)  # times that are not equally far apart
         made = avem.steps_and_turns(frame, "id", time=time, sequence=sequence, **options)
     found = nw.from_native(made, eager_only=True, pass_through=False)
-    if len(found) != _n_rows(frame):
+    if len(found) != n_rows(frame):
         raise Wrong("number of rows")
     for name, least, most in (("step", 0.0, np.inf), ("angle", -np.pi, np.pi)):
         values = found[name].to_numpy().astype(float)
@@ -185,20 +198,30 @@ def walk(frame: Any, time: Any, sequence: Any, **options: Any) -> None:
 # --- fitting -------------------------------------------------------------------------------------
 
 
-def fit(frame: Any, model: int, time: Any, sequence: Any, max_iter: int) -> None:
+def fit(
+    frame: Any,
+    model: int,
+    time: Any,
+    sequence: Any,
+    max_iter: int,
+    weights: Any,
+    kind: str,
+    missing: str,
+) -> None:
     """A short fit; what it says of every row."""
     made = _MODELS[model]()
     subject = None if made._group else "id"
-    options = {"n_starts": 1, "max_iter": max_iter, "refine": None}
+    options = {"n_starts": 1, "max_iter": max_iter, "refine": None, "missing": missing}
+    options |= {} if weights is None else {"weights": weights, "weights_kind": kind}
     found = made.fit(frame, subject=subject, time=time, sequence=sequence, **options)
     numbers = {"bound": found.bound, **found.params, "effects": found.effects_mean}
     for name, value in numbers.items():
-        _check_finite(name, value)
+        check_finite(name, value)
     str(found.summary(errors=False))
     _check_rows(found, None, frame)
 
 
-def _check_finite(name: str, value: Any) -> None:
+def check_finite(name: str, value: Any) -> None:
     if not np.isfinite(np.asarray(value, dtype=float)).all():
         raise NotFinite(name, value)
 
@@ -207,20 +230,20 @@ def _check_rows(found: Any, data: Any, frame: Any) -> None:
     """Raise unless there is something sound for every row of the frame."""
     if found.kind == "ssm":
         states = nw.from_native(found.states(data), eager_only=True)
-        _check_finite("states", states.to_numpy())
-        if len(states) != _n_rows(frame):
+        check_finite("states", states.to_numpy())
+        if len(states) != n_rows(frame):
             raise Wrong("number of states")
         return
     path = nw.from_native(found.decode(data), series_only=True)
-    if len(path) != _n_rows(frame) or not set(path.to_list()) <= {0, 1}:
+    if len(path) != n_rows(frame) or not set(path.to_list()) <= {0, 1}:
         raise Wrong("path", path.to_list()[:10])
     chances = nw.from_native(found.state_probabilities(data), eager_only=True).to_numpy()
-    _check_finite("probabilities", chances)
+    check_finite("probabilities", chances)
     if len(chances) != len(path) or np.abs(chances.sum(axis=1) - 1).max() > 1e-6:
         raise Wrong("probabilities")
 
 
-def _n_rows(frame: Any) -> int:
+def n_rows(frame: Any) -> int:
     return len(nw.from_native(frame, eager_only=True))
 
 
@@ -243,9 +266,9 @@ def ask(frame: Any, question: int) -> None:
         _check_rows(found, frame, frame)
     elif question < 5:
         ahead = found.predict(frame, horizon=2)
-        _check_finite("forecast", nw.from_native(ahead, eager_only=True)["mean"].to_numpy())
+        check_finite("forecast", nw.from_native(ahead, eager_only=True)["mean"].to_numpy())
     elif question == 5:
-        _check_finite("score", found.score(frame))
+        check_finite("score", found.score(frame))
     elif question == 6:
         found.infer_effects(frame)
     else:

@@ -13,8 +13,13 @@ from decimal import Decimal
 from fractions import Fraction
 import avem, narwhals as nw, numpy as np, pandas as pd, polars as pl, pyarrow as pa
 from tools.fuzz.frame_questions import ask, fit, make_panel, put, read, sound, walk
+from tools.fuzz.row_questions import scan, watch
 """
-_COLUMNS = ["id", "id", "time", "time", "day", "y", "y", "y", "x", "x", "g", "z", "n", "b"]
+_COLUMNS = (
+    *("id", "id", "time", "time", "day", "y", "y", "y", "x", "x", "g", "z", "n", "b"),
+    *("t", "w", "k", "e"),
+)
+_USUAL, _RARE = list(range(6)), list(range(6, 13))  # models, by number
 _DTYPES = (
     *("pl.Categorical", "pl.Float32", "pl.Int8", "pl.UInt64", "pl.Decimal(20, 3)", "pl.String"),
     *("pl.Boolean", "pl.Date", "pl.Binary", "pl.Object", "pl.Null", "pl.Duration", "pl.Time"),
@@ -47,8 +52,16 @@ def _question(rng: Random) -> str:
         return f"read(frame, {subject}, {time}, {sequence})"
     if which < 0.6:
         return f"make_panel({odd.value(rng)}, {odd.value(rng)}, {rng.randint(0, 5)})"
-    if which < 0.85:
-        return f"fit(frame, {rng.randrange(6)}, {time}, {sequence}, max_iter={rng.randint(2, 5)})"
+    if which < 0.8:
+        model = rng.choice(_USUAL * 3 + _RARE)
+        weights = rng.choice(["None"] * 6 + ["'w'", "'y'", "'b'"])
+        kind, missing = rng.choice(["survey", "frequency"]), rng.choice(["error", "carry"])
+        more = f"weights={weights}, kind={kind!r}, missing={missing!r}"
+        return f"fit(frame, {model}, {time}, {sequence}, {rng.randint(2, 5)}, {more})"
+    if which < 0.86:
+        return f"watch(frame, {rng.randrange(3)}, {rng.choice(['None', odd.value(rng)])})"
+    if which < 0.9:
+        return f"scan(frame, 'id', {time}, {sequence})"
     return f"ask(frame, {rng.randrange(8)})"
 
 

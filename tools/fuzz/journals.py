@@ -1,4 +1,4 @@
-"""Journals of bootstraps that were cut short, damaged or mixed up: refused, or gone on from."""
+"""What work that was ended is gone on from: journals, checkpoints and sorted rows, damaged."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ import numpy as np
 
 import avem
 from tools.fuzz.case import Case, Wrong
+from tools.fuzz.files import of_bytes, of_contents
 
 _BEFORE = """\
 from tools.fuzz.damage import insert, write
 from tools.fuzz.journals import check, finished, joined
+"""
+_OF_FILES = """\
+from tools.fuzz.damage import *
+from tools.fuzz.kept_questions import check_going_on, part
 """
 _N = 3
 _BYTES = b"\0\xff"  # never in JSON: lines have no checksum, and another digit could not be told
@@ -34,10 +39,22 @@ _LINES = (
 
 
 def make(rng: Random, number: int) -> Case:
-    """The journal of a finished bootstrap, spoilt."""
+    """The journal of a finished bootstrap, a checkpoint or a cache, spoilt."""
+    if rng.random() < 0.5:
+        return _of_files(rng, number)
     edits = [_edit(rng) for _ in range(rng.choice([1, 1, 2, 4]))]
     before = f"{_BEFORE}data = finished()"
     return Case("journals", number, before, tuple(edits), "check(data)")
+
+
+def _of_files(rng: Random, number: int) -> Case:
+    name = rng.choice(["checkpoint", "checkpoint", "scan.json", "rows.parquet", "subjects.parquet"])
+    name = rng.choice([name, name, "lane_subject.npy", "lane_length.npy"])
+    inside = name == "checkpoint" and rng.random() < 0.4
+    edits = [(of_contents if inside else of_bytes)(rng) for _ in range(rng.choice([1, 1, 2]))]
+    before = f"{_OF_FILES}data = part({name!r})"
+    after = f"check_going_on(data, {name!r}, same={not inside})"
+    return Case("journals", number, before, tuple(edits), after)
 
 
 def _edit(rng: Random) -> str:

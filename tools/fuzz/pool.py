@@ -16,7 +16,7 @@ from tools.fuzz.case import Case, Verdict
 _POLL = 0.05
 _SLACK = 6 << 30  # addresses that threads and compilers set aside and do not use
 _MOST_CASES = 3000  # compiled code is never given back
-_FIRST = 180.0  # more seconds for the first case of an area, which compiles
+_FIRST = 180.0  # more seconds for the first case with such a beginning, which compiles
 
 
 class Limits(NamedTuple):
@@ -39,7 +39,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._running: _Running | None = None
-        self._known: set[str] = set()
+        self._known: set[tuple[str, str]] = set()
         self._taken = 0
 
     def ask(self, case: Case, limits: Limits) -> Verdict:
@@ -48,20 +48,21 @@ class Worker:
         process, pipe, _ = self._running
         pipe.send((case, limits))
         before, begun = _resident(process.pid), time.monotonic()
-        limit = limits.seconds + (0 if case.area in self._known else _FIRST)
+        is_known = (case.area, case.before) in self._known
+        limit = limits.seconds + (0 if is_known else _FIRST)
         while not pipe.poll(_POLL):
             if not process.is_alive():
                 return self._ended(Verdict("crash", f"exit code {process.exitcode}"))
             if time.monotonic() - begun > limit:
                 return self._ended(Verdict("hang", "", f"more than {limit:.0f} seconds"))
-            if _resident(process.pid) - before > limits.growth and case.area in self._known:
+            if _resident(process.pid) - before > limits.growth and is_known:
                 return self._ended(Verdict("memory", "", f"more than {limits.growth:,} bytes"))
         try:
             verdict = pipe.recv()
         except EOFError:
             process.join()
             return self._ended(Verdict("crash", f"exit code {process.exitcode}"))
-        self._known.add(case.area)
+        self._known.add((case.area, case.before))
         self._taken += 1
         if self._taken >= _MOST_CASES:
             self.close()

@@ -30,9 +30,9 @@ class Area(NamedTuple):
 
 AREAS = {
     "frames": Area(frames.make, 0.32, Limits(60.0, 2000 * _MB)),
-    "formulas": Area(formulas.make, 0.34, Limits(20.0, 500 * _MB)),
+    "formulas": Area(formulas.make, 0.33, Limits(20.0, 500 * _MB)),
     "files": Area(files.make, 0.26, Limits(20.0, 1000 * _MB)),
-    "journals": Area(journals.make, 0.02, Limits(60.0, 2000 * _MB)),
+    "journals": Area(journals.make, 0.03, Limits(60.0, 2000 * _MB)),
     "commands": Area(commands.make, 0.06, Limits(90.0, 2000 * _MB)),
 }
 

@@ -23,6 +23,8 @@ from avem.data.scanning.sources import PREFIX, Files, find_files, lazy_kind, put
 from avem.errors import DataError, FileError
 
 _FORMAT = 2
+_MOST_HASHED = 1 << 28
+"""Bytes of a file whose contents are compared."""
 _FACTS = "scan.json"
 _WAIT = 0.1
 
@@ -43,6 +45,8 @@ def sorted_folder(source: Any, keys: Keys, memory: int, cache: Any) -> Path:
         root = Path(tempfile.gettempdir())
         clean(root)
         return _make(source, keys, memory, temporary_folder("rows"))
+    if not str(cache).strip():
+        raise FileError("cache is empty; the name of a folder is wanted.")
     root = Path(cache)
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -53,8 +57,9 @@ def sorted_folder(source: Any, keys: Keys, memory: int, cache: Any) -> Path:
     target = root / f"{PREFIX}{_key(find_files(source), keys)}"
     with _alone(target.with_suffix(".lock")):
         clean(root)
-        if (target / _FACTS).exists():
+        if _is_whole(target):
             return target
+        shutil.rmtree(target, ignore_errors=True)
         made = _make(source, keys, memory, _unfinished(root))
         if os.name == "nt":  # where a folder with an open file cannot be renamed
             _let_go(made)
@@ -67,6 +72,23 @@ def sorted_folder(source: Any, keys: Keys, memory: int, cache: Any) -> Path:
 def facts_of(folder: Path) -> dict[str, Any]:
     """What was learned while the rows were sorted."""
     return json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether the files are those that were once written: what was damaged is made again."""
+    try:
+        marks = facts_of(folder)["files"]
+        return all(_mark(folder / name) == mark for name, mark in marks.items())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return False
+
+
+def _mark(path: Path) -> list[Any]:
+    """The size of a file, and the hash of its contents unless these are many."""
+    size = path.stat().st_size
+    if size > _MOST_HASHED:
+        return [size, ""]
+    return [size, hashlib.sha256(path.read_bytes()).hexdigest()]
 
 
 def _key(files: Files, keys: Keys) -> str:
@@ -86,6 +108,9 @@ def _make(source: Any, keys: Keys, memory: int, folder: Path) -> Path:
         shutil.rmtree(folder / "spill", ignore_errors=True)
         shutil.rmtree(folder / "source", ignore_errors=True)
         facts |= {"subject": keys.subject, "time": keys.time, "sequence": keys.sequence}
+        facts["files"] = {
+            path.name: _mark(path) for path in folder.iterdir() if path.name != "lock"
+        }
         (folder / _FACTS).write_text(json.dumps(facts, default=str), encoding="utf-8")
     except OSError as error:
         remove(folder)

@@ -309,6 +309,7 @@ def scaling_in(found: dict[str, Any], designs: Designs, n_outcomes: int) -> Scal
     if (
         tuple(map(len, parts)) != (n_outcomes, n_outcomes, n_columns, n_columns)
         or units.constant != designs.names.index("Intercept")
+        or (places[n_outcomes + units.constant], sizes[n_outcomes + units.constant]) != (0.0, 1.0)
         or not (np.isfinite(sizes).all() and np.isfinite(places).all() and (sizes > 0).all())
     ):
         raise FileError("its scaling does not belong to its formulas.")

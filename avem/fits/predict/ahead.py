@@ -10,7 +10,7 @@ import pandas as pd
 
 from avem.data import Panel
 from avem.data.ahead import Ahead, look_ahead
-from avem.errors import ModelError
+from avem.errors import DataError, ModelError
 
 
 def rows_ahead(model: Any, panel: Panel, horizon: int, future: Any) -> Ahead:
@@ -25,7 +25,25 @@ def rows_ahead(model: Any, panel: Panel, horizon: int, future: Any) -> Ahead:
     needed = [name for name in dict.fromkeys([*read, *model.extras]) if name not in outcomes]
     behind = [name for part in model.designs.parts for name in part.covariates if name not in read]
     blank = (*model.outcomes, *model.extras_behind, *model.marks, *behind)
-    return look_ahead(panel, horizon, blank, needed, future, timed=model.continuous)
+    ahead = look_ahead(panel, horizon, blank, needed, future, timed=model.continuous)
+    check_ahead(model, ahead.panel, ahead.rows)
+    return ahead
+
+
+def check_ahead(model: Any, panel: Panel, rows: np.ndarray) -> None:
+    """Raise where terms ahead are no numbers, as of a covariate that is infinite.
+
+    Formulas that look back at outcomes are left out: these are yet to come.
+    """
+    at, nowhere = np.zeros((2, panel.n_rows), bool)
+    at[rows] = True
+    read = [part for part in model.parts_ahead if not part.lags(set(model.outcomes))]
+    parts = model.designs.parts
+    needed = [at if any(part is one for one in read) else nowhere for part in parts]
+    try:
+        model.designs.apply(panel, needed, [False] * len(parts))
+    except DataError as error:
+        raise DataError(f"At the steps ahead: {error}") from error
 
 
 def for_each(ahead: Ahead, names: Sequence[str], what: str) -> pd.DataFrame:

@@ -120,7 +120,11 @@ class RowReader:
         """The rows before, and the row."""
         rows = [*tail, row]
         names = [*self.needed, *(name for name in self.model.marks if name in row)]
-        table: Any = pd.DataFrame({name: [one.get(name, np.nan) for one in rows] for name in names})
+        columns = {name: [one.get(name, np.nan) for one in rows] for name in names}
+        try:
+            table: Any = pd.DataFrame(columns)
+        except UnicodeError as error:
+            raise DataError(f"The row has text with what is no character: {error}.") from error
         table[self.subject] = [label] * len(rows)
         table.index = range(number - len(tail), number + 1)
         time = self.time if self.model.continuous else None

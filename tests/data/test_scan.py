@@ -59,6 +59,13 @@ def test_every_row_is_there_in_its_place(scan, frame):
     pd.testing.assert_frame_equal(rows_of(scan), frame, check_dtype=False)
 
 
+def test_columns_that_cannot_be_are_named(scan, files):
+    with pytest.raises(avem.DataError, match="There is no column 'nothing'"):
+        next(iter(scan.column_parts("nothing")))
+    with pytest.raises(avem.DataError, match="the name of a column is wanted"):
+        avem.Panel.scan(files, "subject", time=np.array([1.0]))
+
+
 def test_parts_are_panels_in_order_of_time(scan, frame):
     for panel in scan.panels(scan.blocks(50)):
         again = avem.Panel.from_frame(panel.table, "subject", time="time")

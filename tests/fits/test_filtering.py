@@ -476,6 +476,7 @@ def test_rows_that_cannot_be_are_named(fit):
         "'n' is -1 at row 2": row | {"n": -1},
         "The row's 't' is '9', and the last one's": row | {"t": "9"},
         "The row's 't' is inf; one finite value": row | {"t": np.inf},
+        "what is no character": row | {"y": "\ud800"},
         "The row's 'day' is .*; one finite value": row | {"day": [0]},
     }
     for words, bad in wrong.items():

@@ -223,3 +223,14 @@ def test_a_message_quotes_no_more_than_one_can_read(tmp_path):
     with pytest.raises(FileError, match="groups by 'who'") as caught:
         load(path)
     assert len(str(caught.value)) < 3000
+
+
+def test_the_unit_of_a_constant_is_one(tmp_path):
+    path = saved(fit_of("gaussian"), tmp_path / "fit.avem")
+    members = members_of(path)
+    record = json.loads(members["fit.json"])
+    constant = record["model"]["scaling"]["constant"]
+    record["model"]["scaling"]["column_centre"][constant] = 1.0
+    write_members(path, members | {"fit.json": json.dumps(record).encode()})
+    with pytest.raises(FileError, match="its scaling does not belong"):
+        load(path)

@@ -123,6 +123,8 @@ def _is_categorical(values: pd.Series) -> bool:
 
 def _check_order(panel: Any, lists: dict, subject: Any, time: Any, sequence: Any) -> None:
     """Raise unless rows of one subject and sequence are together, and in the order of time."""
+    if subject not in lists:
+        return  # one that is missing, which names a column without a name
     lanes: dict[Any, list[int]] = {}
     owners: dict[Any, set[int]] = {}
     for row, who in enumerate(lists[subject]):

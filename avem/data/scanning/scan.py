@@ -174,6 +174,10 @@ class Scan:
         if self.carried is not None and name in self.carried.columns:
             panels = self.panels(self.blocks(_BLOCK))
             return (pd.Series(panel.table[name], name=name) for panel in panels)
+        if name not in self.facts["columns"]:
+            raise DataError(
+                f"There is no column {name!r}. The columns are {', '.join(self.facts['columns'])}."
+            )
         return column_of(self.folder / "rows.parquet", name)
 
     @property

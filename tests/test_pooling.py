@@ -10,7 +10,7 @@ import avem
 from avem.errors import ModelError
 from avem.fits.uncertainty import quantile
 from avem.workflows.pooling import rubin
-from tests.fits.kinds import fit_of, ssm_fit
+from tests.fits.kinds import fit_from, fit_of, ssm_fit
 
 MODEL = avem.MixedHMM("y ~ x", 2)
 TRUTH = {
@@ -162,6 +162,17 @@ def test_what_cannot_be_pooled_is_refused(three):
     assert len(avem.pool([held, held]).standard_errors()) == len(fits[0].standard_errors())
     note = avem.pool([held, held]).standard_errors().query("parameter == 'initial'")["note"]
     assert (note == "held").all()
+
+
+def test_types_in_another_order_are_refused():
+    fit = fit_of("types")
+    own = {"clusters", "initial", "transition"}
+    turned = {name: v[::-1] if name in own else v for name, v in fit.params.items()}
+    hmm = avem.MixedHMM.from_spec(fit.model.spec)
+    other = fit_from(hmm, turned, fit.panel.table, np.zeros((8, 1)))
+    with pytest.raises(ModelError, match="its types are in another order, 1, 0 as fit 0 has them"):
+        avem.pool([fit, other])
+    avem.pool([fit, fit])
 
 
 def test_states_by_name_and_in_the_users_kind_of_frame():

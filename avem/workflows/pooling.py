@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
@@ -158,31 +158,49 @@ def pool(fits: Sequence[Fit]) -> Pooled:
             raise ModelError(f"{where}: it has other subjects. Complete the same table each time.")
         if fit.info.fixed != first.info.fixed:
             raise ModelError(f"{where}: other parameters were held (fixed=).")
-        order = _other_order(first, fit)
-        if order is not None:
-            raise ModelError(
-                f"{where}: its states are in another order, {', '.join(map(str, order))} as fit 0 "
-                "has them. Give it init=fits[0]."
-            )
+        orders = {"states": _other_order(first, fit), "types": _other_types(first, fit)}
+        for what, order in orders.items():
+            if order is not None:
+                raise ModelError(
+                    f"{where}: its {what} are in another order, {', '.join(map(str, order))} as "
+                    "fit 0 has them. Give it init=fits[0]."
+                )
     return Pooled(fits)
 
 
 def _other_order(first: Fit, fit: Fit) -> tuple[int, ...] | None:
     """The order in which its states are clearly more like those of the first; None: its own."""
-    model = fit.model
+    model: Any = fit.model
     if not hasattr(model, "relabelled") or model.size > _MOST_STATES:
         return None
+    possible = getattr(model.transition, "orders", lambda: None)()
+    orders = permutations(range(model.size)) if possible is None else possible
+    return _closer(first, fit, orders, lambda order: model.relabelled(fit.theta, order)[0])
+
+
+def _other_types(first: Fit, fit: Fit) -> tuple[int, ...] | None:
+    """The same of types of subjects."""
+    model: Any = fit.model
+    n = getattr(model, "n_clusters", 1)
+    if not 1 < n <= _MOST_STATES:
+        return None
+    every = permutations(range(n))
+    return _closer(first, fit, every, lambda order: model.with_clusters(fit.theta, order))
+
+
+def _closer(
+    first: Fit, fit: Fit, orders: Iterable[Any], renumbered: Callable[[np.ndarray], Any]
+) -> tuple[int, ...] | None:
+    """The order that brings a fit clearly nearer to the first; None: its own."""
     wanted = first.values_of(first.params)
     unit = np.maximum(np.abs(wanted), 0.1)
 
     def distance(order: tuple[int, ...]) -> float:
-        theta, _ = model.relabelled(fit.theta, np.array(order))
-        return float((((fit.values_of(model.params_out(theta)) - wanted) / unit) ** 2).sum())
+        params = fit.model.params_out(renumbered(np.array(order)))
+        return float((((fit.values_of(params) - wanted) / unit) ** 2).sum())
 
-    own = tuple(range(model.size))
-    possible = getattr(model.transition, "orders", lambda: None)()
-    orders = list(permutations(own)) if possible is None else [tuple(one) for one in possible]
-    best = min(orders, key=distance)
+    best = min((tuple(order) for order in orders), key=distance)
+    own = tuple(range(len(best)))
     return best if best != own and distance(best) < _CLOSER * distance(own) else None
 
 

@@ -53,6 +53,8 @@ from avem.inference.tuning import (
 MOST_BY_QUADRATURE = max(LADDER)
 _MOST_GRADES = 3
 _FEW_TOL = 1e-5
+_FALLEN = 0.1
+"""How far below where it began the log likelihood is, once it is known better, to begin again."""
 _SAME_RULES = 0.01
 """A change of the parameters, on the scale of the fit, that changes no subject's rule."""
 
@@ -111,13 +113,18 @@ class Adaptive(Method):
             if run.stop is Stop.INTERRUPTED:
                 break
             found = grade(em.e, run.state, rng, run.last.bound, search=not again)
+            led_away = not again and found.loglik.sum() < run.bounds[0] - _FALLEN
+            if led_away:  # the few nodes did: from where they began, with those it takes
+                begun = grade(em.e, state, rng)
+                led_away = begun.loglik.sum() > found.loglik.sum()
+                found = begun if led_away else found
             if again and not found.better:
                 break
             left = rules.max_iter - len(run.bounds)
             if left <= 0:  # near it, but not there
                 return replace(run, stop=Stop.OUT_OF_STEPS)
             finer = replace(with_draws(rules) if found.drawn else rules, max_iter=left)
-            learned = None if found.drawn else run.changes
+            learned = None if found.drawn or led_away else run.changes
             run = joined(run, iterate(em, found.state, finer, rng, watch, changes=learned))
             if not found.drawn and _stayed(found.state.theta, run.state.theta):
                 break

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm, poisson
 
 import avem
-from avem.errors import DataError, ModelError
+from avem.errors import AvemWarning, DataError, ModelError
 from tests.brute import enumerate_paths, log_sum
 from tests.fits.kinds import fit_from
 
@@ -287,7 +287,8 @@ def test_what_cannot_be_predicted(fit):
     with pytest.raises(DataError, match=r"the number 3; .* predict\(horizon=3\)"):
         fit.predict(3)
     lagged = avem.MixedHMM("y ~ lag(y)", 1).fit(SEEN, subject="who", **KEYS)
-    one = lagged.predict(horizon=1)
+    with pytest.warns(AvemWarning, match=r"1 value\(s\) ahead are not predicted"):
+        one = lagged.predict(horizon=1)
     assert one["mean"].isna().sum() == SEEN.loc[[3], "y"].isna().sum()
 
 

@@ -109,6 +109,7 @@ def test_tabs_quotes_packed_files_and_marks_at_the_beginning(tmp_path):
         ("who,t,y\na,1,2\n", "utf-16", r"a\.csv' is text in UTF-16"),
         ("who,t,y\na,1,2\n", "utf-16-be", r"a\.csv' is text in UTF-16"),
         ("", "utf-8", r"a\.csv' is empty"),
+        ("\nwho,t,y\na,1,2\n", "utf-8", r"a\.csv' begins with an empty line"),
         ("who,t,y,y\na,1,2,3\n", "utf-8", "2 columns named 'y'"),
         ("who,t,y,Y\na,1,2,3\n", "utf-8", "columns 'y' and 'Y'"),
         ("who,t,avem row\na,1,2\n", "utf-8", "'avem row'; 'avem ...' is taken"),

@@ -93,6 +93,8 @@ def header_of(path: Path, separator: str | None = None) -> tuple[list[str], str]
     if "\ufffd" in text[: len(first)]:
         raise no_utf8(path)
     names = next(csv.reader(text.splitlines(keepends=True), delimiter=separator))
+    if not names:
+        raise FileError(f"{str(path)!r} begins with an empty line; names of columns are wanted.")
     return [name or f"column{number}" for number, name in enumerate(names)], separator
 
 

@@ -22,6 +22,7 @@ NAMES = (
     "default",
     "subjects",
     "durations",
+    "clocks",
 )
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -339,3 +340,47 @@ def test_stays_that_are_not_those_of_a_chain_are_told_from_it(monkeypatch):
     assert found["choice"]["chosen by bic"].tolist() == [1.0]
     assert "in 100% of panels" in durations.reading(found)
     assert durations.figure(rows).axes
+
+
+def test_tables_of_clocks_set_both_tiers_and_the_control_apart():
+    from studies import clocks
+
+    rows = []
+    for cell, (r, held) in product(clocks.CELLS, enumerate((1.0, 0.0))):
+        differ = cell["subjects"] == "differ"
+        for method, gain in (("anchored", 0.0), ("exact", 0.5)):
+            own = {"protocol": "converged", **cell, "replicate": r, "method": method}
+            location = {"parameter": "a", "truth": 1.0, "estimate": 1.0 + r, "se": 0.1}
+            rows.append(own | location | {"held": held})
+            effects = {"sd": 0.3 * differ, "of_sd": 0.3 * differ, "correlation": 0.9}
+            more = {"loglik": -10 + gain, "converged": 1.0, "fit_seconds": 1.0}
+            rows.append(own | effects | more)
+    frame = pd.DataFrame(rows)
+    found = clocks.tables(frame)
+    assert (found["locations"]["coverage"] == 0.5).all()
+    assert (found["locations"]["mean"] == 1.5).all()
+    assert (found["likelihood"]["gained by the exact tier"] == 0.5).all()
+    effects = found["effects"].set_index(["clock", "subjects", "method"])
+    assert effects.loc[("rates", "differ", "exact"), "mean sd"] == pytest.approx(0.3)
+    assert effects.loc[("rates", "alike", "exact"), "largest sd"] == 0.0
+    assert "hold it in 50% and 50%" in clocks.reading(found)
+    assert len(clocks.figure(frame).axes) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clock", ["stays", "rates", "drifts"])
+def test_effects_on_clocks_are_found_and_not_where_there_are_none(clock):
+    from studies import clocks
+
+    found = {}
+    for cell in [cell for cell in clocks.CELLS if cell["clock"] == clock]:
+        rows = pd.DataFrame(clocks.replicate(cell, 1))
+        located = rows[rows["parameter"].notna()]
+        assert (np.abs(located["estimate"] - located["truth"]) < 4 * located["se"]).all()
+        found[cell["subjects"]] = rows[rows["parameter"].isna()].set_index("method")
+    for own in found.values():
+        assert own["loglik"]["exact"] > own["loglik"]["anchored"] - 0.1
+    true = found["differ"]["of_sd"].iloc[0]
+    assert 0.4 < found["differ"]["sd"]["exact"] / true < 1.4
+    assert (found["differ"]["correlation"] > 0.35).all()
+    assert found["alike"]["sd"]["exact"] < 0.3 * true

@@ -142,7 +142,7 @@ def test_a_bootstrap_killed_at_random_moments(tmp_path, jobs, kills):
         def there(wanted=wanted):
             return path.exists() and path.read_bytes().count(b"\n") > min(wanted, 12)
 
-        until(there, victim)
+        until(there, victim, seconds=600)
         time.sleep(0.2 * draw.random())
         os.kill(victim.pid, signal.SIGKILL)
         victim.communicate()

@@ -13,11 +13,11 @@ from jax import Array
 from avem.data.frames import examples
 from avem.errors import DataError
 from avem.families.base import LOGIT, Etas, Parameter
-from avem.families.univariate import Univariate
+from avem.families.labelled import Labelled
 
 
-@dataclass(frozen=True)
-class Bernoulli(Univariate):
+@dataclass(frozen=True, repr=False)
+class Bernoulli(Labelled):
     """An outcome with two values; the model is of the probability of the second.
 
     Parameters

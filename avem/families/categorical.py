@@ -15,11 +15,11 @@ from scipy.special import softmax
 from avem.data.frames import examples
 from avem.errors import DataError
 from avem.families.base import IDENTITY, Etas, Parameter
-from avem.families.univariate import Univariate
+from avem.families.labelled import Labelled
 
 
-@dataclass(frozen=True)
-class Categorical(Univariate):
+@dataclass(frozen=True, repr=False)
+class Categorical(Labelled):
     """An outcome with a few unordered values.
 
     The model is of the log odds of each level after the first against the first.

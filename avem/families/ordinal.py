@@ -18,13 +18,13 @@ from jax import Array
 from avem.data.frames import examples
 from avem.errors import DataError
 from avem.families.base import IDENTITY, LOG, LOGIT, Etas, Parameter
-from avem.families.univariate import Univariate
+from avem.families.labelled import Labelled
 
 _MOST = 30
 
 
-@dataclass(frozen=True)
-class Ordinal(Univariate):
+@dataclass(frozen=True, repr=False)
+class Ordinal(Labelled):
     """An outcome with a few ordered values: a cumulative logit.
 
     The location says how high answers are: exp of a coefficient is the ratio of the odds of a

@@ -35,6 +35,16 @@ def written(tmp_path, text, name="a.csv", encoding="utf-8"):
     return tmp_path / name
 
 
+def test_the_numbers_of_rows_that_pandas_writes_are_no_column(tmp_path):
+    SMALL.set_index(pd.Index([7, 4, 9])).to_parquet(tmp_path / "a.parquet")
+    more = SMALL.assign(who="c", t=[1, 2, 3])
+    more.to_parquet(tmp_path / "b.parquet")  # has none of them
+    scan = assert_read(tmp_path, pd.concat([SMALL, more]))
+    assert list(scan.facts["columns"]) == ["who", "t", "y"]
+    own = avem.Panel.scan(tmp_path / "a.parquet", "who", time="__index_level_0__")
+    assert own.facts["columns"]["__index_level_0__"]["max"] == 9
+
+
 # --- text ---------------------------------------------------------------------------------------
 
 

@@ -47,6 +47,13 @@ def test_what_is_shown_makes_the_same_model(number):
     assert repr(again.spec) == repr(MODELS[number].spec)
 
 
+@pytest.mark.parametrize("family", [avem.Bernoulli, avem.Categorical, avem.Ordinal])
+def test_levels_that_the_data_tell_are_not_shown_as_none(family):
+    assert repr(family()) == f"{family.__name__}()"
+    given = family(levels=("no", "yes"))
+    assert eval(repr(given), vars(avem)) == given != family()
+
+
 class Balanced(HTMLParser):
     """Fails where tags are not closed in order."""
 

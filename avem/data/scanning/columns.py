@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,14 +15,17 @@ from avem.data.scanning.sources import Files
 from avem.data.scanning.text import header_of
 from avem.errors import DataError, FileError, did_you_mean
 
+_INDEX = re.compile(r"__index_level_\d+__")
+"""What pandas calls an index without a name in a Parquet file."""
+
 
 def check_files(files: Files, wanted: Sequence[str]) -> Files:
     """The files with what their columns are, or an error that names the file that differs."""
     path, others = files.paths[0], files.paths[1:]
-    first, separator = _columns(path, files.kind)
+    first, separator = _columns(path, files.kind, wanted)
     names = list(first)
     for other in others:
-        own, written = _columns(other, files.kind)
+        own, written = _columns(other, files.kind, wanted)
         _check_same(other, own, path, first)
         if written != separator:
             raise FileError(
@@ -90,8 +94,11 @@ def _partitions(paths: Sequence[Path], names: Sequence[str]) -> tuple[str, ...]:
     return found[0]
 
 
-def _columns(path: Path, kind: str) -> tuple[dict[str, str], str]:
-    """Each column with the kind of its values, and what separates them in a text file."""
+def _columns(path: Path, kind: str, wanted: Sequence[str]) -> tuple[dict[str, str], str]:
+    """Each column with the kind of its values, and what separates them in a text file.
+
+    The numbers of rows that pandas writes beside a frame are none, unless they are wanted.
+    """
     if kind != ".parquet":
         names, separator = header_of(path, "\t" if kind == ".tsv" else None)
         if len(set(names)) < len(names):
@@ -110,7 +117,8 @@ def _columns(path: Path, kind: str) -> tuple[dict[str, str], str]:
             f"{str(path)!r} is damaged, or no Parquet file: {str(error).rstrip('.')}. "
             "Copy or make it again."
         ) from error
-    return {field.name: _kind(arrow.types, field.type) for field in schema}, ""
+    fields = [one for one in schema if one.name in wanted or not _INDEX.fullmatch(one.name)]
+    return {field.name: _kind(arrow.types, field.type) for field in fields}, ""
 
 
 def _kind(types: Any, kind: Any) -> str:

@@ -101,13 +101,14 @@ class Sorter:
     def _open(self) -> None:
         keys, files = self._keys, self._files
         found = self._sql(f"FROM {files.sql} LIMIT 0")
-        self._types = dict(zip(found.columns, map(str, found.types), strict=True))
-        text = files.partitions if files.kind == ".parquet" else found.columns
+        types, names = dict(zip(found.columns, found.types, strict=True)), files.all_columns
+        self._types = {name: str(types[name]) for name in names}
+        text = files.partitions if files.kind == ".parquet" else names
         texts = {name: self._text(name) for name in text}
         labels = [name for name in (keys.subject, keys.sequence) if name is not None]
         if text:
             self._types |= kinds_of_text(self._one, files.sql, texts, labels)
-        columns = ", ".join(self._as_read(name, texts.get(name)) for name in found.columns)
+        columns = ", ".join(self._as_read(name, texts.get(name)) for name in names)
         self._do(
             f"CREATE VIEW source AS SELECT {columns}, row_number() OVER () - 1 AS {name_sql(ROW)} "
             f"FROM {files.sql}"

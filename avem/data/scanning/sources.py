@@ -38,6 +38,11 @@ class Files:
     name: str = ""
     """Of a lazy table that was written into them."""
 
+    @property
+    def all_columns(self) -> tuple[str, ...]:
+        """The columns inside the files, then those of the folders' names."""
+        return (*self.columns, *self.partitions)
+
     def called(self, path: Path) -> str:
         """What an error calls one of the files."""
         return self.name or repr(str(path))

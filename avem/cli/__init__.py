@@ -20,8 +20,9 @@ import typer
 from typer import Argument, Option
 from typer.core import TyperGroup
 
+from avem.cli._demo import demo
 from avem.cli._files import NOT_CONVERGED
-from avem.cli._fit import demo, fit
+from avem.cli._fit import fit
 from avem.cli._fit_ssm import fit_ssm
 from avem.cli._options import PathOption
 from avem.cli._process import find_studies, plain_warnings

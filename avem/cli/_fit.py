@@ -1,4 +1,4 @@
-"""The commands that fit a hidden Markov model: `avem fit` and `avem demo`."""
+"""The command that fits a hidden Markov model: `avem fit`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from avem.cli._options import (
     given_options,
 )
 from avem.cli._outcomes import Defaults, names_in, read_outcomes
-from avem.cli._process import say, set_up_jax
+from avem.cli._process import set_up_jax
 from avem.cli._scale import check_scan_folder, cluster_at, finish_scan, scan_for
 from avem.errors import ModelError
 
-_TABLES = ("parameters", "effects", "states")
-_PLOTS = ("states", "effects", "bound", "emissions")
+TABLES = ("parameters", "effects", "states")
+PLOTS = ("states", "effects", "bound", "emissions")
 
 
 def fit(
@@ -220,7 +220,7 @@ def fit(
     if on_disk:
         check_scan_folder(out, force)
     else:
-        check_folder(out, force, _TABLES, _PLOTS, ending)
+        check_folder(out, force, TABLES, PLOTS, ending)
     set_up_jax(no_cache)
     import avem
     from avem.inference.methods.names import method_with
@@ -263,7 +263,7 @@ def fit(
         return
     data = read_for(model, file, subject, time, sequence, missing_code or ())
     fitted = model.fit(data, subject, time, sequence, **chosen, **counting)
-    plots = () if no_plots else _PLOTS
+    plots = () if no_plots else PLOTS
     finish(fitted, data, out, plots, thorough=standard_errors, ending=ending)
 
 
@@ -296,27 +296,3 @@ def _moves(
 
 def _state(text: str) -> int | str:
     return int(text) if text.strip().isdecimal() else text.strip()
-
-
-def demo(
-    out: Annotated[Path, PathOption(help="Folder for the results.")] = Path("demo-output"),
-    no_cache: NoCache = False,
-) -> None:
-    """Fit the mood diary that comes with avem and write everything about it into a folder."""
-    check_folder(out, True, _TABLES, _PLOTS)
-    set_up_jax(no_cache)
-    import avem
-    from avem.data.examples import load_affect
-
-    data = load_affect()
-    formula = "valence + arousal ~ stress + (1 + stress | person)"
-    say(
-        f"A simulated diary of mood: {data['person'].nunique()} people, {len(data):,} prompts, one "
-        "in seven of them unanswered.\nMood moves between 3 hidden states; people differ in their "
-        "level and in their response to stress.\nIn Python:\n\n"
-        f'  avem.MixedHMM("{formula}", n_states=3).fit(\n'
-        '      avem.load_affect(), time="beep", sequence="day")\n\n'
-        "Fitting (the first run on a machine also compiles, which takes longer) ...\n"
-    )
-    fitted = avem.MixedHMM(formula, n_states=3).fit(data, time="beep", sequence="day")
-    finish(fitted, data, out, _PLOTS)

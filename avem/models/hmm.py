@@ -313,8 +313,7 @@ class HMMModel(Model):
     @property
     def marks(self) -> tuple[str, ...]:
         """Columns that say something of single rows' states; they may be missing anywhere."""
-        clock = self.spec.transition.clock
-        named = (self.spec.known, None if clock is None else clock.event)
+        named = (self.spec.known, None if self.clock is None else self.clock.event)
         return tuple(name for name in named if name is not None)
 
     def events(self, A: np.ndarray) -> np.ndarray:

@@ -220,6 +220,10 @@ def fit(
     for name, value in numbers.items():
         check_finite(name, value)
     str(found.summary(errors=False))
+    if isinstance(nw.from_native(frame, pass_through=True), nw.LazyFrame):
+        for answer in (found.effects(), found.decode() if found.kind == "hmm" else found.states()):
+            answer.head()
+        return
     _check_rows(found, None, frame)
 
 

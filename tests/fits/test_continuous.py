@@ -159,6 +159,21 @@ def test_forecasts_go_to_any_time(fit, drawn):
     assert len(fit.predict(horizon=1, data=some)) == 2
 
 
+def test_a_picture_of_what_is_to_come_has_the_unit_of_time(fit, drawn):
+    future = pd.DataFrame({"who": [5, 5], "year": drawn.frame.query("who == 5")["year"].max()})
+    future["year"] += [0.5, 2.5]
+    every = [future.assign(who=who) for who in fit.subjects if who != 5]
+    late = drawn.frame.groupby("who")["year"].transform("max").max()
+    every = [one.assign(year=[late + 1, late + 2]) for one in every]
+    figure = fit.plot.forecast(5, horizon=2, future=pd.concat([future, *every]))
+    ax = figure.axes[0]
+    assert figure.axes[-1].get_xlabel() == "years from the last row"
+    ends = [line.get_xdata() for line in ax.lines if line.get_gid() == "mean"]
+    np.testing.assert_allclose(np.mean(ends, axis=1), [0.5, 2.5])
+    starts = [patch.get_x() for patch in figure.axes[-1].patches]  # of bars that do not overlap
+    assert len(set(np.round(starts, 9))) == len(starts) / fit.model.n_states
+
+
 def test_it_is_saved_loaded_and_reported(fit, drawn, tmp_path, blank_pictures):
     fit.save(tmp_path / "fit.avem")
     again = avem.load(tmp_path / "fit.avem").with_data(drawn.frame)

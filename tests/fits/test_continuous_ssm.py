@@ -115,6 +115,17 @@ def test_forecasts_go_to_any_time(fit, drawn):
         )
 
 
+def test_a_picture_of_what_is_to_come_has_the_unit_of_time(fit, drawn):
+    ax = fit.plot.forecast(3, horizon=2, outcome="y1").axes[0]
+    assert ax.get_xlabel() == "hours from the last row"
+    hours = drawn.frame.loc[drawn.frame["who"] == 3, "hour"].to_numpy()
+    ahead = fit.predict(horizon=2).query("who == 3 and outcome == 'y1'")["hour"].to_numpy()
+    drawn_at = next(line for line in ax.lines if line.get_gid() == "forecast")
+    np.testing.assert_allclose(drawn_at.get_xdata(), ahead - hours[-1])
+    smoothed = next(line for line in ax.lines if len(line.get_xdata()) == 20)
+    np.testing.assert_allclose(smoothed.get_xdata(), hours[-20:] - hours[-1])
+
+
 @pytest.mark.usefixtures("blank_pictures")
 def test_it_is_saved_simulated_checked_and_reported(fit, drawn, tmp_path):
     fit.save(tmp_path / "fit.avem")

@@ -57,11 +57,15 @@ def draw_ahead(
     ax: Axes,
     past: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     ahead: tuple[np.ndarray, np.ndarray, np.ndarray],
+    now: float,
 ) -> None:
-    """The last rows of a sequence, (steps, outcome, level, sd), and (steps, mean, sd) to come."""
+    """The last rows of a sequence, (time, outcome, level, sd), and (time, mean, sd) of those after.
+
+    The latter begin at `now`.
+    """
     steps, y, level, sd = past
     z = ndtri(0.975)
-    ax.axvline(0.5, color=GREY, lw=0.8, zorder=0)
+    ax.axvline(now, color=GREY, lw=0.8, zorder=0)
     ax.fill_between(steps, level - z * sd, level + z * sd, color=EXPECTED, alpha=0.22, lw=0)
     ax.plot(steps, level, color=EXPECTED, lw=1.4, zorder=3)
     draw_points(ax, steps, y)
@@ -71,7 +75,6 @@ def draw_ahead(
     mark = "o-" if len(later) <= 30 else "-"
     ax.plot(later, mean, mark, ms=3, color=AHEAD, lw=1.4, zorder=3, gid="forecast")
     ax.margins(x=0.02)
-    whole_ticks(ax)
 
 
 # --- loadings -----------------------------------------------------------------------------------

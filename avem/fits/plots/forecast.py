@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from avem.families.base import Family
+from avem.fits.plots.ends import End, axis_words, last_rows
 from avem.fits.plots.figures import (
     DARK,
     GREY,
@@ -24,7 +25,7 @@ from avem.fits.plots.figures import (
 )
 from avem.fits.plots.scales import is_heavy
 from avem.fits.plots.states import decoded, label_levels
-from avem.fits.plots.timeline import choose_subjects, last_rows
+from avem.fits.plots.timeline import choose_subjects
 from avem.fits.predict import hmm as later
 from avem.fits.predict.at import Place, places
 from avem.fits.predict.mixture import Drawn, Mixture
@@ -56,7 +57,7 @@ def ahead_figure(
     encoded = fit._encode(None)
     panel, model = encoded.panel, fit.model
     shown = choose_subjects(panel, subjects, max_subjects)
-    ends = last_rows(panel, shown, horizon, max_rows)
+    ends = last_rows(fit, panel, shown, horizon, max_rows, future)
     lanes = np.array([end.lane for end in ends])
     _, found = later.predictive(fit, encoded, horizon, future, effects, lanes=lanes)
     of_lane = np.repeat(np.sort(lanes), horizon)
@@ -72,7 +73,7 @@ def ahead_figure(
     mixtures = {place.name: (mixture, known) for _, place, mixture, known in found.each()}
     for column, end in zip(axes.T, ends, strict=True):
         column[0].set_title(plain(end.label), fontsize="medium", fontweight="bold")
-        column[-1].set_xlabel("steps from the last row")
+        column[-1].set_xlabel(axis_words(fit))
         ahead = np.flatnonzero(of_lane == end.lane)
         for one, j in zip(column, outcomes, strict=False):
             family = every[j].piece.family
@@ -81,17 +82,18 @@ def ahead_figure(
             elif family.levels is None:
                 one.plot(end.before, y[end.rows, j], color=GREY, lw=0.6, zorder=2)
             _draw_past(one, end.before, _as_drawn(family, y[end.rows, j]), state[end.rows], colors)
-            _draw_fan(one, every[j], *mixtures[every[j].name], ahead)
+            _draw_fan(one, every[j], *mixtures[every[j].name], ahead, end)
             label_levels(one, family.levels)
             if is_heavy(family, y[:, j]):
                 one.set_yscale("log")
         if with_states:
-            _draw_chances(column[-1], end.before, past[end.rows], colors)
-            _draw_chances(column[-1], np.arange(1, horizon + 1), found.chance[ahead], colors)
+            chance = np.concatenate([past[end.rows], found.chance[ahead]])
+            _draw_chances(column[-1], end, chance, colors)
         for one in column:
-            one.axvline(0.5, color=DARK, lw=0.9, zorder=5)
+            one.axvline(end.now, color=DARK, lw=0.9, zorder=5)
             one.margins(x=0.01)
-            whole_ticks(one)
+            if not model.continuous:
+                whole_ticks(one)
     names = [every[j].name for j in outcomes] + ["p(state)"] * with_states
     for row, name in zip(axes, names, strict=True):
         row[0].set_ylabel(plain(name))
@@ -118,10 +120,15 @@ def _draw_past(ax: Axes, x: np.ndarray, y: np.ndarray, state: np.ndarray, colors
 
 
 def _draw_fan(
-    ax: Axes, place: Place, mixture: Mixture | Drawn, known: np.ndarray, rows: np.ndarray
+    ax: Axes,
+    place: Place,
+    mixture: Mixture | Drawn,
+    known: np.ndarray,
+    rows: np.ndarray,
+    end: End,
 ) -> None:
     """Intervals that widen, one inside the other; for labels, dots as large as their chances."""
-    steps = np.arange(1, len(rows) + 1)[known[rows]]
+    steps, width = end.after[known[rows]], 0.9 * end.width[-len(rows) :][known[rows]]
     if len(steps) < len(rows):
         words = "lag() looks back\nat a missing value"
         how: Any = {"ha": "right", "va": "center", "fontsize": "small", "color": DARK}
@@ -134,21 +141,21 @@ def _draw_fan(
         x, code = np.broadcast_arrays(steps[:, None], np.arange(len(levels)))
         ax.scatter(x, code, 90 * chance, color=_FAN, lw=0, zorder=3, gid="fan")
         return
+    bars: dict[str, Any] = {"color": _FAN, "alpha": 0.22, "lw": 0, "zorder": 1}
     for level in LEVELS[::-1]:
         low, high = own.interval(level)
-        bars: dict[str, Any] = {"color": _FAN, "alpha": 0.22, "lw": 0, "width": 0.9, "zorder": 1}
         wraps = high < low  # an arc across half a turn
-        ax.bar(steps[~wraps], (high - low)[~wraps], bottom=low[~wraps], **bars)
-        ax.bar(steps[wraps], np.pi - low[wraps], bottom=low[wraps], **bars)
-        ax.bar(steps[wraps], high[wraps] + np.pi, bottom=-np.pi, **bars)
-    for x, middle in zip(steps, own.mean, strict=True):
-        ax.plot([x - 0.45, x + 0.45], [middle] * 2, color=DARK, lw=1.4, zorder=3, gid="mean")
+        ax.bar(steps[~wraps], (high - low)[~wraps], width[~wraps], low[~wraps], **bars)
+        ax.bar(steps[wraps], np.pi - low[wraps], width[wraps], low[wraps], **bars)
+        ax.bar(steps[wraps], high[wraps] + np.pi, width[wraps], -np.pi, **bars)
+    for left, right, middle in zip(steps - width / 2, steps + width / 2, own.mean, strict=True):
+        ax.plot([left, right], [middle] * 2, color=DARK, lw=1.4, zorder=3, gid="mean")
 
 
-def _draw_chances(ax: Axes, x: np.ndarray, chance: np.ndarray, colors: list[str]) -> None:
-    base = np.zeros(len(x))
+def _draw_chances(ax: Axes, end: End, chance: np.ndarray, colors: list[str]) -> None:
+    x, base = np.concatenate([end.before, end.after]), np.zeros(len(chance))
     for k, color in enumerate(colors):
-        ax.bar(x, chance[:, k], bottom=base, width=1.0, color=color, alpha=0.75, lw=0)
+        ax.bar(x, chance[:, k], end.width, base, color=color, alpha=0.75, lw=0)
         base = base + chance[:, k]
 
 

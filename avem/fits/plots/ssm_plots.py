@@ -10,6 +10,7 @@ from scipy.special import ndtri
 
 from avem.fits.elsewhere import SSM_PLOTS
 from avem.fits.plots import drawing
+from avem.fits.plots.ends import axis_words, last_rows
 from avem.fits.plots.figures import (
     DARK,
     Size,
@@ -21,10 +22,11 @@ from avem.fits.plots.figures import (
     plain,
     state_colors,
     title,
+    whole_ticks,
     write_dates,
 )
 from avem.fits.plots.fit_plots import MOST_OUTCOMES, FitPlots
-from avem.fits.plots.timeline import choose_subjects, last_rows, make_stretches, share_time
+from avem.fits.plots.timeline import choose_subjects, make_stretches, share_time
 from avem.fits.predict.ssm import predict, smoothed
 
 if TYPE_CHECKING:
@@ -195,20 +197,23 @@ class SSMPlots(FitPlots):
         mean, sd = (np.asarray(table[name]).reshape(shape) for name in ("mean", "sd"))
         places = outcomes or list(range(len(past.names)))
         shown = choose_subjects(panel, subjects, max_subjects)
-        ends = last_rows(panel, shown, horizon, max_rows)
+        ends = last_rows(self._fit, panel, shown, horizon, max_rows, future)
         width = max(6.4, 4.2 * len(shown))
         size = figsize or (width, 1.3 + 2.1 * len(places))
         moving = past.y if outcomes else past.level
         share = self._share_height(moving[:, places], [end.of_subject for end in ends])
         figure, axes = grid(len(places), len(shown), ax, size, sharey=share, sharex="all")
-        steps = np.arange(1, horizon + 1)
-        for column, (label, lane, rows, before, _) in zip(axes.T, ends, strict=True):
-            column[0].set_title(plain(label), fontsize="medium", fontweight="bold")
-            column[-1].set_xlabel("steps from the last row")
+        for column, end in zip(axes.T, ends, strict=True):
+            rows, lane = end.rows, end.lane
+            column[0].set_title(plain(end.label), fontsize="medium", fontweight="bold")
+            column[-1].set_xlabel(axis_words(self._fit))
             for one, j in zip(column, places, strict=True):
                 half = np.sqrt(np.maximum(past.cov[rows, j, j], 0.0))
-                known = (before, past.y[rows, j], past.level[rows, j], half)
-                drawing.draw_ahead(one, known, (steps, mean[lane, :, j], sd[lane, :, j]))
+                known = (end.before, past.y[rows, j], past.level[rows, j], half)
+                later = (end.after, mean[lane, :, j], sd[lane, :, j])
+                drawing.draw_ahead(one, known, later, end.now)
+                if not self._fit.model.continuous:
+                    whole_ticks(one)
         self._label_rows(axes, [past.names[j] for j in places])
         words = f"Forecasts for {len(shown):,} of {panel.n_subjects:,} subjects, 95% bands"
         title(figure, ax, words + (self._of_outcomes(outcomes) if outcomes else ""))

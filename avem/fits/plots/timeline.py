@@ -71,7 +71,7 @@ def make_stretches(
         rows = order[: max(1, max_rows)]
         x = np.arange(len(rows), dtype=float) if time is None else time[rows]
         starts = np.diff(panel.row_lane[rows], prepend=-1) != 0
-        found.append(Stretch(panel.subjects[i], rows, x, _edges(x, starts), starts, len(order)))
+        found.append(Stretch(panel.subjects[i], rows, x, edges_of(x, starts), starts, len(order)))
     if time is not None:
         return found, str(panel.time), are_dates
     return found, row_words(panel), False
@@ -80,29 +80,6 @@ def make_stretches(
 def row_words(panel: Panel) -> str:
     """What an axis shows where the time column does not do for it."""
     return "row" if panel.sequence is None else "row, sequences side by side"
-
-
-class End(NamedTuple):
-    """The last rows of one subject's last sequence."""
-
-    label: object
-    lane: int
-    rows: np.ndarray
-    before: np.ndarray
-    """Steps from the last row: ..., -1, 0."""
-    of_subject: np.ndarray
-    """All rows of the subject."""
-
-
-def last_rows(panel: Panel, shown: np.ndarray, horizon: int, max_rows: int | None) -> list[End]:
-    """What a forecast follows; by default three times as many rows as there are steps ahead."""
-    kept = max(20, 3 * horizon) if max_rows is None else max(1, max_rows)
-    found = []
-    for along in make_stretches(panel, shown, panel.n_rows)[0]:
-        lane = int(panel.row_lane[along.rows[-1]])
-        rows = along.rows[panel.row_lane[along.rows] == lane][-kept:]
-        found.append(End(along.label, lane, rows, np.arange(1 - len(rows), 1), along.rows))
-    return found
 
 
 def share_time(stretches: list[Stretch]) -> bool:
@@ -152,7 +129,7 @@ def _reads_as_time(x: np.ndarray, lane: np.ndarray) -> bool:
     return bool((step > 0).all() and 2 * pauses <= np.ptp(x))
 
 
-def _edges(x: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def edges_of(x: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """(rows, 2) each row's stretch: half way to its neighbours, but not far into a pause."""
     step = np.diff(x)
     inside = step[~starts[1:]]

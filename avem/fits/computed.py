@@ -14,7 +14,13 @@ from avem.data import Panel
 from avem.fits.common import inferred_effects, panel_for, positions
 from avem.fits.readable import Readable
 from avem.inference.after.curvature import Curvature
-from avem.inference.after.marginal import Marginal, marginal, uncertainty
+from avem.inference.after.marginal import (
+    Marginal,
+    PosteriorNodes,
+    marginal,
+    posterior_nodes,
+    uncertainty,
+)
 from avem.inference.e_steps import ESteps
 
 COMPUTED = ("theta", "_own_data", "_marginal", "_curvature", "_nodes")
@@ -62,6 +68,11 @@ class Computed(Readable, ABC):
     def _marginal(self) -> Marginal:
         data = self._own_data
         return marginal(self._e_steps(data), self.theta, self._effects_in())
+
+    @cached_property
+    def _nodes(self) -> PosteriorNodes:
+        """Of the posterior of its own subjects' effects."""
+        return posterior_nodes(self._marginal)
 
     @cached_property
     def _curvature(self) -> Curvature:

@@ -151,14 +151,15 @@ class SSMFit(Fit[SSMModel, SSMSimulation]):
         level : float
             Probability of the intervals.
         effects : {"integrated", "fitted"}
-            Averaged over what is not known of them (law of total variance), as the fit's method has
-            it; or every subject at the mean of its effects.
+            Averaged over what is not known of them, as the fit's method has it; or every subject at
+            the mean of its effects.
 
         Returns
         -------
         DataFrame
-            Of the data's own kind: per sequence, step and outcome ``mean``, ``sd``, ``lower`` and
-            ``upper``.
+            Of the data's own kind: per sequence, step and outcome ``mean``, ``sd``, and the
+            quantiles ``lower`` and ``upper``. Where it is just possible that a subject's states
+            grow without bound, mean and sd are those of that, and the quantiles are not.
 
         Examples
         --------

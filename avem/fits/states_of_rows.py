@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -26,7 +25,6 @@ from avem.inference.after.hmm_states import (
     state_probabilities,
     viterbi,
 )
-from avem.inference.after.marginal import PosteriorNodes, posterior_nodes
 from avem.models.encoded import Encoded
 from avem.models.hmm import HMMModel
 from avem.models.hmm_simulate import Simulation
@@ -258,8 +256,3 @@ class StatesOfRows(Fit[HMMModel, Simulation]):
     @property
     def _occupation(self) -> Occupation:
         return occupation(self._own_data, self.theta, self._effects_in())
-
-    @cached_property
-    def _nodes(self) -> PosteriorNodes:
-        """Of the posterior of its own subjects' effects."""
-        return posterior_nodes(self._marginal)

@@ -55,11 +55,11 @@ def moves(
     return StepLaws(jnp.where(there, transition[:, :, :q], unit), noise), drive
 
 
-def lost(problem: Problem) -> Bool[Array, " lane"]:
-    """Where a drift leads to infinity within an interval."""
+def lost(problem: Problem, found: Smoothed) -> Bool[Array, " lane"]:
+    """Where a drift leads to infinity, within an interval or over several."""
     moved = problem.moves
     assert moved is not None
-    return (moved.noise[:, 0, 0] >= FAR).any(0)
+    return (moved.noise[:, 0, 0] >= FAR).any(0) | ~jnp.isfinite(found.loglik)
 
 
 def within(

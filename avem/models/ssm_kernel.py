@@ -273,8 +273,8 @@ class SSMKernel:
     # --- the local pass -------------------------------------------------------------------------
 
     def path_posterior(self, theta: Theta, f: Array, chunk: Chunk, form: str) -> kalman.Smoothed:
-        """Smoothed states of every lane at its subject's effect."""
-        return kalman.smooth(self.system(theta, f, chunk))
+        """Smoothed states of every lane at its subject's effect, up to what was seen last."""
+        return kalman.smooth(self.system(theta, f, _until_seen(chunk)))
 
     def local(
         self, theta: Theta, f: Array, chunk: Chunk, form: str, cov: Array | None = None
@@ -283,6 +283,7 @@ class SSMKernel:
 
         ``form`` is for kernels with more than one; there is one here.
         """
+        chunk = _until_seen(chunk)
         problem = self.system(theta, f, chunk, cov)
         collect = self._in_steps if self.clock < 0 else self._along_paths
         lanes, first, first_cov = collect(theta, f, problem, chunk)
@@ -315,7 +316,7 @@ class SSMKernel:
         found = kalman.smooth(problem)
         path = ssm_clock.within(self, theta, to_lanes(f, chunk), chunk, s, problem, found)
         of_outcomes = outcome_moments(problem, found, w, chunk.seen)
-        lost = ssm_clock.lost(problem)
+        lost = ssm_clock.lost(problem, found)
         moments = [jnp.where(lost, 0.0, part) for part in (*path, *of_outcomes)]
         loglik = jnp.where(lost, -jnp.inf, found.loglik)
         return (loglik, *moments), found.mean[0], found.cov[0]
@@ -429,8 +430,17 @@ class SSMKernel:
         In continuous time the states U are those at the rows, and the M-step's are whole paths: its
         slopes at f0 are the same.
         """
-        problem = self.system(theta, f, chunk)
+        problem = self.system(theta, f, _until_seen(chunk))
         return by_subject(kalman.expected_log_density(problem, posterior), chunk)
+
+
+def _until_seen(chunk: Chunk) -> Chunk:
+    """Without rows at the ends of sequences where nothing was seen, which say nothing.
+
+    Where states may grow without bound, their moments there would leave no digit of the others.
+    """
+    later = jnp.cumsum(chunk.seen.any(1)[::-1], axis=0)[::-1] > 0
+    return chunk._replace(valid=chunk.valid & later.at[0].set(True))
 
 
 def _bordered(

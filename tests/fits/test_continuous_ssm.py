@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import logsumexp
+from scipy.stats import norm
 from typer.testing import CliRunner
 
 import avem
@@ -113,6 +115,55 @@ def test_forecasts_go_to_any_time(fit, drawn):
         fit.predict(
             horizon=1, data=some, future=future.drop(columns="hour").assign(hour=[0, 1] * 2)
         )
+
+
+def of_one(a, truth, frame, ahead=0):
+    """On a grid of drifts: log likelihood of a subject's rows, and mean and variance at the end."""
+    x, cov = np.full(len(a), truth["initial_mean"][0]), truth["initial_covariance"][0][0]
+    cov, loglik = np.full(len(a), cov), np.zeros(len(a))
+    loading, coef = np.array(truth["loading_mean"])[:, 0], np.array(truth["coef"])[:, 0]
+    times = np.append(frame["hour"], frame["hour"].iloc[-1] + ahead)
+    rows = np.vstack([frame[["y1", "y2"]] - coef, [np.nan, np.nan]])
+    for gap, y in zip(np.diff(times, prepend=times[0]), rows, strict=True):
+        kept = np.exp(a * gap)
+        x, cov = kept * x, kept**2 * cov + (kept**2 - 1) / (2 * a)
+        for h, own, noise in zip(loading, y, truth["noise"], strict=True):
+            if not np.isnan(own):
+                total, miss = h**2 * cov + noise, own - h * x
+                loglik -= 0.5 * (np.log(2 * np.pi * total) + miss**2 / total)
+                x, cov = x + cov * h * miss / total, cov * noise / total
+    return loglik, x, cov
+
+
+def test_drifts_that_rows_rule_out_weigh_nothing():
+    """After days without an outcome states may have grown to 1e50 under them. By fine grids."""
+    truth = TRUTH | {"drift_covariance": [[0.15]]}
+    frame = model_of().simulate(truth, data=visits(8), time="hour", seed=3, max_radius=0.9).frame
+    late = frame.groupby("who").cumcount() >= 12
+    frame.loc[late, ["y1", "y2"]] = np.nan
+    frame.loc[late, "hour"] += 6.0 * (frame.groupby("who").cumcount() - 11)[late]
+    held = {name: value for name, value in truth.items() if name != "drift_mean"}
+    fit = model_of().fit(frame, time="hour", fixed=held, refine="adaptive")
+    a = np.linspace(-4.0, 0.9, 7002)
+    own = [of_one(a, truth, rows, 3.0) for _, rows in frame.groupby("who")]
+
+    def height(mean):
+        prior = -0.5 * ((a - mean) ** 2 / 0.15 + np.log(2 * np.pi * 0.15)) + np.log(a[1] - a[0])
+        return [logsumexp(loglik + prior) for loglik, _, _ in own], prior
+
+    mean = fit.params["drift_mean"][0, 0]
+    np.testing.assert_allclose(fit.loglik().by_subject, height(mean)[0], atol=1e-3)
+    around = [sum(height(mean + by)[0]) for by in (-1e-3, 0.0, 1e-3)]
+    se = fit.standard_errors().set_index("parameter").loc["drift_mean", "se"]
+    assert abs(se * np.sqrt(-np.diff(around, 2)[0] / 1e-6) - 1) < 0.01
+
+    future = pd.DataFrame({"who": range(8), "hour": frame.groupby("who")["hour"].max() + 3.0})
+    found = fit.predict(horizon=1, future=future, of="states")
+    for row, (loglik, x, cov) in zip(found.to_dict("records"), own, strict=True):
+        weight = np.exp(loglik + height(mean)[1])
+        weight /= weight.sum()
+        for p, end in ((0.025, row["lower"]), (0.975, row["upper"])):
+            assert abs(weight @ norm.cdf((end - x) / np.sqrt(cov)) - p) < 0.01
 
 
 def test_a_picture_of_what_is_to_come_has_the_unit_of_time(fit, drawn):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from avem.inference.after.ssm_states import moments, noise_of, residuals
+from avem.inference.after.ssm_states import gaussian_nodes, moments, noise_of, residuals
 from tests.ssm_truth import specification, true_fit
 
 RANDOM = ("transition", "loading")
@@ -102,7 +102,8 @@ def test_integrated_moments_follow_the_law_of_total_variance(fit):
     data = fit._encode(None)
     mean = fit._effects_for(data)
     cov = fit.model.effects_cov_in(fit.effects_cov)
-    found = moments(fit.model, data, fit.theta, mean, "smoothed", cov)
+    at, share = gaussian_nodes(mean, cov)
+    found = moments(fit.model, data, fit.theta, at, "smoothed", share)
     rng = np.random.default_rng(0)
     _, user_cov = fit.model.effects_out(mean, cov)
     n_draws = 400
@@ -130,6 +131,7 @@ def test_no_doubt_about_the_effects_changes_nothing(fit):
     mean = fit._effects_for(data)
     none = np.zeros((len(mean), len(mean), mean.shape[1]))
     one = moments(fit.model, data, fit.theta, mean, "filtered")
-    other = moments(fit.model, data, fit.theta, mean, "filtered", none)
+    at, share = gaussian_nodes(mean, none)
+    other = moments(fit.model, data, fit.theta, at, "filtered", share)
     for a, b in zip(one, other, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-10)

@@ -56,12 +56,12 @@ def draw_borders(ax: Axes, along: Stretch) -> None:
 def draw_ahead(
     ax: Axes,
     past: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
-    ahead: tuple[np.ndarray, np.ndarray, np.ndarray],
+    ahead: tuple[np.ndarray, ...],
     now: float,
 ) -> None:
-    """The last rows of a sequence, (time, outcome, level, sd), and (time, mean, sd) of those after.
+    """The last rows of a sequence, (time, outcome, level, sd), and of those after.
 
-    The latter begin at `now`.
+    These are (time, mean, lower, upper), and begin at `now`.
     """
     steps, y, level, sd = past
     z = ndtri(0.975)
@@ -69,8 +69,7 @@ def draw_ahead(
     ax.fill_between(steps, level - z * sd, level + z * sd, color=EXPECTED, alpha=0.22, lw=0)
     ax.plot(steps, level, color=EXPECTED, lw=1.4, zorder=3)
     draw_points(ax, steps, y)
-    later, mean, spread = ahead
-    lower, upper = mean - z * spread, mean + z * spread
+    later, mean, lower, upper = ahead
     ax.fill_between(later, lower, upper, color=AHEAD, alpha=0.22, lw=0)
     mark = "o-" if len(later) <= 30 else "-"
     ax.plot(later, mean, mark, ms=3, color=AHEAD, lw=1.4, zorder=3, gid="forecast")

@@ -194,7 +194,8 @@ class SSMPlots(FitPlots):
         panel, past = self._fit._panel(None), self._past(of)
         table = predict(self._fit, horizon, None, future, of or "outcomes", 0.95, effects)
         shape = (panel.n_lanes, horizon, len(past.names))
-        mean, sd = (np.asarray(table[name]).reshape(shape) for name in ("mean", "sd"))
+        names = ("mean", "lower", "upper")
+        mean, *ends_of = (np.asarray(table[name]).reshape(shape) for name in names)
         places = outcomes or list(range(len(past.names)))
         shown = choose_subjects(panel, subjects, max_subjects)
         ends = last_rows(self._fit, panel, shown, horizon, max_rows, future)
@@ -210,7 +211,7 @@ class SSMPlots(FitPlots):
             for one, j in zip(column, places, strict=True):
                 half = np.sqrt(np.maximum(past.cov[rows, j, j], 0.0))
                 known = (end.before, past.y[rows, j], past.level[rows, j], half)
-                later = (end.after, mean[lane, :, j], sd[lane, :, j])
+                later = (end.after, mean[lane, :, j], *(x[lane, :, j] for x in ends_of))
                 drawing.draw_ahead(one, known, later, end.now)
                 if not self._fit.model.continuous:
                     whole_ticks(one)

@@ -87,13 +87,14 @@ class Mixture:
 
     def quantile(self, p: float) -> np.ndarray:
         """(rows,) the smallest value with at least this probability up to it."""
-        sd = np.where(np.isfinite(self.sd), self.sd, 1.0 + np.abs(self.mean))
-        width = np.maximum(4.0 * sd, 1e-9 * (1.0 + np.abs(self.mean)))
+        mean, sd = (self.mean, self.sd) if self.family.discrete else self._heaviest
+        sd = np.where(np.isfinite(sd), sd, 1.0 + np.abs(mean))
+        width = np.maximum(4.0 * sd, 1e-9 * (1.0 + np.abs(mean)))
         if self.family.discrete:
             p, width = p - 1e-12, np.ceil(width) + 1.0
-            low, high = np.full(len(sd), -1.0), np.ceil(self.mean)
+            low, high = np.full(len(sd), -1.0), np.ceil(mean)
         else:
-            low, high = self.mean - width, self.mean + width
+            low, high = mean - width, mean + width
             low = _move(lambda at: self.cdf(at) < p, low, -width)
             low = np.where(self.cdf(np.zeros(len(sd))) == 0, np.maximum(low, 0.0), low)
         high = _move(lambda at: self.cdf(at) >= p, high, width)
@@ -102,6 +103,17 @@ class Mixture:
         found, none = _search(self.cdf, p, low, high), np.zeros(len(sd))
         at_zero = (self.below(none) < p) & (p <= self.cdf(none))
         return np.where(at_zero, 0.0, found)
+
+    @property
+    def _heaviest(self) -> tuple[np.ndarray, np.ndarray]:
+        """(rows,) mean and sd of the part that weighs most: others may be far away."""
+        at = self.weight.argmax(1)[:, None]
+        found = (self._means, np.sqrt(self.family.variance(self.eta, self.extras)))
+        mean, sd = (
+            np.take_along_axis(np.broadcast_to(part, self.weight.shape), at, axis=1)[:, 0]
+            for part in found
+        )
+        return mean, sd
 
     @property
     def _means(self) -> np.ndarray:

@@ -16,13 +16,14 @@ from avem.numerics.nodes import gauss_hermite, normal_rule
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
+    from avem.fits.ssm_fit import SSMFit
 
 EFFECTS = ("integrated", "fitted")
 _PER_EFFECT = {1: 15, 2: 7, 3: 5}
 """Nodes that stand for a Gaussian posterior."""
 
 
-def nodes_for(fit: HMMFit, data: Encoded, effects: str = "integrated") -> PosteriorNodes:
+def nodes_for(fit: HMMFit | SSMFit, data: Encoded, effects: str = "integrated") -> PosteriorNodes:
     """The posterior of the effects of the data's subjects, on the scale of the fit.
 
     ``"integrated"``: of the fit's subjects, given the rows of the fit (from the Gaussian that the
@@ -61,7 +62,7 @@ def in_user_units(fit: HMMFit, nodes: PosteriorNodes) -> np.ndarray:
     return np.stack([fit.model.effects_out(at, no_cov)[0] for at in nodes.at], axis=1)
 
 
-def _gaussian(fit: HMMFit) -> PosteriorNodes:
+def _gaussian(fit: HMMFit | SSMFit) -> PosteriorNodes:
     d = fit.model.n_effects
     small = d <= MOST_BY_QUADRATURE
     points, weights = gauss_hermite(d, _PER_EFFECT[d]) if small else normal_rule(d)

@@ -8,11 +8,14 @@ import numpy as np
 
 from avem.components.param_info import check_level
 from avem.errors import ModelError
+from avem.families.normal import UnivariateGaussian
 from avem.fits.common import posterior_for
 from avem.fits.predict.ahead import for_each, rows_ahead
+from avem.fits.predict.mixture import Mixture
+from avem.fits.predict.posterior import nodes_for
 from avem.fits.uncertainty import normal_interval
 from avem.fits.words import check_word
-from avem.inference.after.ssm_states import StateMoments, moments, noise_of
+from avem.inference.after.ssm_states import StateMoments, gaussian_nodes, moments, noise_of
 from avem.models.encoded import Encoded
 
 if TYPE_CHECKING:
@@ -64,14 +67,16 @@ def predict(
         )
     ahead = rows_ahead(model, encoded.panel, horizon, future)
     later = model.encode(ahead.panel)
-    found = _moments(fit, later, "predicted", effects, like=encoded)
-    if of == "states":
-        names = fit._state_columns()
-        mean, sd = found.state, _sd(found.state_cov)
+    names = fit._state_columns() if of == "states" else list(model.outcomes)
+    at, share = _effects(fit, encoded, effects)
+    nodes = [at] if share is None else at
+    found = (moments(model, later, fit.theta, f, "predicted") for f in nodes)
+    each = [_ahead(fit, later, one, of, ahead.rows) for one in found]
+    mean, sd = np.stack(each, axis=1)
+    if share is None:
+        own = normal_interval(mean[0].ravel(), sd[0].ravel(), level)
     else:
-        names = list(model.outcomes)
-        mean, sd = _of_outcomes(fit, later, found)
-    own = normal_interval(mean[ahead.rows].ravel(), sd[ahead.rows].ravel(), level)
+        own = _mixed(mean, sd, share[:, later.panel.row_subject[ahead.rows]], level)
     return encoded.panel.source.table(for_each(ahead, names, of[:-1]).assign(**own))
 
 
@@ -83,17 +88,53 @@ def smoothed(fit: SSMFit) -> StateMoments:
 # --- inside -------------------------------------------------------------------------------------
 
 
-def _moments(
-    fit: SSMFit, encoded: Encoded, kind: str, effects: str, like: Encoded | None = None
-) -> StateMoments:
-    """With the effects of `like`, the same subjects' data as far as they go."""
+def _moments(fit: SSMFit, encoded: Encoded, kind: str, effects: str) -> StateMoments:
+    at, share = _effects(fit, encoded, effects)
+    return moments(fit.model, encoded, fit.theta, at, kind, share)
+
+
+def _effects(fit: SSMFit, encoded: Encoded, effects: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """(d, subjects) the effects; or nodes (nodes, d, subjects) and shares (nodes, subjects)."""
     check_word("effects", effects, EFFECTS)
-    source, cov = encoded if like is None else like, None
-    if effects == "fitted":
-        mean = fit._effects_for(source)
-    else:
-        mean, cov = posterior_for(fit, source)
-    return moments(fit.model, encoded, fit.theta, mean, kind, cov)
+    if effects == "fitted" or not fit.model.n_effects:
+        return fit._effects_for(encoded), None
+    if fit.info.at_maximum_likelihood and fit.panel is not None:
+        # A Gaussian would reach to drifts that the rows rule out, under which states explode.
+        return nodes_for(fit, encoded)
+    return gaussian_nodes(*posterior_for(fit, encoded))
+
+
+def _ahead(
+    fit: SSMFit, later: Encoded, found: StateMoments, of: str, rows: np.ndarray
+) -> np.ndarray:
+    """(2, rows, names) mean and sd of states, or of new measurements."""
+    if of == "states":
+        return np.stack([found.state[rows], _sd(found.state_cov)[rows]])
+    return np.stack([part[rows] for part in _of_outcomes(fit, later, found)])
+
+
+def _mixed(
+    mean: np.ndarray, sd: np.ndarray, share: np.ndarray, level: float
+) -> dict[str, np.ndarray]:
+    """Of (nodes, rows, names) normal distributions with shares (nodes, rows): columns of a table.
+
+    The ends are quantiles: a drift that is hardly possible can make any standard deviation.
+    """
+    n = mean.shape[-1]
+    mean, sd = (part.reshape(len(part), -1).T for part in (mean, sd))
+    known = np.flatnonzero(~np.isnan(mean).any(1))
+    eta = (mean[known], np.log(np.maximum(sd[known], 1e-300)))
+    mixture = Mixture(UnivariateGaussian(), np.repeat(share, n, axis=1).T[known], eta, ())
+    lower, upper = mixture.interval(level)
+    found = {"mean": mixture.mean, "sd": mixture.sd, "lower": lower, "upper": upper}
+    blank = np.full(len(mean), np.nan)
+    return {name: _put(blank, known, values) for name, values in found.items()}
+
+
+def _put(blank: np.ndarray, known: np.ndarray, values: np.ndarray) -> np.ndarray:
+    out = blank.copy()
+    out[known] = values
+    return out
 
 
 def _of_outcomes(

@@ -15,6 +15,7 @@ from avem.data.layout import Chunk
 from avem.effects.draws import roots
 from avem.errors import AvemError
 from avem.execution.dataset import Dataset
+from avem.inference.after.marginal import PosteriorNodes
 from avem.inference.e_steps import IMPOSSIBLE
 from avem.kernels import kalman, kalman_filter
 from avem.models.encoded import Encoded
@@ -71,25 +72,30 @@ def _at(kernel: SSMKernel, theta: Theta, f: Array, chunk: Chunk, kind: str) -> S
 
 @jit("kernel", "kind")
 def _averaged(
-    kernel: SSMKernel, theta: Theta, f: Array, root: Array, rule: Any, chunk: Chunk, kind: str
+    kernel: SSMKernel, theta: Theta, at: Array, share: Array, chunk: Chunk, kind: str
 ) -> StateMoments:
-    """Mean and covariance when the effects are N(f, root root'): the law of total variance."""
-    centre = _pass(kernel, theta, f, chunk, kind)
+    """Mean and covariance with the effects at weighed nodes: the law of total variance."""
+    centre = _pass(kernel, theta, (share[:, None] * at).sum(0), chunk, kind)
 
     def outer(x: Array) -> Array:
         return x[:, :, None] * x[:, None]
 
     def add(total: StateMoments, node: tuple[Array, Array]) -> tuple[StateMoments, None]:
-        z, weight = node
-        found = _pass(kernel, theta, f + jnp.einsum("den,e->dn", root, z), chunk, kind)
+        f, weight = node
+        found, weight = _pass(kernel, theta, f, chunk, kind), to_lanes(weight[None], chunk)[0]
         # About the centre, so that nothing large cancels.
         state, level = found.state - centre.state, found.level - centre.level
         new = StateMoments(
             state, found.state_cov + outer(state), level, found.level_cov + outer(level)
         )
-        return jax.tree.map(lambda old, part: old + weight * part, total, new), None
+        # What weighs nothing may be infinite.
+        each = [
+            old + jnp.where(weight > 0, weight * part, 0.0)
+            for old, part in zip(total, new, strict=True)
+        ]
+        return StateMoments(*each), None
 
-    total, _ = lax.scan(add, jax.tree.map(jnp.zeros_like, centre), rule)
+    total, _ = lax.scan(add, jax.tree.map(jnp.zeros_like, centre), (at, share))
     return StateMoments(
         centre.state + total.state,
         total.state_cov - outer(total.state),
@@ -98,16 +104,21 @@ def _averaged(
     )
 
 
-def _at_effects(
-    chunk: Chunk, f: Any, kernel: SSMKernel, theta: Params, kind: str, rule: None
-) -> StateMoments:
+def _at_effects(chunk: Chunk, f: Any, kernel: SSMKernel, theta: Params, kind: str) -> StateMoments:
     return _at(kernel, theta, f, chunk, kind)
 
 
 def _over_effects(
-    chunk: Chunk, f: Any, root: Any, kernel: SSMKernel, theta: Params, kind: str, rule: Any
+    chunk: Chunk, at: Any, share: Any, kernel: SSMKernel, theta: Params, kind: str
 ) -> StateMoments:
-    return _averaged(kernel, theta, f, root, rule, chunk, kind)
+    return _averaged(kernel, theta, at, share, chunk, kind)
+
+
+def gaussian_nodes(mean: np.ndarray, cov: np.ndarray) -> PosteriorNodes:
+    """Nodes for effects that are N(mean, cov): (d, subjects), (d, d, subjects)."""
+    points, weights = normal_rule(len(mean))
+    at = mean + np.einsum("den,je->jdn", roots(cov), points)
+    return PosteriorNodes(at, np.repeat(weights[:, None], mean.shape[1], axis=1))
 
 
 @in_float64
@@ -117,20 +128,17 @@ def moments(
     theta: Params,
     effects: np.ndarray,
     kind: str,
-    effects_cov: np.ndarray | None = None,
+    share: np.ndarray | None = None,
 ) -> StateMoments:
     """States and expected outcomes of every row, in the panel's row order and the user's units.
 
-    Every subject is at its effect (d, subjects); with `effects_cov` (d, d, subjects) they are
-    averaged over, and what is not known of them adds to the covariances.
+    Every subject is at its effect (d, subjects); or, with a `share` (nodes, subjects), at nodes
+    (nodes, d, subjects), and what is not known of the effects adds to the covariances.
     """
     shards = Dataset.of(data)
-    own, rule = [shards.split(effects)], None
-    if effects_cov is not None and model.n_effects:
-        own.append(shards.split(roots(effects_cov)))
-        rule = normal_rule(model.n_effects)
-    function = _at_effects if rule is None else _over_effects
-    rows: StateMoments = shards.rows(function, own, data.kernel, theta, kind, rule)
+    own = [shards.split(part) for part in (effects, share) if part is not None]
+    function = _at_effects if share is None else _over_effects
+    rows: StateMoments = shards.rows(function, own, data.kernel, theta, kind)
     if not all(np.isfinite(part).all() for part in rows):
         raise AvemError(IMPOSSIBLE)
     scale, centre = model.scaling.scale, model.scaling.centre

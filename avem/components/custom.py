@@ -27,6 +27,12 @@ _FAR = 2.5
 """From where a parameter began, on the scale of a logarithm or of log odds: worth a closer look."""
 
 
+_ADVICE = (
+    "Bound it inside log_prob, as in 3 * jnp.tanh(params[...]), hold it by fixed=, or use fewer "
+    "states."
+)
+
+
 @dataclass(frozen=True)
 class CustomEmission(Emission):
     """An outcome with a user's own density, or several with a joint one."""
@@ -126,7 +132,8 @@ class CustomEmission(Emission):
         coef = theta[self.coef_key]
         for i, (name, began) in enumerate(self.family.params):
             for k in np.flatnonzero(np.abs(coef[:, i] - began) > _FAR):
-                yield FarOut(self.prefix + name, int(k), (int(k), i), began)
+                label = f"parameter {self.prefix + name!r}"
+                yield FarOut(self.prefix + name, int(k), (int(k), i), began, label, _ADVICE)
 
     # --- draws ----------------------------------------------------------------------------------
 

@@ -135,6 +135,9 @@ class FarOut(NamedTuple):
     place: tuple[int, ...]
     """Of the coefficient in theta."""
     began: float
+    label: str
+    """What a reader calls it."""
+    advice: str
 
 
 @dataclass(frozen=True)

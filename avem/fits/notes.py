@@ -147,7 +147,7 @@ def _hardly_seen(model: HMMModel, data: Encoded, fitted: Fitted) -> list[str]:
 
 
 def _run_away(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[str]) -> list[str]:
-    """Parameters of a user's own density that grow without an end, as a log odds of 29.
+    """Parameters that grow without an end, as a log odds of 29.
 
     The likelihood was better for every step that they took, and now it is all one to it.
     """
@@ -169,10 +169,9 @@ def _run_away(model: HMMModel, data: Encoded, fitted: Fitted, fixed: frozenset[s
         gained = here - loglik(key, one.place, one.began)
         if abs(beyond - here) < _ALL_ONE and not gained < _GAINED:
             found.append(
-                f"The parameter {one.name!r} of state {one.state} ran away, to {value:.3g}: the "
+                f"The {one.label} of state {one.state} ran away, to {value:.3g}: the "
                 "likelihood no longer depends on it there, and its number means nothing but "
-                "'very large' or 'very small'. Bound it inside log_prob, as in 3 * "
-                "jnp.tanh(params[...]), hold it by fixed=, or use fewer states."
+                f"'very large' or 'very small'. {one.advice}"
             )
     return found
 

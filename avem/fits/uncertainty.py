@@ -33,6 +33,8 @@ _CONCERNED = 0.1
 _FAR = 20.0
 """A standard error in logs, or in log odds, from which a number is 0 (or 1) in all but name: of a
 probability p in n rows it is 1 / sqrt(n p (1 - p)), so that n p, the events, are below 1 / 400."""
+_AWAY = 8.0
+"""A coefficient, from which a standard error `_FAR` times as large says that it has no end."""
 BOUNDARY = "at its boundary: no standard error"
 _CONSTANT = "by definition"
 PINNED = "held by a constraint"
@@ -171,7 +173,8 @@ def at_boundary(estimate: np.ndarray, se: np.ndarray, kinds: np.ndarray) -> np.n
     is_log, least = _logs(kinds)
     with np.errstate(all="ignore"):
         log, odds = se / np.abs(estimate - least), se / (estimate * (1 - estimate))
-    return (is_log & (log > _FAR)) | ((kinds == "logit") & (odds > _FAR))
+        away = (kinds == "") & (np.abs(estimate) > _AWAY) & (se > _FAR * np.abs(estimate))
+    return away | (is_log & (log > _FAR)) | ((kinds == "logit") & (odds > _FAR))
 
 
 def _logs(kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

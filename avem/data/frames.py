@@ -185,8 +185,15 @@ def as_dates(values: pd.Series) -> np.ndarray | None:
     return found.dt.tz_localize(None).to_numpy(dtype="datetime64[ns]").astype(np.int64)
 
 
-def whole_numbers(values: pd.Series) -> np.ndarray | None:
-    """Return (rows,) int64 of a column of whole numbers that can be subtracted; else None."""
+def whole_numbers(values: pd.Series, of_floats: bool = False) -> np.ndarray | None:
+    """Return (rows,) int64 of a column of whole numbers that can be subtracted; else None.
+
+    ``of_floats``: also of floating point numbers that are whole.
+    """
+    if of_floats and pd.api.types.is_float_dtype(values.dtype):
+        found = values.to_numpy(dtype=np.float64)
+        whole = len(found) and np.abs(found).max() < 2.0**53 and (found % 1 == 0).all()
+        return found.astype(np.int64) if whole else None
     if not pd.api.types.is_integer_dtype(values.dtype):
         return None
     far = max(abs(int(values.min())), abs(int(values.max()))) > MAX_WHOLE

@@ -482,7 +482,7 @@ class Panel:
             return 0, 0
         values = column(self.table, self.time, "the time")
         dates = as_dates(values)
-        time = whole_numbers(values) if dates is None else dates
+        time = whole_numbers(values, of_floats=True) if dates is None else dates
         if time is None:
             return 0, 0
         order = slice(None) if self.in_order else self.order

@@ -243,6 +243,9 @@ def test_covariates_are_carried_forward_on_disk(several_chunks, frame, tmp_path)
     scan = avem.Panel.scan(write_files(first, tmp_path / "first"), "subject", time="time")
     with pytest.raises(avem.DataError, match=r"'dose' is missing at .* and there is none"):
         model.fit(scan, missing="carry")
+    nothing = scan.carry_forward([]).carried
+    assert nothing is not None
+    assert nothing.counts == ()
 
 
 def test_labels_weights_and_columns_that_cannot_be_are_refused(rich, tmp_path):

@@ -38,7 +38,10 @@ def watch(frame: Any, model: int, extra: Any) -> None:
     times = np.sort(rows["time"].to_numpy())
     if len(times) < 2:
         return
-    step = pd.Series(times[-2:]).diff().iloc[-1]
+    try:
+        step = pd.Series(times[-2:]).diff().iloc[-1]
+    except TypeError:
+        return  # times that cannot be subtracted
     row = rows.iloc[_newest(rows)].to_dict()
     row["time"] += step
     if extra is not None:

@@ -452,7 +452,7 @@ class Scan:
         filled = np.zeros(len(columns), int)
         for panel in new.panels(self.blocks(_BLOCK)):
             if panel.carried is not None:
-                filled += panel.carried.counts
+                filled += np.array(panel.carried.counts, int)
         return self._kept_by(replace(new, carried=Carried(tuple(columns), tuple(filled.tolist()))))
 
     @cached_property

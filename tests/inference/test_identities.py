@@ -90,7 +90,7 @@ def test_every_richer_family_has_a_higher_bound(name):
     for method in (ExpectedDensities(), StructuredNodes.make(d, 9 if d < 3 else 5)):
         _, found = settled(replace(em.e, method=method), anchored)
         levels.append(found.bound)
-    adaptive = replace(em.e, method=AdaptiveNodes.make(d))
+    adaptive = replace(em.e, method=AdaptiveNodes.make(d, 11 if d < 3 else 7))
     centres = find_centres(adaptive, anchored, np.random.default_rng(0))
     levels.append(adaptive.e_step(centres).bound)
     assert (np.diff(levels) > 1e-6).all(), levels
@@ -233,7 +233,7 @@ def test_draws_agree_with_nodes(name):
     _, model, _, em, params = prepared(name)
     d = model.n_effects
     state = state_at(em.data, model.params_in(params), np.zeros((d, N)))
-    by_nodes = replace(em.e, method=AdaptiveNodes.make(d))
+    by_nodes = replace(em.e, method=AdaptiveNodes.make(d, 11 if d < 3 else 7))
     by_draws = replace(em.e, method=AdaptiveNodes.make(d, n_draws=1024))
     a, b = (
         passes_at(one, find_centres(one, state, np.random.default_rng(0)))[0]
@@ -246,8 +246,10 @@ def test_draws_agree_with_nodes(name):
 
 
 def far_away(chunk, subjects):
-    centres = subjects.around
-    return subjects._replace(around=centres._replace(mean=centres.mean + 4.0))
+    def moved(centres):
+        return centres._replace(mean=centres.mean + 4.0)
+
+    return subjects._replace(around=subjects.around._each(moved))
 
 
 def followed(chunk, subjects):

@@ -27,7 +27,7 @@ def setting(name):
     d, theta = model.n_effects, model.params_in(params)
     if name == "bernoulli":
         theta["effect_covariance"] = np.array([[0.8, 0.1], [0.1, 0.4]])
-    adaptive = replace(em.e, method=AdaptiveNodes.make(d, 12))
+    adaptive = replace(em.e, method=AdaptiveNodes.make(d, 12 if d < 3 else 20))
     state = state_at(em.data, theta, np.zeros((d, N)))
     state = find_centres(adaptive, state, np.random.default_rng(0))
     free = model.find_free(theta, (), encoded.spread)

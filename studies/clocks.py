@@ -258,7 +258,7 @@ STUDY = Study(
     CELLS,
     {"converged": replicate},
     tables,
-    reps={"converged": 2},
+    reps={"converged": 10},
     quick_reps=1,
     times=times,
     figures={"figure": figure},

@@ -467,7 +467,7 @@ def _normalised(logs: np.ndarray, axis: tuple[int, ...]) -> tuple[Any, np.ndarra
     """Logs of sums over axes, and the logs less these, however far from 0 both are."""
     top = logs.max(axis, keepdims=True)
     own = logs - np.where(np.isfinite(top), top, 0.0)
-    left = logsumexp(own, axis=axis, keepdims=True)
+    left = np.asarray(logsumexp(own, axis=axis, keepdims=True))
     return (top + left).squeeze(axis), own - np.where(np.isfinite(left), left, 0.0)
 
 

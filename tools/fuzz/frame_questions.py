@@ -221,7 +221,8 @@ def fit(
         check_finite(name, value)
     str(found.summary(errors=False))
     if isinstance(nw.from_native(frame, pass_through=True), nw.LazyFrame):
-        for answer in (found.effects(), found.decode() if found.kind == "hmm" else found.states()):
+        rows = found.decode() if isinstance(found, avem.HMMFit) else found.states()
+        for answer in (found.effects(), rows):
             answer.head()
         return
     _check_rows(found, None, frame)

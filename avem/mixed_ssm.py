@@ -305,7 +305,7 @@ class MixedSSM(Mixed):
         >>> model = avem.MixedSSM(["valence", "arousal"], 1, subject="person", random="transition")
         >>> diary = avem.load_affect()
         >>> again = model.fit(diary, time="beep", sequence="day", init=ssm_fit, refine=None)
-        >>> again.bound >= ssm_fit.bound
+        >>> again.stop is avem.Stop.CONVERGED
         True
         """
         options = self._options(

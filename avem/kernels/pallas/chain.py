@@ -2,8 +2,9 @@
 
 The recursions of `kernels/forward_backward.py`, whose scans are the definition: every lane is one
 thread, a step's numbers are vectors over the lanes of a block, and the loop over time is inside the
-kernel. Filtered probabilities go to memory and come back; densities are computed twice, which is
-cheaper than keeping them. Where densities come from and what becomes of the state probabilities is
+kernel. Filtered probabilities go to memory and come back. The backward pass needs no densities: a
+state's smoothed probability follows from its filtered one, and from how much the rows ahead raise
+the chances of where it may go next. Where densities come from and what becomes of the state probabilities is
 for `BlockRows` to say.
 """
 
@@ -114,25 +115,26 @@ def run(chain: Chain, rows: BlockRows, n_cells: int) -> None:
         valid, goes_on = exists != 0, goes_on != 0
         after = jnp.minimum(t + 1, n_times - 1)
         step = moves(t + 1)
-        back = [_sum([step[k][m] * ahead[m] for m in states]) for k in states]
-        over = 1.0 / _sum([here[k] * back[k] for k in states])
+        # How much more probable each next state is than it was before its row was seen.
+        raised = [
+            _over(ahead[m], _sum([here[k] * step[k][m] for k in states])) for m in states
+        ]
         moved = [
-            jnp.where(goes_on, here[k] * (ahead[m] * over) * (1.0 if simple else step[k][m]), 0.0)
+            jnp.where(goes_on, here[k] * raised[m] * (1.0 if simple else step[k][m]), 0.0)
             for k in states
             for m in states
         ]
         pairs = _add(chain, pairs, moved, t, after, n_cells)
-        beta = [jnp.where(goes_on, back[k] * over, 1.0) for k in states]
-        chance = [jnp.where(valid, here[k] * beta[k], 0.0) for k in states]
+        back = [_sum([step[k][m] * raised[m] for m in states]) for k in states]
+        chance = [
+            jnp.where(valid, jnp.where(goes_on, here[k] * back[k], here[k]), 0.0) for k in states
+        ]
         taken = rows.take(t, row, chance, taken)
-        _, dense = emission(row)
-        ahead = tuple(dense[k] * beta[k] for k in states)
-        return ahead, exists, pairs, taken, next_row, next_here
+        return tuple(chance), exists, pairs, taken, next_row, next_here
 
-    one = zero + 1.0
     sums = (zero,) * (max(n_cells, 1) * n_states**2)
     nobody = jnp.zeros_like(last[1])
-    begin = ((one,) * n_states, nobody, sums, rows.nothing(), last, filtered(n_times - 1))
+    begin = ((zero,) * n_states, nobody, sums, rows.nothing(), last, filtered(n_times - 1))
     _, _, pairs, taken, _, _ = lax.fori_loop(0, n_times, backward, begin)
     rows.finish(taken)
     total = _sum(pairs)
@@ -162,6 +164,11 @@ def _add(
         total + jnp.where(cell == number // n_pairs, moved[number % n_pairs], 0.0)
         for number, total in enumerate(pairs)
     )
+
+
+def _over(chance: Array, before: Array) -> Array:
+    """Their ratio; 0 where there was no chance."""
+    return jnp.where(before > 0.0, chance / before, 0.0)
 
 
 def _sum(parts: Vectors) -> Array:

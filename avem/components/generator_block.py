@@ -1,16 +1,16 @@
 """Rates of moves to compiled code.
 
-Sums of pairs times log probabilities have derivatives in the log rates of each interval, found
-forwards through the exponential; those in coefficients and effects follow. The curvature is the
-expected information, sum of pairs (dP/P)(dP/P)': what is left out of the second derivative is 0 on
-average, and without it the curvature is never negative.
+Sums of pairs times log probabilities have derivatives in the log rates of each interval, which come
+with the probabilities; those in coefficients and effects follow. The curvature is the expected
+information, sum of pairs (dP/P)(dP/P)': what is left out of the second derivative is 0 on average,
+and without it the curvature is never negative.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -19,20 +19,21 @@ import numpy as np
 from jax import Array, lax
 
 from avem.components.autodiff import average
-from avem.components.cells import from_cells
 from avem.components.lanes import by_subject, q_on_lanes, sum_lanes, to_lanes
 from avem.components.linear import CoefTerms, Predictor
 from avem.components.transitions import TransitionBlock
 from avem.data.layout import Chunk
 from avem.effects.quadratic import EffectTerms
 from avem.kernels import forward_backward as hmm
+from avem.kernels import rates
+from avem.kernels.forward import ByCell
 from avem.numerics.devices import platform
-from avem.numerics.generator import generators, product, transition_matrices
+from avem.numerics.generator import product
 
 RATES = "rates.coef"
 """In theta: (moves, terms) coefficients of log rates."""
-_AT_ONCE = 64
-"""Cells times lanes whose derivatives are found together."""
+_AT_ONCE = 1024
+"""Cells times lanes whose derivatives are found together, on a processor."""
 _LOG_RATES = (-40.0, 40.0)
 """Beyond these nothing changes any more within an interval, or all has changed."""
 
@@ -100,40 +101,57 @@ class RateMoves(TransitionBlock):
             etas.append(eta)
         return jnp.stack(etas)
 
-    def _moved(self, log_rates: Array, a: Array) -> Array:
-        """(from, to, cell, lane) probabilities; densities of entering where there is an event."""
-        first, second = np.array(self.pairs).T
-        rates = jnp.zeros((self.n_states, self.n_states, *log_rates.shape[1:]))
-        rates = rates.at[first, second].set(jnp.exp(jnp.clip(log_rates, *_LOG_RATES)))
-        moved = transition_matrices(generators(rates) * a[:, self.clock[0]], _repeated)
+    def _moved(self, log_rates: Array, a: Array, slopes: bool = False) -> rates.Moved:
+        """(from, to, cell, lane) probabilities; densities of entering where there is an event.
+
+        With `slopes`, (move, from, to, cell, lane) in the log rates, too.
+        """
+        low, high = _LOG_RATES
+        now = jnp.exp(jnp.clip(log_rates, low, high))
+        flat = (now * a[:, self.clock[0]]).reshape(len(now), -1)
+        moved = rates.over_intervals(flat, self.pairs, self.n_states, slopes)
+        moved = jax.tree.map(lambda part: part.reshape(*part.shape[:-1], *now.shape[1:]), moved)
         if self.absorbing:
-            into = np.isin(np.arange(self.n_states), self.absorbing)[None, :, None, None]
-            event = a[:, self.clock[1]]
-            moved = jnp.where(event > 0, event * product(moved, rates * into), moved)
-        return moved
+            moved = self._with_entries(moved, now, a)
+        if not slopes:
+            return moved
+        varies = ((log_rates > low) & (log_rates < high))[:, None, None]
+        return moved._replace(slope=jnp.where(varies, moved.slope, 0.0))
+
+    def _with_entries(self, moved: rates.Moved, now: Array, a: Array) -> rates.Moved:
+        """Where there is an event, densities of moving into an absorbing state at the end."""
+        event = a[:, self.clock[1]]
+        ends = np.isin([k for _, k in self.pairs], self.absorbing)
+
+        def entered(before: Array, kinds: np.ndarray) -> Array:
+            """From probabilities before, by moves of some kinds."""
+            own = jnp.where(kinds[:, None, None], now, 0.0)
+            return event * product(before, rates.as_matrix(own, self.pairs, self.n_states))
+
+        chance = jnp.where(event > 0, entered(moved.chance, ends), moved.chance)
+        if not len(moved.slope):
+            return moved._replace(chance=chance)
+        each = [
+            entered(slope, ends) + entered(moved.chance, ends & (np.arange(len(ends)) == m))
+            for m, slope in enumerate(moved.slope)
+        ]
+        return rates.Moved(chance, jnp.where(event > 0, jnp.stack(each), moved.slope))
 
     def probabilities(self, coef: Array, f: Array, a: Array) -> Array:
         """(cell, from, to, lane)."""
-        return jnp.moveaxis(self._moved(self._log_rates(coef, f, a), a), 2, 0)
+        return jnp.moveaxis(self._moved(self._log_rates(coef, f, a), a).chance, 2, 0)
 
-    def table(self, theta, f, chunk, cov=None) -> Array:
+    def table(self, theta, f, chunk, cov=None) -> Array | ByCell:
         coef = theta[RATES]
         if self.n_cells == 0:
             return self._expected(coef, *q_on_lanes(f, cov, chunk), chunk.a)
         a = chunk.patterns[self.pattern].a[:, :, None]
         cells = self._expected(coef, f, cov, a)
-        # Rows without a step into them have no cell of their own; any will do.
-        index = jnp.minimum(chunk.patterns[self.pattern].index, self.n_cells - 1)
-        if not self.has_effects:
-            if self.n_cells == 1:
-                return cells[0, :, :, 0]
-            # Read where it is wanted: no table is turned over.
-            size = self.n_states**2
-            at = size * index[:, None] + np.arange(size)[:, None]
-            rows = cells.reshape(-1).at[at].get(mode="promise_in_bounds")
-            return rows.reshape(len(index), self.n_states, self.n_states, -1)
-        cells = to_lanes(cells, chunk)
-        return cells[0] if self.n_cells == 1 else from_cells(cells, index)
+        if self.has_effects:
+            cells = to_lanes(cells, chunk)
+        if self.n_cells == 1:
+            return cells[0] if self.has_effects else cells[0, :, :, 0]
+        return ByCell(cells, chunk.patterns[self.pattern].index)
 
     def _expected(self, coef: Array, f: Array, cov: Array | None, a: Array) -> Array:
         """The probabilities at f; with `cov`, exp E_q of their logarithms."""
@@ -166,10 +184,10 @@ class RateMoves(TransitionBlock):
     def _slopes(self, log_rates: Array, pair: Array, a: Array) -> _Slopes:
         """From pairs (cell, from, to, lane); a few cells at a time, which stay in the cache."""
         n_cells, n_lanes = log_rates.shape[1:]
-        at_once = max(1, _AT_ONCE // n_lanes)
-        n_blocks = -(-n_cells // at_once)
+        n_blocks = -(-n_cells // max(1, _AT_ONCE // n_lanes))
         if n_blocks == 1 or platform() != "cpu":
             return self._slopes_at_once(log_rates, pair, a)
+        at_once = -(-n_cells // n_blocks)
         cells = np.minimum(np.arange(n_blocks * at_once), n_cells - 1).reshape(n_blocks, at_once)
 
         def block(own: Array) -> _Slopes:
@@ -182,7 +200,7 @@ class RateMoves(TransitionBlock):
 
         found = jax.tree.map(joined, lax.map(block, cells))
         # On its own, so that whoever asks for the value alone does not wait for the rest.
-        value = self._values(self._moved(log_rates, a), jnp.moveaxis(pair, 0, 2))
+        value = self._values(self._moved(log_rates, a).chance, jnp.moveaxis(pair, 0, 2))
         return found._replace(value=value)
 
     def _values(self, chance: Array, pair: Array) -> Array:
@@ -191,21 +209,16 @@ class RateMoves(TransitionBlock):
 
     def _slopes_at_once(self, log_rates: Array, pair: Array, a: Array) -> _Slopes:
         pair = jnp.moveaxis(pair, 0, 2)
-        chance = self._moved(log_rates, a)
+        chance, slope = self._moved(log_rates, a, slopes=True)
         possible = chance > 0
-        over = jnp.where(possible, 1.0 / jnp.where(possible, chance, 1.0), 0.0)
-        # Cells and lanes do not mix: one sweep for each move.
-        ways = jnp.eye(len(self.pairs))[:, :, None, None] + 0 * log_rates
-        along = jax.vmap(lambda way: jax.jvp(self._along(a), (log_rates,), (way,))[1])(ways)
-        along = along * over
+        along = slope * jnp.where(possible, 1.0 / jnp.where(possible, chance, 1.0), 0.0)
+        moves = [(along[:, k, j], pair[k, j]) for k, j in np.ndindex(chance.shape[:2])]
+        # Added up one by one, which is much faster than sums over axes.
         return _Slopes(
             self._values(chance, pair),
-            (pair * along).sum((1, 2)),
-            jnp.stack([(pair * one * along).sum((1, 2)) for one in along]),
+            _total([slope * weight for slope, weight in moves]),
+            _total([slope[:, None] * (slope * weight) for slope, weight in moves]),
         )
-
-    def _along(self, a: Array) -> Callable[[Array], Array]:
-        return lambda log_rates: self._moved(log_rates, a)
 
     def _of_effects(self, mean, cov, pair, chunk: Chunk, of: Callable[..., Any]) -> Any:
         """E_q of `of` (pairs, design columns) at effects, per subject."""
@@ -268,8 +281,8 @@ class RateMoves(TransitionBlock):
         return average(terms, *q, self.effects, at_once=False)
 
 
-def _repeated(n: Any, function: Callable[[Any, Any], Any], x: Any) -> Any:
-    return lax.fori_loop(0, n.astype(int), function, x)
+def _total(parts: Sequence[Array]) -> Array:
+    return reduce(jnp.add, parts)
 
 
 def _safe_log(chances: Array) -> Array:

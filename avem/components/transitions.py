@@ -27,6 +27,7 @@ from avem.data.formula import Formula
 from avem.data.layout import Chunk
 from avem.errors import ModelError
 from avem.kernels import forward_backward as hmm
+from avem.kernels.forward import ByCell
 
 STICKINESS = 0.9
 """Probability of staying, at the start."""
@@ -174,7 +175,9 @@ class TransitionBlock(Block):
     """Transitions to compiled code."""
 
     @abstractmethod
-    def table(self, theta: Theta, f: Array, chunk: Chunk, cov: Array | None = None) -> Array:
+    def table(
+        self, theta: Theta, f: Array, chunk: Chunk, cov: Array | None = None
+    ) -> Array | ByCell:
         """Probabilities as `kernels.forward_backward` takes them; exp E_q[log] with `cov`."""
 
     def steps(self, chunk: Chunk) -> hmm.Steps:

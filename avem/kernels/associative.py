@@ -12,6 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array, lax
 
+from avem.kernels.forward import ByCell, rows_of
 from avem.kernels.forward_backward import Steps
 
 _LONG, _FEW = 2_000, 1_024
@@ -29,11 +30,12 @@ def forward_backward(**sizes: int) -> Any:
 
 
 def run(
-    initial: Array, transition: Array, table: Array, valid: Array, steps: Steps
+    initial: Array, transition: Array | ByCell, table: Array, valid: Array, steps: Steps
 ) -> tuple[Array, Array, Array]:
     """Log likelihood, state and pair probabilities."""
     n_times, n_states, n = table.shape
-    initial, transition = (jnp.asarray(x, table.dtype) for x in (initial, transition))
+    both = (initial, rows_of(transition))
+    initial, transition = (jnp.asarray(x, table.dtype) for x in both)
     moves = transition[..., None] if transition.ndim == 2 else transition
     moves = jnp.broadcast_to(moves, (n_times, n_states, n_states, n))
     entry = initial if initial.ndim == 2 else initial[:, None]

@@ -66,6 +66,7 @@ ENGINES: tuple[Engine, ...] = (
     # The C++ is unrolled over the states: with more of them it is long to compile.
     Engine("forward_backward", cpp.forward_backward, at_most={"states": 8}),
     Engine("gaussian_chain", cpp.gaussian_chain, at_most={"states": 8, "outcomes": 4}),
+    Engine("rates", cpp.rates, at_most={"states": 8}),
     # Chances of stays that change over time are for the definition.
     Engine("semi_markov", cpp.semi_markov, at_least={"cells": 1}, at_most={"cells": 1}),
     Engine("kalman_moments", cpp.kalman_moments, at_most={"states": 6}),

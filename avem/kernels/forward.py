@@ -12,8 +12,38 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import Float, Int
 
 from avem.kernels.lanes import following
+
+
+class ByCell(NamedTuple):
+    """Transition probabilities of steps many of which are alike."""
+
+    chance: Float[Array, "cell state state lane"]
+    """With one lane, the same for all."""
+    cell: Int[Array, "time lane"]
+    """Of each step; any, also one past the end, where there is no step."""
+
+
+def cells_of(transition: Array | ByCell) -> tuple[Array, Array | None]:
+    """Probabilities, and which of them each step has, where that is not plain."""
+    return transition if isinstance(transition, ByCell) else (transition, None)
+
+
+def rows_of(transition: Array | ByCell) -> Array:
+    """One matrix, one of each lane, or one of each step and lane."""
+    chance, index = cells_of(transition)
+    if index is None:
+        return chance
+    index = jnp.minimum(index, len(chance) - 1)
+    if chance.shape[-1] > 1:
+        return jnp.take_along_axis(chance, index[:, None, None], axis=0)
+    # Read where it is wanted: no table is turned over.
+    size = chance.shape[1] ** 2
+    at = size * index[:, None] + jnp.arange(size)[:, None]
+    rows = chance.reshape(-1).at[at].get(mode="promise_in_bounds")
+    return rows.reshape(len(index), *chance.shape[1:3], -1)
 
 
 class Algebra(NamedTuple):

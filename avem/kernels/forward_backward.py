@@ -18,7 +18,14 @@ from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
 from avem.kernels.dispatch import engine
-from avem.kernels.forward import ALGEBRAS, forward_pass, log_total, moves_of
+from avem.kernels.forward import (
+    ALGEBRAS,
+    ByCell,
+    forward_pass,
+    log_total,
+    moves_of,
+    rows_of,
+)
 from avem.kernels.lanes import following, has_next
 
 
@@ -45,7 +52,7 @@ class Steps(NamedTuple):
 
 def smooth(
     initial: Float[Array, "state *lane"],
-    transition: Float[Array, "*time state state *lane"],
+    transition: Float[Array, "*time state state *lane"] | ByCell,
     table: Float[Array, "time state lane"],
     valid: Bool[Array, "time lane"],
     form: str = "scaled",
@@ -54,8 +61,9 @@ def smooth(
     """Posterior state and pair probabilities and log likelihood of every lane (eq. hmm_posterior).
 
     ``transition`` is one matrix, one per lane (last axis), or one per step and lane: entry t moves
-    from t-1 to t. ``form`` is ``"scaled"`` or ``"log"``; they agree wherever the scaled one does
-    not underflow. An engine of the scaled one has no derivatives.
+    from t-1 to t; where many of them are alike, `ByCell`. ``form`` is ``"scaled"`` or ``"log"``;
+    they agree wherever the scaled one does not underflow. An engine of the scaled one has no
+    derivatives.
     """
     table, steps = jnp.asarray(table), Steps() if steps is None else steps
     times, states, lanes = table.shape
@@ -64,7 +72,7 @@ def smooth(
         sizes = {"times": times, "lanes": lanes, "cells": steps.n_cells}
         run = engine("forward_backward", table.dtype, states=states, **sizes)
     if run is None:
-        return definition(initial, transition, table, valid, steps, form)
+        return definition(initial, rows_of(transition), table, valid, steps, form)
     return Posterior(*run(initial, transition, table, valid, steps))
 
 

@@ -24,6 +24,7 @@ from jaxtyping import Bool, Float
 
 from avem.kernels import forward_backward as chains
 from avem.kernels.dispatch import engine
+from avem.kernels.forward import ByCell, rows_of
 from avem.kernels.forward_backward import Steps
 
 Triple = tuple[int, int, int]
@@ -89,7 +90,7 @@ class ChainSums(NamedTuple):
 
 def smooth(
     initial: Float[Array, "state *lane"],
-    transition: Float[Array, "*time state state *lane"],
+    transition: Float[Array, "*time state state *lane"] | ByCell,
     squares: Squares,
     rows: Records,
     form: str = "scaled",
@@ -105,7 +106,7 @@ def smooth(
         dtype = squares.coef.dtype
         run = engine("gaussian_chain", dtype, states=states, outcomes=outcomes, **sizes)
     if run is None:
-        return definition(initial, transition, squares, rows, steps, form)
+        return definition(initial, rows_of(transition), squares, rows, steps, form)
     return ChainSums(*run(initial, transition, squares, rows, steps))
 
 

@@ -20,9 +20,10 @@ from avem.components.transitions import TransitionBlock
 from avem.data.layout import Chunk
 from avem.kernels import forward_backward as hmm
 from avem.kernels import gaussian_chain, semi_markov, semi_markov_path
+from avem.kernels.forward import ByCell, rows_of
 from avem.kernels.viterbi import viterbi
 
-Chances = tuple[Array, Array]
+Chances = tuple[Array, Array | ByCell]
 """Of the first state and of moves."""
 SemiChances = tuple[Array, Array, semi_markov.Stays]
 """And of stays."""
@@ -97,8 +98,8 @@ class MarkovProcess:
         return (self.initial, self.transition)
 
     def tables(self, theta, f, chunk, cov) -> Chances:
-        transition = self.transition.table(theta, f, chunk, cov)
-        return self.initial.table(theta, f, chunk, cov, transition), transition
+        moves = self.transition.table(theta, f, chunk, cov)
+        return self.initial.table(theta, f, chunk, cov, rows_of(moves)), moves
 
     def smooth(self, tables: Chances, table, chunk, form) -> hmm.Posterior:
         steps = self.transition.steps(chunk)
@@ -115,7 +116,8 @@ class MarkovProcess:
         return gaussian_chain.smooth(*tables, squares, rows, form, steps)
 
     def states_given(self, tables: Chances, table, chunk, kind) -> tuple[Array, Array]:
-        return hmm.states_given(*tables, table, chunk.valid, kind)
+        initial, moves = tables
+        return hmm.states_given(initial, rows_of(moves), table, chunk.valid, kind)
 
     def states_so_far(self, tables: Chances, table, chunk) -> Array:
         return self.states_given(tables, table, chunk, "before")[0]
@@ -124,19 +126,24 @@ class MarkovProcess:
         initial, moves = tables
         if now is None:
             return jnp.broadcast_to(_with_lanes(initial, 1), table.shape[1:])
+        moves = rows_of(moves)
         moves = moves[0] if moves.ndim == 4 else _with_lanes(moves, 2)
         return (now[:, None] * moves).sum(0)
 
     def best_path(self, tables: Chances, table, chunk) -> tuple[Array, Array]:
-        return viterbi(*tables, table, chunk.valid)
+        initial, moves = tables
+        return viterbi(initial, rows_of(moves), table, chunk.valid)
 
     def path_posterior(self, tables: Chances, table, chunk, form) -> hmm.Posterior:
         """With the pairs of every step apart, where the transitions differ."""
-        steps = hmm.Steps(None, 0) if tables[1].ndim == 4 else hmm.Steps()
-        return hmm.smooth(*tables, table, chunk.valid, form, steps)
+        initial, moves = tables
+        moves = rows_of(moves)
+        steps = hmm.Steps(None, 0) if moves.ndim == 4 else hmm.Steps()
+        return hmm.smooth(initial, moves, table, chunk.valid, form, steps)
 
     def expected(self, theta, f, posterior, chunk) -> Array:
-        initial, transition = self.tables(theta, f, chunk, None)
+        initial, moves = self.tables(theta, f, chunk, None)
+        transition = rows_of(moves)
         pair = posterior.pair if transition.ndim == 4 else posterior.pair.sum(0)
         move = pair * _safe_log(_with_lanes(transition, 2))
         chain = _first(initial, posterior) + move.sum(tuple(range(move.ndim - 1)))
@@ -158,7 +165,7 @@ class SemiMarkovProcess:
         return (self.initial, self.transition, self.duration)
 
     def tables(self, theta, f, chunk, cov) -> SemiChances:
-        transition = self.transition.table(theta, f, chunk, cov)
+        transition = rows_of(self.transition.table(theta, f, chunk, cov))
         initial = self.initial.table(theta, f, chunk, cov, transition)
         return initial, transition, self.duration.table(theta, f, chunk, cov)
 
@@ -195,7 +202,7 @@ class SemiMarkovProcess:
 
     def expected(self, theta, f, posterior, chunk) -> Array:
         """With how long the first stay had lasted, where it may have begun before."""
-        transition = self.transition.table(theta, f, chunk)
+        transition = rows_of(self.transition.table(theta, f, chunk))
         initial = self.initial.table(theta, f, chunk, None, transition)
         move = (posterior.pair[0] * _safe_log(_with_lanes(transition, 2))).sum((0, 1))
         stays = self.duration.value(theta, f, None, self.duration.collect(posterior, chunk), chunk)

@@ -16,6 +16,7 @@ from avem.kernels.forward_backward import Steps, smooth
 from avem.kernels.inverse import inverse_and_logdet
 from avem.kernels.kalman_filter import Problem, System
 from avem.kernels.posterior import posterior
+from avem.kernels.rates import over_intervals
 from avem.kernels.semi_markov import Stays
 from avem.kernels.viterbi import viterbi
 
@@ -103,11 +104,17 @@ def quadratics(d=8):
     return prior, logdet[None], covariances(d, N), normal(d, N), normal(d, N)
 
 
+def intervals():
+    pairs = ((0, 1), (1, 0))
+    return np.exp(normal(2, N)), pairs, 2, True
+
+
 KERNELS = {
     # The public function; its arguments; those of its definition, if they are others.
     "forward_backward": (smooth, chains, lambda: (*chains(), Steps())),
     "gaussian_chain": (gaussian_chain.smooth, gaussian, lambda: (*gaussian(), Steps())),
     "semi_markov": (semi_markov.smooth, semi, semi),
+    "rates": (over_intervals, intervals, intervals),
     "viterbi": (viterbi, chains, chains),
     "kalman": (kalman.smooth, lambda: (states(),), lambda: (states(),)),
     "kalman_moments": (kalman_moments.moments, sums, sums),

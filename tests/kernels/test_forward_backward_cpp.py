@@ -7,6 +7,7 @@ import pytest
 
 from avem.kernels import forward_backward as hmm
 from avem.kernels.dispatch import engine
+from avem.kernels.forward import ByCell, rows_of
 from tests.brute import enumerate_paths, log_sum
 from tests.chosen import chosen
 
@@ -90,6 +91,20 @@ def test_it_equals_the_scan(n_states, transitions, steps):
     assert_same(found, by_scan(*arguments, steps=steps))
     padded = ~np.broadcast_to(np.asarray(arguments[3])[:, None], found.state.shape)
     assert (np.asarray(found.state)[padded] == 0.0).all()
+
+
+@pytest.mark.parametrize("n_lanes", [1, len(LENGTHS)])
+@pytest.mark.parametrize("steps", [hmm.Steps(None, 0), cells(3, LENGTHS)])
+def test_steps_that_share_transitions(n_lanes, steps):
+    initial, _, table, valid = problem(3, LENGTHS, "step")
+    rng = np.random.default_rng(5)
+    chance = np.moveaxis(rng.dirichlet(np.ones(3), size=(4, n_lanes, 3)), 1, -1)
+    shared = ByCell(chance, rng.integers(0, 5, valid.shape))
+    found = by_native(initial, shared, table, valid, steps=steps)
+    index, lanes = np.minimum(shared.cell, 3), np.arange(len(LENGTHS)) * (n_lanes > 1)
+    rows = np.moveaxis(chance[index, :, :, lanes], 1, -1)
+    assert_same(found, by_scan(initial, rows, table, valid, steps=steps))
+    np.testing.assert_array_equal(jax.jit(rows_of)(shared), rows)
 
 
 def test_long_sequences_that_the_scan_adds_up_otherwise():
@@ -182,7 +197,9 @@ def test_at_several_nodes_it_gives_each_of_them(axes, transitions):
     # What is the same at all nodes goes to the kernel once.
     calls = [e for e in jax.make_jaxpr(at_nodes)(*arguments).eqns if e.primitive.name == "ffi_call"]
     lengths = [variable.aval.shape[0] for variable in calls[0].invars]
-    assert lengths == [1 if axis is None else 4 for axis in (*axes, None)]
+    initial, transition, table, valid = axes
+    order = (initial, transition, None, valid, None, table)
+    assert lengths == [1 if axis is None else 4 for axis in order]
 
 
 def test_what_it_is_not_made_for_goes_to_the_scan():

@@ -17,12 +17,14 @@ import numpy as np
 from jax import Array
 
 from avem.kernels.cpp.build import find
+from avem.kernels.forward import ByCell, cells_of
 
 if TYPE_CHECKING:
     from avem.kernels.forward_backward import Steps
     from avem.kernels.gaussian_chain import Records, Squares
     from avem.kernels.kalman_filter import Problem
     from avem.kernels.kalman_moments import Shape
+    from avem.kernels.rates import Pairs
     from avem.kernels.semi_markov import Stays
 
 
@@ -55,7 +57,7 @@ def forward_backward(
     """Log likelihood, state and pair probabilities."""
     chain, pair = _chain(initial, transition, valid, steps, table.dtype)
     shapes = [valid.shape[1:], table.shape, pair]
-    return call(shapes, table.dtype, *chain[:2], table, *chain[2:])
+    return call(shapes, table.dtype, *chain, table)
 
 
 @_compiled("states", "outcomes")
@@ -69,24 +71,27 @@ def gaussian_chain(
     shapes = [(n_lanes,), (n_states, n_lanes), pair, (n_states, len(lists.features), n_lanes)]
     data = (rows.a, rows.y, rows.seen)
     numbers = (coef, constant, weight, *lists.arrays())
-    return call(shapes, coef.dtype, *chain[:2], *data, *chain[2:], *numbers)
+    return call(shapes, coef.dtype, *chain, *data, *numbers)
 
 
 def _chain(
-    initial: Array, transition: Array, valid: Array, steps: Steps, dtype: Any
+    initial: Array, transition: Array | ByCell, valid: Array, steps: Steps, dtype: Any
 ) -> tuple[tuple[Array, ...], tuple[int, ...]]:
-    """First states, transitions, valid steps, cells; and the shape of the pairs."""
+    """First states, transitions, which is whose, valid steps, cells; and the shape of pairs."""
     n_times, n_lanes = valid.shape
-    initial, transition = (jnp.asarray(x, dtype) for x in (initial, transition))
+    chance, index = cells_of(transition)
+    initial, transition = (jnp.asarray(x, dtype) for x in (initial, chance))
     n_states = len(initial)
     if transition.ndim == 2:
         transition = transition[..., None]
-    cell = jnp.zeros((0, n_lanes), jnp.int32) if steps.cell is None else steps.cell
+    nothing = jnp.zeros((0, n_lanes), jnp.int32)
+    which, cell = (nothing if x is None else x.astype(jnp.int32) for x in (index, steps.cell))
     arrays = (
         initial if initial.ndim == 2 else initial[:, None],
         transition if transition.ndim == 4 else transition[None],
+        which,
         valid,
-        cell.astype(jnp.int32),
+        cell,
     )
     return arrays, (steps.n_cells or n_times, n_states, n_states, n_lanes)
 
@@ -108,6 +113,17 @@ def semi_markov(
     found = call(shapes, dtype, initial, transition, *chances, table, valid, cut)
     loglik, state, pair, phase, ended, stayed = found
     return loglik, state, pair[None], phase, ended[None], stayed[None]
+
+
+@_compiled("states")
+def rates(
+    call: Any, rates: Array, pairs: Pairs, n_states: int, slopes: bool
+) -> tuple[Array, Array]:
+    """Chances after intervals, and their slopes."""
+    own = np.array(pairs, np.int32).reshape(-1, 2)
+    n = rates.shape[-1]
+    shapes = [(n_states, n_states, n), (len(own) if slopes else 0, n_states, n_states, n)]
+    return call(shapes, rates.dtype, rates, own)
 
 
 @_compiled("states")

@@ -21,8 +21,9 @@ constexpr double kLog2 = 0x1.62e42fefa39efp-1;
 struct Chains {
   int64_t times, lanes;
   int64_t cells;        // of the pairs; 0: every step on its own
-  bool over_time;       // a transition for each step
+  int64_t moves;        // how many transitions there are: 1, or one for each step, or as `which` says
   Lanes initial, transition;
+  const int32_t* which; // transition of each step and lane, or null
   const uint8_t* valid;
   const int32_t* cell;  // of each step and lane, or null: one for all
   double *loglik, *pair;
@@ -34,7 +35,7 @@ class Block {
   Block(const Chains& chains, Rows& rows, int64_t lane, int count, vec* room)
       : z_(chains), rows_(rows), lane_(lane), count_(count), kept_(room), sums_(room + z_.times * 2 * K) {
     for (int64_t i = 0; i < summed(z_); ++i) sums_[i] = vec{};
-    if (!z_.over_time) read_transition(0);
+    if (!over_time()) read_transition(0);
     full_ = 0;
     if (count_ == kLanes)
       while (full_ < z_.times && valid(full_).every) ++full_;
@@ -50,7 +51,7 @@ class Block {
     forward<false>(full_, z_.times, to);
     over_mass_ = 1.0 / to.mass;
     vec b[K];
-    const bool simple = !z_.over_time && z_.cells == 1;
+    const bool simple = !over_time() && z_.cells == 1;
     if (simple) {
       backward<false, true>(full_ - 1, z_.times, b);
       backward<true, true>(0, full_ - 1, b);
@@ -94,9 +95,26 @@ class Block {
 
   Flags valid(int64_t t) const { return Flags::load(z_.valid + t * z_.lanes + lane_, count_); }
 
+  bool over_time() const { return z_.moves > 1 || z_.which; }
+
   void read_transition(int64_t t) {
+    if (z_.which) return gather_transition(z_.which + t * z_.lanes + lane_);
     for (int k = 0; k < K; ++k)
       for (int m = 0; m < K; ++m) a_[k][m] = z_.transition.load((t * K + k) * K + m, lane_, count_);
+  }
+
+  // Each lane's own; past the end, where there is no step, any will do.
+  void gather_transition(const int32_t* which) {
+    const int64_t n = z_.transition.n;
+    double found[kPairs][kLanes];
+    for (int l = 0; l < kLanes; ++l) {
+      const int32_t own = which[l < count_ ? l : count_ - 1];
+      const int64_t cell = own < z_.moves ? own : z_.moves - 1;
+      const double* from = z_.transition.at + cell * kPairs * n + (n == 1 ? 0 : lane_ + (l < count_ ? l : count_ - 1));
+      for (int i = 0; i < kPairs; ++i) found[i][l] = from[i * n];
+    }
+    for (int k = 0; k < K; ++k)
+      for (int m = 0; m < K; ++m) std::memcpy(&a_[k][m], found[k * K + m], sizeof(vec));
   }
 
   Forward start() const {
@@ -138,7 +156,7 @@ class Block {
       }
       const mask exponent = (bits_of(mass) >> 52) - 1023;
       const vec scale = from_bits((1023 - exponent) << 52);
-      if (z_.over_time && t + 1 < z_.times) read_transition(t + 1);
+      if (over_time() && t + 1 < z_.times) read_transition(t + 1);
       for (int m = 0; m < K; ++m) {
         moved[m] = joint[0] * a_[0][m];
         for (int k = 1; k < K; ++k) moved[m] += joint[k] * a_[k][m];
@@ -172,7 +190,7 @@ class Block {
           ahead[m] = lift[m] * b[m];
           if (!dense) ahead[m] = where(on.here, ahead[m]);
         }
-        if (z_.over_time) read_transition(t + 1);
+        if (over_time()) read_transition(t + 1);
         for (int k = 0; k < K; ++k) {
           vec total = a_[k][0] * ahead[0];
           for (int m = 1; m < K; ++m) total += a_[k][m] * ahead[m];

@@ -39,6 +39,8 @@ def in_a_wheel() -> Iterator[tuple[str, dict[str, int]]]:
             yield "gaussian_chain", {"STATES": states, "OUTCOMES": outcomes}
     for states in range(1, 5):
         yield "kalman_moments", {"STATES": states}
+    for states in range(2, 5):
+        yield "rates", {"STATES": states}
     yield "semi_markov", {}
     yield "posterior", {}
     yield "inverse", {}

@@ -6,11 +6,10 @@
 extern "C" XLA_FFI_Error* avem_forward_backward(XLA_FFI_CallFrame* frame) {
   Call call(frame);
   if (call.is_question()) return nullptr;
-  if (!call.has(5, 3)) return call.wrong_shapes();
-  Array initial = call.argument(2), transition = call.argument(4), table = call.argument(3),
-        valid = call.argument(2, XLA_FFI_DataType_PRED), cell = call.argument(2, XLA_FFI_DataType_S32);
-  Array loglik = call.result(1), state = call.result(3), pair = call.result(4);
-  const ChainArrays arrays = {initial, transition, valid, cell, loglik, pair};
+  if (!call.has(6, 3)) return call.wrong_shapes();
+  ChainArrays arrays(call);
+  Array table = call.argument(3), loglik = call.result(1), state = call.result(3), pair = call.result(4);
+  arrays.gives(loglik, pair);
   if (!call.sound() || table.dims[1] != STATES || !arrays.fit(STATES)) return call.wrong_shapes();
   Room room(Block<STATES, TableRows<STATES>>::room(arrays.at(0)));
   for (int64_t b = 0; b < loglik.batches; ++b) {

@@ -6,22 +6,22 @@
 extern "C" XLA_FFI_Error* avem_gaussian_chain(XLA_FFI_CallFrame* frame) {
   Call call(frame);
   if (call.is_question()) return nullptr;
-  if (!call.has(14, 4)) return call.wrong_shapes();
+  if (!call.has(15, 4)) return call.wrong_shapes();
   constexpr auto kFlag = XLA_FFI_DataType_PRED, kInteger = XLA_FFI_DataType_S32;
-  Array initial = call.argument(2), transition = call.argument(4), a = call.argument(3), y = call.argument(3),
-        seen = call.argument(3, kFlag), valid = call.argument(2, kFlag), cell = call.argument(2, kInteger),
-        coef = call.argument(4), constant = call.argument(2), weight = call.argument(2),
+  ChainArrays arrays(call);
+  Array a = call.argument(3), y = call.argument(3), seen = call.argument(3, kFlag), coef = call.argument(4),
+        constant = call.argument(2), weight = call.argument(2),
         column = call.argument(1, kInteger), group = call.argument(1, kInteger), term = call.argument(2, kInteger),
         feature = call.argument(2, kInteger);
   Array loglik = call.result(1), first = call.result(2), pair = call.result(4), sums = call.result(3);
-  const ChainArrays arrays = {initial, transition, valid, cell, loglik, pair};
+  arrays.gives(loglik, pair);
   const bool right = call.sound() && coef.dims[0] == STATES && coef.dims[1] == OUTCOMES && y.dims[1] == OUTCOMES &&
                      constant.dims[0] == STATES && weight.dims[0] == STATES && arrays.fit(STATES);
   if (!right) return call.wrong_shapes();
   using Source = Gaussian<STATES, OUTCOMES>;
   Source rows;
-  rows.times = valid.dims[0];
-  rows.lanes = valid.dims[1];
+  rows.times = arrays.times();
+  rows.lanes = arrays.lanes();
   rows.width = a.dims[1];
   rows.masks = seen.dims[1];
   rows.columns = column.dims[0];

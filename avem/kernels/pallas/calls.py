@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from avem.kernels import associative
+from avem.kernels.forward import ByCell, rows_of
 from avem.kernels.forward_backward import Steps
 from avem.kernels.pallas.blocks import Arguments
 from avem.kernels.pallas.chain import Chain, run
@@ -80,9 +81,9 @@ def _gaussian_chain(
 
 
 def _chain(
-    initial: Array, transition: Array, valid: Array, steps: Steps, dtype: Any
+    initial: Array, transition: Array | ByCell, valid: Array, steps: Steps, dtype: Any
 ) -> dict[str, Any]:
-    initial, transition = (jnp.asarray(x, dtype) for x in (initial, transition))
+    initial, transition = (jnp.asarray(x, dtype) for x in (initial, rows_of(transition)))
     if transition.ndim == 2:
         transition = transition[..., None]
     cell = None if steps.cell is None or not steps.n_cells else steps.cell.astype(jnp.int32)

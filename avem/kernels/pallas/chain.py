@@ -4,8 +4,8 @@ The recursions of `kernels/forward_backward.py`, whose scans are the definition:
 thread, a step's numbers are vectors over the lanes of a block, and the loop over time is inside the
 kernel. Filtered probabilities go to memory and come back. The backward pass needs no densities: a
 state's smoothed probability follows from its filtered one, and from how much the rows ahead raise
-the chances of where it may go next. Where densities come from and what becomes of the state probabilities is
-for `BlockRows` to say.
+the chances of where it may go next. Where densities come from and what becomes of the state
+probabilities is for `BlockRows` to say.
 """
 
 from __future__ import annotations
@@ -116,9 +116,7 @@ def run(chain: Chain, rows: BlockRows, n_cells: int) -> None:
         after = jnp.minimum(t + 1, n_times - 1)
         step = moves(t + 1)
         # How much more probable each next state is than it was before its row was seen.
-        raised = [
-            _over(ahead[m], _sum([here[k] * step[k][m] for k in states])) for m in states
-        ]
+        raised = [_over(ahead[m], _sum([here[k] * step[k][m] for k in states])) for m in states]
         moved = [
             jnp.where(goes_on, here[k] * raised[m] * (1.0 if simple else step[k][m]), 0.0)
             for k in states

@@ -12,7 +12,7 @@ import numpy as np
 from avem.components.base import Component, EmissionBlock, Match
 from avem.components.free import Plain
 from avem.components.lines import Line
-from avem.numerics.rows import selection
+from avem.numerics import rows
 
 if TYPE_CHECKING:
     from avem.components.lines import Builder
@@ -108,9 +108,11 @@ def subject_means(features: np.ndarray, subject: np.ndarray, n_subjects: int) ->
     """(subjects, features) mean of what was seen, shrunk a little towards 0, the overall."""
     means = np.zeros((n_subjects, features.shape[1]))
     for j, column in enumerate(features.T):
-        seen = selection(~np.isnan(column))
-        total = np.bincount(subject[seen], column[seen], n_subjects)
-        means[:, j] = total / (1 + np.bincount(subject[seen], minlength=n_subjects))
+        there = rows.seen(column)
+        total = rows.sum_by(
+            subject, lambda at, own=column, there=there: np.where(there[at], own[at], 0), n_subjects
+        )
+        means[:, j] = total / (1 + rows.count_by(subject, there, n_subjects))
     return means
 
 
@@ -290,7 +292,7 @@ class Emission(Component, ABC):
     def in_units(self, y: np.ndarray) -> np.ndarray:
         """(rows, own columns) which values have a density in their column's unit."""
         own = np.arange(y.shape[1]) < len(self.outcomes)
-        return ~np.isnan(y) & own
+        return rows.seen(y) & own
 
     def half_seen(self, y: np.ndarray) -> np.ndarray:
         """(rows,) where it would need all of its outcomes (rows, own columns), and has some."""

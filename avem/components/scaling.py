@@ -101,13 +101,13 @@ def summary(values: np.ndarray) -> ColumnSummary:
         values = values[~np.isnan(values)]
     if not len(values):
         return ColumnSummary(1.0, np.nan, 0.0)
-    lowest, highest, mean = values.min(), values.max(), values.mean()
+    (lowest, highest), mean = rows.bounds(values), float(rows.means(values))
     low, median, high = quantiles_of(values, (0.25, 0.5, 0.75)).tolist()
     size, away = float(max(-lowest, highest)), max(highest - mean, mean - lowest)
     if not away > 0:
         return ColumnSummary(1.0, median, size)
-    squares = (((values[at] - mean) / away) ** 2 for at in rows.stretches(len(values)))
-    sd = float(away * np.sqrt(sum(part.sum() for part in squares) / len(values)))
+    squares = rows.each(lambda at: (((values[at] - mean) / away) ** 2).sum(), len(values))
+    sd = float(away * np.sqrt(sum(squares) / len(values)))
     return ColumnSummary(spread_of(sd, high, low), median, size)
 
 
@@ -119,12 +119,13 @@ def _moved(values: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndar
     if not moved.any():
         return values
     out = np.empty(values.shape)
-    for j in range(len(scale)):
-        if not moved[j]:
-            out[:, j] = values[:, j]
-            continue
-        for at in rows.stretches(len(values)):
-            out[at, j] = (values[at, j] - centre[j]) / scale[j]
+
+    def move(at: slice) -> None:
+        for j in range(len(scale)):
+            own = values[at, j]
+            out[at, j] = (own - centre[j]) / scale[j] if moved[j] else own
+
+    rows.each(move, len(values))
     return out
 
 

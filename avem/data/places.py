@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from avem.data.panel import Panel
+from avem.numerics.rows import each
 
 
 class Places(ABC):
@@ -79,9 +80,13 @@ class Stacked(Places):
 
     def put(self, values: np.ndarray, out: np.ndarray) -> None:
         """Values of all rows into (times, columns, lanes)."""
-        for j in range(values.shape[1]):
-            column = values[self._rows, j].reshape(self.n_lanes, self.n_times)
-            out[: self.n_times, j, : self.n_lanes] = column.T
+        shape = self.n_lanes, self.n_times, values.shape[1]
+        own = np.moveaxis(values[self._rows].reshape(shape), 0, -1)
+
+        def turn(lanes: slice) -> None:
+            out[: self.n_times, :, lanes] = own[..., lanes]
+
+        each(turn, self.n_lanes, self.n_times * values.shape[1])
 
     def mark(self, out: np.ndarray) -> None:
         """True where there is a row."""

@@ -77,7 +77,7 @@ class PanelData:
     def design_means(self, outcomes: Sequence[int]) -> np.ndarray:
         """(design columns,) over the rows where some of these outcome columns are observed."""
         used = self._used(outcomes)
-        return on_grid(used.mean(0), [rows.largest(column) for column in used.T])
+        return on_grid(rows.means(used), [rows.largest(column) for column in used.T])
 
     def design_sizes(self, centre: np.ndarray, outcomes: Sequence[int]) -> np.ndarray:
         """(design columns,) root mean squares of the distances from `centre` in these rows."""
@@ -133,7 +133,7 @@ class Encoded:
     def n_seen(self) -> np.ndarray:
         """(subjects, outcome columns) how many values of each were observed."""
         subject, n = self.panel.row_subject, self.panel.n_subjects
-        counts = [rows.count_by(subject, ~np.isnan(column), n) for column in self.y.T]
+        counts = [rows.count_by(subject, rows.seen(column), n) for column in self.y.T]
         return np.stack(counts, axis=1)
 
     def log_jacobian(self, model: Any) -> np.ndarray:
@@ -144,7 +144,7 @@ class Encoded:
 
     def seen_design(self, column: int) -> np.ndarray:
         """(design columns,) means over the rows where an outcome column is observed."""
-        return self.a[~np.isnan(self.y[:, column])].mean(0)
+        return rows.means(self.a, rows.selection(rows.seen(self.y[:, column])))
 
     @property
     def sample(self) -> Encoded:

@@ -12,7 +12,17 @@ from avem.data.columns import LARGEST
 from avem.errors import DataError, ModelError
 from avem.models.encoded import PanelData
 from avem.models.hmm import HMMModel
-from avem.numerics.rows import any_seen, largest, selection, take_columns, triangle
+from avem.numerics.rows import (
+    any_seen,
+    bounds,
+    count_by,
+    largest,
+    seen,
+    selection,
+    sum_by,
+    take_columns,
+    triangle,
+)
 
 
 def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
@@ -36,7 +46,7 @@ def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
         for name, column in zip(piece.outcomes, piece.y_cols, strict=False):
             y = data.Y[:, column]
             # Each outcome has its own coefficients, so each needs rows that tell its terms apart.
-            rows = ~np.isnan(y)
+            rows = seen(y)
             some = selection(rows)
             check_outcome(name, y[some], data.n_without_past)
             everywhere = isinstance(some, slice)
@@ -81,7 +91,7 @@ def check_outcome(name: str, values: np.ndarray, n_without_past: int) -> None:
         )
     if len(values) == 0:
         raise DataError(f"Outcome {name!r} has no observed value. Leave it out of the formula.")
-    low, high = values.min(), values.max()
+    low, high = bounds(values)
     largest = max(abs(low), abs(high))
     spread = high / 2 - low / 2  # halved first: the difference may overflow
     if not spread > 1e-13 * largest:
@@ -171,17 +181,16 @@ def check_effects(
     panel: Panel, z: np.ndarray, rows: np.ndarray, terms: Sequence[str], where: str
 ) -> None:
     """Raise unless some subjects' ``rows`` tell the effect columns (rows, terms) apart."""
-    e = len(terms)
-    some = selection(rows)
-    subject = panel.row_subject[some]
-    enough = np.bincount(subject, minlength=panel.n_subjects) > e
+    e, subject = len(terms), panel.row_subject
+    enough = count_by(subject, rows, panel.n_subjects) > e
     if enough.sum() < 2:
         raise ModelError(
             f"Effects are not identified: {e} effect term(s) {where} need subjects with "
             f"more than {e} observed row(s), and {enough.sum()} of {panel.n_subjects} subjects "
             "have that many. Use fewer effect terms, or none."
         )
-    full_rank = _full_rank(z[some], subject, panel.n_subjects)
+    used = z if isinstance(selection(rows), slice) else np.where(rows[:, None], z, 0.0)
+    full_rank = _full_rank(used, subject, panel.n_subjects)
     if (full_rank & enough).sum() < 2:
         raise ModelError(
             f"Effects {where} are not identified: within each subject the effect terms "
@@ -193,14 +202,16 @@ def check_effects(
 
 def _full_rank(z: np.ndarray, subject: np.ndarray, n_subjects: int) -> np.ndarray:
     """(subjects,) bool: the columns of the subject's rows of `z` (rows, e) are independent."""
-    size = np.array([largest(column) for column in z.T])
+    size = np.array([largest(column) or 1.0 for column in z.T])
     e = z.shape[1]
     products = np.zeros((n_subjects, e, e))
     for i in range(e):
-        own = z[:, i] / (size[i] or 1.0)
         for j in range(i + 1):
-            other = own if j == i else z[:, j] / (size[j] or 1.0)
-            products[:, i, j] = products[:, j, i] = np.bincount(subject, own * other, n_subjects)
+
+            def product(at: slice, i: int = i, j: int = j) -> np.ndarray:
+                return (z[at, i] / size[i]) * (z[at, j] / size[j])
+
+            products[:, i, j] = products[:, j, i] = sum_by(subject, product, n_subjects)
     # Unit diagonal: a covariate that is small in one subject is not a constant one.
     size = np.sqrt(np.diagonal(products, axis1=1, axis2=2))
     products /= np.maximum(size[:, :, None] * size[:, None], 1e-300)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from avem.numerics.rows import stretches
+from avem.numerics.rows import each
 
 _DIGIT = 16
 """Bits of a number that one pass through the blocks decides."""
@@ -67,13 +68,14 @@ def _of_ranks(values: np.ndarray, ranks: np.ndarray) -> np.ndarray:
         own = np.flatnonzero((low == bounds[0]) & (high == bounds[1]))
         floor = sample[bounds[0]] if bounds[0] else -np.inf
         ceiling = sample[bounds[1]] if bounds[1] < last else np.inf
-        n_below, inside = 0, []
-        for at in stretches(n):
-            part = values[at]
-            below = part < floor
-            n_below += np.count_nonzero(below)
-            inside.append(part[~below & (part <= ceiling)])
-        between, rank = np.concatenate(inside), ranks[own] - n_below
+
+        def split(at: slice, floor: Any = floor, ceiling: Any = ceiling) -> tuple[int, np.ndarray]:
+            """How many are below, and what is inside."""
+            below = values[at] < floor
+            return np.count_nonzero(below), values[at][~below & (values[at] <= ceiling)]
+
+        n_below, inside = zip(*each(split, n), strict=True)
+        between, rank = np.concatenate(inside), ranks[own] - sum(n_below)
         if rank.min() >= 0 and rank.max() < len(between):
             found[own] = np.partition(between, rank)[rank]
     missed = np.isnan(found)

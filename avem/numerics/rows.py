@@ -2,29 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import TypeVar
 
 import numpy as np
 
 _STRETCH = 1 << 15
 """Rows; a column of so many numbers fits into a core's cache several times."""
+_MANY, _WIDE = 1 << 20, 1 << 17
+"""Rows that are worth several threads, and how many of them a thread takes at a time."""
+
+Found = TypeVar("Found")
 
 
 def stretches(n_rows: int) -> Iterator[slice]:
     """All rows in order, so many at a time."""
-    for start in range(0, n_rows, _STRETCH):
-        yield slice(start, min(start + _STRETCH, n_rows))
+    return _cut(n_rows, _STRETCH)
+
+
+def _cut(n_rows: int, size: int) -> Iterator[slice]:
+    for start in range(0, n_rows, size):
+        yield slice(start, min(start + size, n_rows))
+
+
+def each(function: Callable[[slice], Found], n_rows: int, width: int = 1) -> list[Found]:
+    """What a function gives for every stretch, in order; very many rows go to several threads.
+
+    ``width`` is how many numbers a row has.
+    """
+    width = max(width, 1)
+    if n_rows * width < _MANY:
+        return [function(at) for at in _cut(n_rows, max(1, _STRETCH // width))]
+    return list(_pool().map(function, _cut(n_rows, max(1, _WIDE // width))))
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="avem-rows")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # the child has none of them
 
 
 def largest(values: np.ndarray) -> float:
     """The largest absolute value of (rows,), missing ones not counted; 0 without any."""
-    parts = (np.fmax.reduce(np.abs(values[at]), initial=0.0) for at in stretches(len(values)))
+    parts = each(lambda at: np.fmax.reduce(np.abs(values[at]), initial=0.0), len(values))
     return float(max(parts, default=0.0))
+
+
+def bounds(values: np.ndarray) -> tuple[float, float]:
+    """The lowest and the highest of (rows,), missing ones not counted; there must be some."""
+    parts = each(lambda at: (np.fmin.reduce(values[at]), np.fmax.reduce(values[at])), len(values))
+    low, high = zip(*parts, strict=True)
+    return float(np.fmin.reduce(low)), float(np.fmax.reduce(high))
 
 
 def no_nan(values: np.ndarray) -> bool:
     """Whether nothing in (rows,) or (rows, columns) is NaN."""
-    return not any(np.isnan(values[at]).any() for at in stretches(len(values)))
+    return not any(each(lambda at: np.isnan(values[at]).any(), len(values)))
+
+
+def seen(values: np.ndarray) -> np.ndarray:
+    """(rows, ...) bool: what is not NaN."""
+    return filled(np.empty(values.shape, bool), lambda at: ~np.isnan(values[at]))
+
+
+def filled(out: np.ndarray, values: Callable[[slice], np.ndarray]) -> np.ndarray:
+    """The array, with the values of every stretch of rows."""
+
+    def put(at: slice) -> None:
+        out[at] = values(at)
+
+    each(put, len(out))
+    return out
+
+
+def means(values: np.ndarray, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+    """(columns,) of (rows, columns), over all rows or those of a mask."""
+    if isinstance(rows, slice):
+        total, n = each(lambda at: values[at].sum(0), len(values)), len(values)
+    else:
+        total, n = each(lambda at: values[at][rows[at]].sum(0), len(values)), rows.sum()
+    return np.sum(total, axis=0) / n
 
 
 def take_columns(values: np.ndarray, at: Sequence[int]) -> np.ndarray:
@@ -37,10 +100,14 @@ def take_columns(values: np.ndarray, at: Sequence[int]) -> np.ndarray:
 
 def any_seen(values: np.ndarray, at: Sequence[int]) -> np.ndarray:
     """(rows,) bool: some of these columns of (rows, columns) is not missing there."""
-    found = np.zeros(len(values), bool)
-    for column in at:
-        found |= ~np.isnan(values[:, column])
-    return found
+
+    def some(rows: slice) -> np.ndarray:
+        found = np.zeros(len(values[rows]), bool)
+        for column in at:
+            found |= ~np.isnan(values[rows, column])
+        return found
+
+    return filled(np.empty(len(values), bool), some)
 
 
 def selection(rows: np.ndarray) -> np.ndarray | slice:
@@ -50,7 +117,37 @@ def selection(rows: np.ndarray) -> np.ndarray | slice:
 
 def count_by(owner: np.ndarray, mask: np.ndarray, n: int) -> np.ndarray:
     """(n,) how many rows of a mask each of `n` owners has; ``owner`` (rows,) are their numbers."""
-    return np.bincount(owner[selection(mask)], minlength=n)
+    return sum_by(owner, lambda at: mask[at].astype(np.int64), n, np.int64)
+
+
+def sum_by(
+    owner: np.ndarray, values: Callable[[slice], np.ndarray], n: int, dtype: type = np.float64
+) -> np.ndarray:
+    """(n,) sums of values (rows,), which are made stretch by stretch, over each owner's rows.
+
+    Where rows come by owner, a sum is the same to the last bit whatever rows there are beside.
+    """
+
+    def of(at: slice) -> tuple[np.ndarray | slice, np.ndarray]:
+        own, part = owner[at], values(at)
+        change = own[1:] != own[:-1]
+        first = np.concatenate([[0], np.flatnonzero(change) + 1])
+        whose = own[first]
+        if (whose[1:] > whose[:-1]).all():
+            return whose, np.add.reduceat(part, first)
+        low = int(own.min())
+        sums = np.bincount(own - low, part)
+        return slice(low, low + len(sums)), sums
+
+    out = np.zeros(n, dtype)
+    wide = _WIDE if len(owner) >= _MANY else _STRETCH
+    # No owner is cut in two, if rows come by owner; otherwise these are cuts like any others.
+    cuts = np.searchsorted(owner, owner[wide - 1 : -1 : wide], side="right")
+    cuts = np.unique(np.concatenate([[0], cuts, [len(owner)]]))
+    parts = [slice(*ends) for ends in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)]
+    for whose, sums in _pool().map(of, parts) if len(owner) >= _MANY else map(of, parts):
+        out[whose] += sums.astype(dtype)
+    return out
 
 
 def triangle(x: np.ndarray, size: np.ndarray) -> np.ndarray:

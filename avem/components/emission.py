@@ -291,8 +291,9 @@ class Emission(Component, ABC):
 
     def in_units(self, y: np.ndarray) -> np.ndarray:
         """(rows, own columns) which values have a density in their column's unit."""
-        own = np.arange(y.shape[1]) < len(self.outcomes)
-        return rows.seen(y) & own
+        found = rows.seen(y)
+        found[:, len(self.outcomes) :] = False
+        return found
 
     def half_seen(self, y: np.ndarray) -> np.ndarray:
         """(rows,) where it would need all of its outcomes (rows, own columns), and has some."""

@@ -14,6 +14,7 @@ from avem.data.columns import refuse_beyond
 from avem.data.design import Design
 from avem.data.panel import Panel
 from avem.errors import DataError
+from avem.numerics.rows import filled
 
 
 class Columns(NamedTuple):
@@ -88,7 +89,7 @@ class Designs:
                 column = self._place[key]
                 bad |= no_past
                 if not isinstance(values, np.ndarray):
-                    A[:, column] = values
+                    filled(A[:, column], lambda at, value=values: value)
                     continue
                 refuse_beyond(values, f"The covariate {key[1]!r}")
                 # Where one part has no use for a missing value, another part may know better.

@@ -23,6 +23,7 @@ from avem.data.frames import (
 from avem.data.sorting import ascending, codes, step_sizes, steps_in_time
 from avem.data.weights import WeightKind, Weights, check_weights
 from avem.errors import DataError
+from avem.numerics.rows import count_rows
 
 if TYPE_CHECKING:
     from avem.data.scanning.scan import Scan
@@ -582,7 +583,7 @@ def _index(
         number = np.empty_like(by_subject)
         number[by_subject] = np.arange(len(by_subject))
         row_lane, lane_subject = number[pair], owner[by_subject]
-    lane_length = np.bincount(row_lane, minlength=len(lane_subject))
+    lane_length = count_rows(row_lane, len(lane_subject))
 
     names = subject, time, sequence
     row_step = steps_in_time(table, names, source, row_lane, lane_length)

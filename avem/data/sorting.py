@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,7 @@ import pandas as pd
 
 from avem.data.frames import N_EXAMPLES, Source, as_dates, column, numbers, shown
 from avem.errors import DataError
-from avem.numerics.rows import largest, stretches
-
+from avem.numerics.rows import each, filled, in_every_pair, largest, repeated, rising
 
 def codes(
     table: pd.DataFrame, name: str, use: str, source: Source, sort: bool = False
@@ -31,7 +31,7 @@ def codes(
     missing = bool((codes < 0).any())
     codes = codes.astype(np.int64)
     if runs is not None:
-        codes = np.repeat(codes, np.diff(runs, append=len(values)))
+        codes = repeated(codes, runs, len(values))
     if missing:
         raise DataError(
             f"Column {name!r}, {use}, is missing at {source.name_rows(codes < 0)}. "
@@ -68,7 +68,8 @@ def steps_in_time(
     subject, time, sequence = names
     first = np.cumsum(lane_length) - lane_length
     if _sorted_as_they_come(table, time, source, row_lane):
-        return np.arange(len(table)) - np.repeat(first, lane_length)
+        begins = repeated(first, first, len(table))
+        return filled(begins, lambda at: np.arange(at.start, at.stop) - begins[at])
     row_time = np.zeros(len(table), dtype=np.int64)
     if time is not None:
         row_time, _ = codes(table, time, "the time", source, sort=True)
@@ -96,16 +97,14 @@ def _sorted_as_they_come(
 
 def ascending(lane: np.ndarray, value: np.ndarray | None = None) -> bool:
     """Whether rows come by lane, and in each with values that rise from row to row."""
-    for at in stretches(len(lane) - 1):
-        after = slice(at.start + 1, at.stop + 1)
-        if value is None:
-            fine = lane[after] >= lane[at]
-        else:
-            same = lane[after] == lane[at]
-            fine = (lane[after] > lane[at]) | (same & (value[after] > value[at]))
-        if not fine.all():
-            return False
-    return True
+    if value is None:
+        return rising(lane)
+
+    def fine(at: slice, after: slice) -> np.ndarray:
+        same = lane[after] == lane[at]
+        return (lane[after] > lane[at]) | (same & (value[after] > value[at]))
+
+    return in_every_pair(fine, len(lane))
 
 
 def step_sizes(time: np.ndarray, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -113,19 +112,20 @@ def step_sizes(time: np.ndarray, step: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
     Both are of rows in order; ``step`` (rows,) is each row's position from 0 in its lane.
     """
-    found: dict[Any, int] = {}
-    for at in stretches(len(time) - 1):
+
+    def count(at: slice) -> list[tuple[Any, int]]:
         after = slice(at.start + 1, at.stop + 1)
         sizes = (time[after] - time[at])[step[after] > 0]
         if not len(sizes):
-            continue
+            return []
         if (sizes == sizes[0]).all():
-            pairs = [(sizes[0].item(), len(sizes))]
-        else:
-            own, counts = np.unique(sizes, return_counts=True)
-            pairs = zip(own.tolist(), counts.tolist(), strict=True)
-        for size, count in pairs:
-            found[size] = found.get(size, 0) + count
+            return [(sizes[0].item(), len(sizes))]
+        own, counts = np.unique(sizes, return_counts=True)
+        return list(zip(own.tolist(), counts.tolist(), strict=True))
+
+    found: dict[Any, int] = {}
+    for size, number in chain.from_iterable(each(count, len(time) - 1)):
+        found[size] = found.get(size, 0) + number
     sizes = sorted(found)
     return np.array(sizes, time.dtype), np.array([found[size] for size in sizes], np.int64)
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from avem.data.layout import Chunk, Pattern, RowList
-from avem.numerics.arrays import per_subject
+from avem.numerics.arrays import in_numpy, per_subject
 
-_LEAST = 8
+_LEAST, _LEAST_ELSEWHERE = 8, 1024
+"""On a GPU, a thousand take no longer than one."""
 
 
 def some_of(chunk: Chunk, members: np.ndarray) -> Chunk:
@@ -73,6 +74,7 @@ def _picked(xp: Any, values: Any, which: Any, real: Any, blank: Any) -> Any:
 
 def _padded(size: int, least: int = _LEAST) -> int:
     """The next power of 2, or the middle between two of them."""
+    least = max(least, _LEAST if in_numpy() else _LEAST_ELSEWHERE)
     power = max(least, 1 << (size - 1).bit_length())
     middle = 3 * power // 4
     return middle if size <= middle and middle >= least else power

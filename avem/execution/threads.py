@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -31,9 +31,25 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)  # the child has none of them
 
 
+class Kept:
+    """What stays with a shard; on a GPU it may be computed only when it is needed.
+
+    So it is told the next pass of the first shard before the last one of this pass is thought of.
+    """
+
+    def __init__(self, value: Any = None, later: Callable[[], Any] | None = None) -> None:
+        self._value, self._later = value, later
+
+    def get(self) -> Any:
+        """The value."""
+        if self._later is not None:
+            self._value, self._later = self._later(), None
+        return self._value
+
+
 @dataclass(frozen=True)
 class Threads:
-    """A shard's source is its chunk, and a handle is the value itself."""
+    """A shard's source is its chunk, and a handle is a `Kept`."""
 
     device: Any = None
     """Where chunks are sent for every run; None: they stay where they are."""
@@ -51,16 +67,20 @@ class Threads:
         """On several threads where there are several shards."""
         where = [self.device or devices.of(shard.source.valid) for shard in shards]
         # Nobody waits for what a GPU has been told to do, but where room is needed for the next.
-        far = self.device is None and where[0].platform != "cpu"
+        far = self.device is None and _is_far(where[0])
 
         @in_float64
-        def work(device: Any, shard: Any, *values: Any) -> tuple[Any, Any]:
+        def work(device: Any, shard: Any, *handles: Kept) -> tuple[Any, Any]:
             chunk = jax.device_put(shard.source, device) if self.device else shard.source
             with devices.on(device):
+                values = [handle.get() for handle in handles]
                 stays, travels = function(chunk, *values, *shared)
             pair = stays, travels if far else fetched(travels)
             return pair if far or len(shards) == 1 else jax.block_until_ready(pair)
 
+        if far and wanted is Wanted.NOTHING:
+            some = zip(where, shards, *own, strict=True)
+            return [Kept(later=partial(_first, work, *one)) for one in some], None
         if len(shards) == 1 or (far and len(set(where)) == 1):
             pairs = [work(*one) for one in zip(where, shards, *own, strict=True)]
         else:
@@ -69,8 +89,17 @@ class Threads:
         stays, travels = zip(*pairs, strict=True)
         if far:
             travels = in_float64(fetched)(list(travels))
-        return stays, answer(travels, wanted)
+        return [Kept(value) for value in stays], answer(travels, wanted)
 
-    def place(self, shards: Sequence[Any], values: Sequence[Any]) -> Sequence[Any]:
+    def place(self, shards: Sequence[Any], values: Sequence[Any]) -> Sequence[Kept]:
         """The values themselves."""
-        return values
+        return [Kept(value) for value in values]
+
+
+def _is_far(device: Any) -> bool:
+    """It works on its own."""
+    return device.platform != "cpu"
+
+
+def _first(work: Callable[..., tuple[Any, Any]], *told: Any) -> Any:
+    return work(*told)[0]

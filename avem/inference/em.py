@@ -183,6 +183,7 @@ def _next(
     """Subjects for the next E-step, and the sum of squares of the moves of optimal anchors."""
     subjects = known(chunk, subjects, before)
     p = seen(chunk, subjects, before)
+    shift = after.sent("shift", shift)
     anchor = subjects.anchor if rule == "fixed" else _recentred(p.mean, shift)
     if guard is not None:
         anchor = guard(after.theta, anchor)

@@ -22,15 +22,15 @@ _LANES = (128, 1024)
 """Few enough to stay in a core's cache, enough to be worth a call."""
 _LANES_ELSEWHERE = 1 << 20
 """A GPU wants all lanes at once, as far as they fit into its memory."""
-_LANES_OF_STARTS = 1 << 17
-"""With more there are several chunks, so that starts can be tried on some of them; fewer do not
-keep a GPU busy while it is told what is next."""
+_LANES_OF_STARTS, _CHUNKS = 1 << 17, 4
+"""With more there are several chunks, so that starts can be tried on one of them; fewer lanes, or
+more chunks, do not keep a GPU busy while it is told what is next."""
 _LEAST_LANES = 1 << 14
 """Of a chunk, where there are several GPUs to share the work."""
 _GPU_SPEED = 1000.0
 """Of a pass at many nodes, in compilations of the code for it, beside a processor's."""
 _UNKNOWN_ROOM = 4 << 30
-_NODES_AT_ONCE = 32
+_NODES_AT_ONCE = 24
 """Of a subject, whose results must fit as well."""
 
 
@@ -202,7 +202,7 @@ class Placement:
         work = 3 * 8 * n_states * max(longest, n_columns**2) * _NODES_AT_ONCE
         most = int(np.clip(room // (2 * (data + work)), _LANES[1], _LANES_ELSEWHERE))
         each = -(-n_lanes // len(several))
-        few = max(_LANES_OF_STARTS, each // 8)
+        few = max(_LANES_OF_STARTS, -(-each // _CHUNKS))
         few = min(few, max(each, _LEAST_LANES))
         return cls(device, min(most, few), data * each < room // 2, several)
 

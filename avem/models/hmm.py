@@ -359,6 +359,8 @@ class HMMModel(Model):
     # --- data -----------------------------------------------------------------------------------
 
     def in_units(self, y: np.ndarray) -> np.ndarray:
+        if len(self.emissions) == 1:
+            return self.emissions[0].in_units(take_columns(y, self.emissions[0].y_cols))
         found = np.zeros(y.shape, bool)
         for emission in self.emissions:
             at = list(emission.y_cols)

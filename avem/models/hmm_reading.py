@@ -12,7 +12,7 @@ from avem.data.scanning.memory import need_rows
 from avem.errors import DataError
 from avem.models.encoded import PanelData
 from avem.models.known import check_possible, possible_states, with_events
-from avem.numerics.rows import any_seen, take_columns
+from avem.numerics.rows import any_seen, side_by_side, take_columns
 
 if TYPE_CHECKING:
     from avem.models.hmm import HMMModel
@@ -28,7 +28,7 @@ def read_rows(
     if outcomes:
         named = [(e.family, name) for e in model.emissions for name in e.outcomes]
         columns = [read_outcome(family, panel, name) for family, name in named]
-    Y = np.concatenate(columns, axis=1)
+    Y = side_by_side(columns)
     must = [number >= model.transition_part for number in range(len(model.designs.parts))]
     needed = needed_rows(model, panel, Y if outcomes else None)
     needed = needed if only is None else [rows & only for rows in needed]

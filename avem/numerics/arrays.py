@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from avem.numerics import devices
+from avem.numerics.jit import ON_GPU
 
 _SMALL = 1 << 16
 """Entries of an array that is fetched with others."""
@@ -31,12 +32,13 @@ def per_subject(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Its arguments, after the library, are arrays or tuples of them.
     """
-    compiled: Any = jax.jit(partial(function, jnp))
+    compiled: Any = jax.jit(partial(function, jnp), compiler_options=ON_GPU)
 
     @wraps(function)
     def call(*args: Any) -> Any:
         if not in_numpy():
-            return compiled(*args)
+            within = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args))
+            return function(jnp, *args) if within else compiled(*args)
         with np.errstate(all="ignore"):  # what is not finite is seen in the likelihood
             return function(np, *jax.tree.map(np.asarray, args))
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -71,7 +71,7 @@ def seen(values: np.ndarray) -> np.ndarray:
     return filled(np.empty(values.shape, bool), lambda at: ~np.isnan(values[at]))
 
 
-def filled(out: np.ndarray, values: Callable[[slice], np.ndarray]) -> np.ndarray:
+def filled(out: np.ndarray, values: Callable[[slice], Any]) -> np.ndarray:
     """The array, with the values of every stretch of rows."""
 
     def put(at: slice) -> None:
@@ -79,6 +79,23 @@ def filled(out: np.ndarray, values: Callable[[slice], np.ndarray]) -> np.ndarray
 
     each(put, len(out))
     return out
+
+
+def repeated(values: np.ndarray, first: np.ndarray, n_rows: int) -> np.ndarray:
+    """(rows,) each of `values` from its first row on, up to the next one's."""
+
+    def part(at: slice) -> np.ndarray:
+        low, high = np.searchsorted(first, (at.start, at.stop - 1), side="right")
+        ends = np.append(first[low:high], at.stop)
+        return np.repeat(values[low - 1 : high], np.diff(ends, prepend=at.start))
+
+    return filled(np.empty(n_rows, values.dtype), part)
+
+
+def side_by_side(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """(rows, columns) of parts (rows, own columns)."""
+    out = np.empty((len(columns[0]), sum(part.shape[1] for part in columns)))
+    return filled(out, lambda at: np.concatenate([part[at] for part in columns], axis=1))
 
 
 def means(values: np.ndarray, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
@@ -120,34 +137,51 @@ def count_by(owner: np.ndarray, mask: np.ndarray, n: int) -> np.ndarray:
     return sum_by(owner, lambda at: mask[at].astype(np.int64), n, np.int64)
 
 
+def count_rows(owner: np.ndarray, n: int) -> np.ndarray:
+    """(n,) how many rows each owner has."""
+    return sum_by(owner, lambda at: np.ones(at.stop - at.start, np.int64), n, np.int64)
+
+
 def sum_by(
     owner: np.ndarray, values: Callable[[slice], np.ndarray], n: int, dtype: type = np.float64
 ) -> np.ndarray:
     """(n,) sums of values (rows,), which are made stretch by stretch, over each owner's rows.
 
-    Where rows come by owner, a sum is the same to the last bit whatever rows there are beside.
+    A sum is the same to the last bit whatever rows there are beside.
     """
+    if not rising(owner):
+        return np.bincount(owner, values(slice(0, len(owner))), n).astype(dtype)
 
-    def of(at: slice) -> tuple[np.ndarray | slice, np.ndarray]:
-        own, part = owner[at], values(at)
-        change = own[1:] != own[:-1]
-        first = np.concatenate([[0], np.flatnonzero(change) + 1])
-        whose = own[first]
-        if (whose[1:] > whose[:-1]).all():
-            return whose, np.add.reduceat(part, first)
-        low = int(own.min())
-        sums = np.bincount(own - low, part)
-        return slice(low, low + len(sums)), sums
+    def of(at: slice) -> tuple[np.ndarray, np.ndarray]:
+        own = owner[at]
+        first = np.concatenate([[0], np.flatnonzero(own[1:] != own[:-1]) + 1])
+        return own[first], np.add.reduceat(values(at), first)
 
     out = np.zeros(n, dtype)
-    wide = _WIDE if len(owner) >= _MANY else _STRETCH
-    # No owner is cut in two, if rows come by owner; otherwise these are cuts like any others.
-    cuts = np.searchsorted(owner, owner[wide - 1 : -1 : wide], side="right")
+    many = len(owner) >= _MANY
+    wide = _WIDE if many else _STRETCH
+    cuts = np.searchsorted(owner, owner[wide - 1 : -1 : wide], side="right")  # between owners
     cuts = np.unique(np.concatenate([[0], cuts, [len(owner)]]))
     parts = [slice(*ends) for ends in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)]
-    for whose, sums in _pool().map(of, parts) if len(owner) >= _MANY else map(of, parts):
-        out[whose] += sums.astype(dtype)
+    for whose, sums in _pool().map(of, parts) if many else map(of, parts):
+        out[whose] = sums
     return out
+
+
+def rising(values: np.ndarray) -> bool:
+    """Whether no row has less than the row before it."""
+    return in_every_pair(lambda at, after: values[after] >= values[at], len(values))
+
+
+def in_every_pair(fine: Callable[[slice, slice], np.ndarray], n_rows: int) -> bool:
+    """Whether something holds of all rows and the rows after them, given as two slices."""
+
+    def all_fine(at: slice) -> bool:
+        return bool(fine(at, slice(at.start + 1, at.stop + 1)).all())
+
+    n = max(n_rows - 1, 0)
+    # Where it does not hold, the first rows nearly always show it.
+    return all_fine(slice(0, min(n, _STRETCH))) and all(each(all_fine, n))
 
 
 def triangle(x: np.ndarray, size: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import pytest
 import avem
 from avem.data import Panel
 from avem.data.layout import build_layout
+from avem.execution import threads
 from avem.execution.dataset import Dataset, Shard
 from avem.execution.threads import Threads
 from tests.execution.awkward import ThroughBytes
@@ -154,3 +155,23 @@ def test_some_of_the_shards(executor):
     mixed = start.put([1], moved)
     assert float(data.sum(total, (mixed,))) == 3.0 * part.n_subjects
     assert len(mixed) == len(data.shards) > len(part.shards) == 1
+
+
+def test_what_only_stays_is_computed_once_and_when_it_is_needed(monkeypatch):
+    """On a GPU: the first shard goes on before the last one has been told what is left for it."""
+    monkeypatch.setattr(threads, "_is_far", lambda device: True)
+    asked = []
+
+    def noted(chunk, values):
+        asked.append(len(asked))
+        return values + 1.0
+
+    data, _ = dataset(Threads())
+    start = data.split(np.zeros(20))
+    kept = data.keep(noted, (start,))
+    further = data.keep(noted, (kept,))
+    assert not asked
+    assert float(data.sum(total, (further,))) == 40
+    assert len(asked) == 2 * len(data.shards)
+    assert [float(data.sum(total, (each,))) for each in (start, kept, further)] == [0, 20, 40]
+    assert len(asked) == 2 * len(data.shards)

@@ -87,3 +87,70 @@ def test_a_triangle_by_stretches_is_that_of_all_rows(short):
     x = x / [1.0, 2.0, 3.0, 4.0]
     np.testing.assert_allclose(found.T @ found, x.T @ x, rtol=1e-12, atol=1e-12 * len(x))
     assert rows.triangle(x[:2], np.ones(4)).shape == (2, 4)
+
+
+@pytest.fixture(params=["one thread", "several threads"])
+def threads(request, short, monkeypatch):
+    if request.param == "several threads":
+        monkeypatch.setattr(rows, "_MANY", 200)
+        monkeypatch.setattr(rows, "_WIDE", 90)
+
+
+@pytest.mark.parametrize("order", ["sorted", "unsorted", "with gaps"])
+def test_sums_by_owner_are_numpys(threads, order):
+    rng = np.random.default_rng(2)
+    owner = np.sort(rng.integers(0, 40, 1037))
+    if order == "unsorted":
+        owner = rng.permutation(owner)
+    if order == "with gaps":
+        owner = 3 * owner + (owner > 20) * 200
+    n = int(owner.max()) + 5
+    values, mask = rng.standard_normal(1037), rng.random(1037) < 0.3
+    found = rows.sum_by(owner, lambda at: values[at], n)
+    np.testing.assert_allclose(found, np.bincount(owner, values, n), rtol=1e-13, atol=1e-13)
+    np.testing.assert_array_equal(rows.count_by(owner, mask, n), np.bincount(owner, mask, n))
+    np.testing.assert_array_equal(rows.count_rows(owner, n), np.bincount(owner, minlength=n))
+    assert rows.count_by(owner, mask, n).dtype == np.int64
+
+
+def test_a_sum_does_not_depend_on_who_else_is_there(threads):
+    owner = np.repeat(np.arange(60), 23)
+    values = np.random.default_rng(3).standard_normal(len(owner))
+    found = rows.sum_by(owner, lambda at: values[at], 60)
+    for first in (7, 31):
+        own = owner[23 * first :] - first
+        part = rows.sum_by(own, lambda at, k=23 * first: values[k:][at], 60 - first)
+        np.testing.assert_array_equal(part, found[first:])
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 1037])
+def test_other_passes_are_numpys(threads, n):
+    rng = np.random.default_rng(4)
+    values = rng.standard_normal((n, 3))
+    values[rng.random((n, 3)) < 0.2] = np.nan
+    np.testing.assert_array_equal(rows.seen(values), ~np.isnan(values))
+    assert rows.no_nan(values[:, 0]) == (not np.isnan(values[:, 0]).any())
+    np.testing.assert_array_equal(rows.side_by_side([values[:, :1], values]), values[:, [0, 0, 1, 2]])
+    some = rows.any_seen(values, [0, 2])
+    np.testing.assert_array_equal(some, (~np.isnan(values[:, [0, 2]])).any(1))
+    first = np.unique(np.concatenate([[0], rng.integers(0, max(n, 1), 50)]))[: max(n, 1)]
+    if n:
+        own = rng.integers(0, 9, len(first))
+        wanted = np.repeat(own, np.diff(first, append=n))
+        np.testing.assert_array_equal(rows.repeated(own, first, n), wanted)
+        whole = np.nan_to_num(values)
+        np.testing.assert_allclose(rows.means(whole), whole.mean(0), rtol=1e-12)
+        np.testing.assert_allclose(rows.means(whole, some), whole[some].mean(0), rtol=1e-12)
+    if n > 1:
+        assert rows.bounds(values[:, 0]) == (np.nanmin(values[:, 0]), np.nanmax(values[:, 0]))
+
+
+def test_whether_rows_rise_is_seen_wherever_they_fall(threads):
+    values = np.repeat(np.arange(400), 2)
+    assert rows.rising(values)
+    assert rows.rising(values[:1])
+    assert rows.rising(values[:0])
+    for place in (1, 99, 100, 101, 450, 799):
+        fallen = values.copy()
+        fallen[place] = fallen[place - 1] - 1
+        assert not rows.rising(fallen), place

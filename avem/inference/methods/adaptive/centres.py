@@ -333,7 +333,10 @@ def _seen(xp: Any, at: Any, p: Glance, sigma: Any, top: Any, enough: Any, real: 
 def _choose(found: _Candidates, width: Any, real: Any, most: int) -> tuple[Any, Any]:
     """The highest modes that are apart: log shares (centre, subject) and places."""
     log_share, at, n_centres = _chosen(found, width, real, np.empty(most))
-    return log_share[: int(n_centres)], at[: int(n_centres)]
+    n = int(n_centres)
+    if not in_numpy():  # fewer programs: two, or four
+        n = min(most, 1 << (n - 1).bit_length())
+    return log_share[:n], at[:n]
 
 
 @per_subject

@@ -85,14 +85,14 @@ def test_spread_of_a_mean_is_what_theory_says():
 
 
 def test_replicates_are_the_fit_s_rows_with_new_outcomes(monkeypatch):
-    seen, original = [], MixedHMM.fit
+    made, seen, original = fit(), [], MixedHMM.fit
 
     def spy(self, data, **options):
         seen.append(data.table)
         return original(self, data, **options)
 
     monkeypatch.setattr(MixedHMM, "fit", spy)
-    avem.bootstrap(fit(), 2)
+    avem.bootstrap(made, 2)
     first, second = seen
     for table in seen:
         pd.testing.assert_frame_equal(table[["who", "t", "x"]], frame()[["who", "t", "x"]])

@@ -96,7 +96,8 @@ def summary(values: np.ndarray) -> ColumnSummary:
 
     Values are scaled before they are squared, so that no unit overflows.
     """
-    values = np.ascontiguousarray(values)
+    strided = values
+    values = rows.filled(np.empty(len(strided)), lambda at: strided[at])
     if not rows.no_nan(values):
         values = values[~np.isnan(values)]
     if not len(values):

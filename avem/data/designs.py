@@ -87,7 +87,8 @@ class Designs:
             pairs = zip(part.keys, part.each_column(panel, rows), strict=True)
             for key, (values, no_past) in pairs:
                 column = self._place[key]
-                bad |= no_past
+                if no_past is not False:
+                    bad |= no_past
                 if not isinstance(values, np.ndarray):
                     filled(A[:, column], lambda at, value=values: value)
                     continue

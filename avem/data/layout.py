@@ -18,6 +18,7 @@ import numpy as np
 from avem.data.panel import Panel
 from avem.data.places import Listed, Places, stacked
 from avem.data.scanning.memory import need_rows
+from avem.numerics.rows import each
 
 _MAX_BUCKETS = 4
 _LARGE = 1 << 16
@@ -207,7 +208,8 @@ class Layout:
 
 def _finite(y: np.ndarray) -> np.ndarray:
     """With 0 for what is missing, and what is infinite as large as can be, in place."""
-    return y if np.isfinite(y).all() else np.nan_to_num(y, copy=False)
+    finite = all(each(lambda at: np.isfinite(y[at]).all(), len(y), y[:1].size))
+    return y if finite else np.nan_to_num(y, copy=False)
 
 
 def list_size(most: int) -> int:

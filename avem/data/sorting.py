@@ -13,6 +13,7 @@ from avem.data.frames import N_EXAMPLES, Source, as_dates, column, numbers, show
 from avem.errors import DataError
 from avem.numerics.rows import each, filled, in_every_pair, largest, repeated, rising
 
+
 def codes(
     table: pd.DataFrame, name: str, use: str, source: Source, sort: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,8 @@ def some_of(chunk: Chunk, members: np.ndarray) -> Chunk:
     lanes = np.flatnonzero((owner >= 0) & np.asarray(chunk.valid).any(0))
     new_lane = np.full(len(owner), -1)
     new_lane[lanes] = np.arange(len(lanes))
-    size, n = _padded(len(lanes)), _padded(len(members))
+    size = min(_padded(len(lanes)), len(owner))
+    n = min(_padded(len(members)), n_subjects)
     if size == n and not np.array_equal(owner[lanes], np.arange(len(members))):
         size *= 2  # see `Chunk`
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 Branches = dict[tuple[int, int], Any]
@@ -24,7 +25,13 @@ def add_up(parts: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *each: _whole(np.stack(each)), *parts)
 
 
-def _whole(values: np.ndarray) -> np.ndarray:
+@jax.jit
+def added_there(parts: Sequence[Any]) -> Any:
+    """What `add_up` gives, of arrays that are on one device and stay there."""
+    return jax.tree.map(lambda *each: _whole(jnp.stack(each)), *parts)
+
+
+def _whole(values: Any) -> Any:
     """The sum over the first axis: what `total` gives of all branches, a level at a time."""
     single = []
     while len(values) > 1:

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from avem.execution.dataset import Wanted, answer
+from avem.execution.sums import added_there
 from avem.numerics import devices
 from avem.numerics.arrays import fetched
 from avem.numerics.precision import in_float64
@@ -88,6 +89,8 @@ class Threads:
             pairs = list(pool.map(work, where, shards, *own))
         stays, travels = zip(*pairs, strict=True)
         if far:
+            if wanted is Wanted.SUM and len(set(where)) == 1 < len(shards):
+                travels = [in_float64(added_there)(travels)]  # little comes back
             travels = in_float64(fetched)(list(travels))
         return [Kept(value) for value in stays], answer(travels, wanted)
 

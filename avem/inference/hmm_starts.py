@@ -21,7 +21,7 @@ from avem.components.regression import regress
 from avem.inference.cluster_starts import with_types
 from avem.models.encoded import Encoded
 from avem.models.hmm import HMMModel
-from avem.numerics.rows import any_seen
+from avem.numerics.rows import any_seen, where
 
 _SAMPLE = 4000
 _LLOYD_STEPS = 15
@@ -62,7 +62,7 @@ class Rows:
         """The rows with something observed, by sequence and time."""
         y, panel = self.data.y, self.data.panel
         seen = any_seen(y, range(y.shape[1]))
-        return np.flatnonzero(seen) if panel.in_order else panel.order[seen[panel.order]]
+        return where(seen) if panel.in_order else panel.order[seen[panel.order]]
 
     @cached_property
     def features(self) -> np.ndarray:

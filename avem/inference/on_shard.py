@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import numpy as np
 
 from avem.components.linear import CoefTerms
@@ -14,7 +15,7 @@ from avem.inference.passes import Glance, Pass, Totals
 from avem.inference.theta import Match
 from avem.models.kernel import Kernel
 from avem.numerics import devices
-from avem.numerics.arrays import per_subject, placed, stay
+from avem.numerics.arrays import in_numpy, per_subject, placed, stay
 
 if TYPE_CHECKING:
     from avem.inference.methods.base import EStep
@@ -50,7 +51,7 @@ class Setting:
     """What compiling costs beside work on this shard: 1 for the only one, on a processor."""
 
     @cached_property
-    def _copies(self) -> dict[Any, dict[str, Any]]:
+    def _copies(self) -> dict[Any, Any]:
         """theta on each device, and what was sent beside it."""
         return {}
 
@@ -58,8 +59,8 @@ class Setting:
         """A further array of the driver's where the computation at hand is, sent there once."""
         key = devices.here(), name
         if key not in self._copies:
-            self._copies[key] = placed({name: value})
-        return self._copies[key][name]
+            self._copies[key] = value if in_numpy() else jax.device_put(value, devices.here())
+        return self._copies[key]
 
     @property
     def here(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ _LEAST_LANES = 1 << 14
 _GPU_SPEED = 1000.0
 """Of a pass at many nodes, in compilations of the code for it, beside a processor's."""
 _UNKNOWN_ROOM = 4 << 30
-_NODES_AT_ONCE = 24
+_NODES_AT_ONCE = 20
 """Of a subject, whose results must fit as well."""
 
 

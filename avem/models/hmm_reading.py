@@ -82,19 +82,20 @@ def needed_rows(model: HMMModel, panel: Panel, Y: np.ndarray | None) -> list[np.
         at = emission.y_cols[: len(emission.outcomes)]
         observed = everywhere if Y is None else any_seen(Y, at)
         for line in emission.lines:
-            seen[line.part] = seen.get(line.part, ~everywhere) | observed
-    later = panel.row_step > 0
+            before = seen.get(line.part)
+            seen[line.part] = observed if before is None else before | observed
+    nowhere, later = np.zeros(panel.n_rows, bool), panel.row_step > 0
     part = model.transition_part
     stays = len(model.designs.parts) - 2 if model.duration is not None else -1
     needed = []
     for number in range(len(model.designs.parts)):
         if number < part:
-            needed.append(seen.get(number, ~everywhere))
+            needed.append(seen.get(number, nowhere))
         elif number == stays:
             needed.append(everywhere)
         elif number == part:
             first = model.stationary and bool(model.transition.lines)
-            needed.append(everywhere if first else later & bool(model.transition.lines))
+            needed.append(everywhere if first else later if model.transition.lines else nowhere)
         else:
-            needed.append(~later & bool(model.initial.lines))
+            needed.append(~later if model.initial.lines else nowhere)
     return needed

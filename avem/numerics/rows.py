@@ -36,7 +36,20 @@ def each(function: Callable[[slice], Found], n_rows: int, width: int = 1) -> lis
     width = max(width, 1)
     if n_rows * width < _MANY:
         return [function(at) for at in _cut(n_rows, max(1, _STRETCH // width))]
-    return list(_pool().map(function, _cut(n_rows, max(1, _WIDE // width))))
+    return _on_threads(function, list(_cut(n_rows, max(1, _WIDE // width))))
+
+
+def _on_threads(function: Callable[[slice], Found], parts: Sequence[slice]) -> list[Found]:
+    """What a function gives for every part, in order; each thread has a share of them."""
+    found: list[Any] = [None] * len(parts)
+    n_threads = min(len(parts), os.cpu_count() or 1)
+
+    def work(first: int) -> None:
+        for number in range(first, len(parts), n_threads):
+            found[number] = function(parts[number])
+
+    list(_pool().map(work, range(n_threads)))
+    return found
 
 
 @cache
@@ -127,6 +140,12 @@ def any_seen(values: np.ndarray, at: Sequence[int]) -> np.ndarray:
     return filled(np.empty(len(values), bool), some)
 
 
+def where(rows: np.ndarray) -> np.ndarray:
+    """The numbers of the rows of a mask."""
+    found = each(lambda at: at.start + np.flatnonzero(rows[at]), len(rows))
+    return np.concatenate(found) if found else np.zeros(0, np.intp)
+
+
 def selection(rows: np.ndarray) -> np.ndarray | slice:
     """What takes the rows (bool) from an array: nothing to copy where it is all of them."""
     return slice(None) if rows.all() else rows
@@ -163,7 +182,7 @@ def sum_by(
     cuts = np.searchsorted(owner, owner[wide - 1 : -1 : wide], side="right")  # between owners
     cuts = np.unique(np.concatenate([[0], cuts, [len(owner)]]))
     parts = [slice(*ends) for ends in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)]
-    for whose, sums in _pool().map(of, parts) if many else map(of, parts):
+    for whose, sums in _on_threads(of, parts) if many else map(of, parts):
         out[whose] = sums
     return out
 

@@ -1,9 +1,10 @@
 """Sums by a tree: the same to the last bit, whoever has which shards."""
 
+import jax
 import numpy as np
 import pytest
 
-from avem.execution.sums import add_up, branches, joined, total
+from avem.execution.sums import add_up, added_there, branches, joined, total
 
 
 def parts_of(n, seed=0):
@@ -62,5 +63,14 @@ def test_whoever_adds_up_which_part_of_it(n, n_workers, scattered):
     rng.shuffle(told)
     # Some are joined on the way, as where there are many workers.
     found = total(joined([joined(told[: n_workers // 2]), joined(told[n_workers // 2 :])]))
+    np.testing.assert_array_equal(found["a"], add_up(parts)["a"])
+    assert found["n"] == add_up(parts)["n"]
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8])
+def test_where_the_shards_are_the_sum_is_the_same(n):
+    parts = parts_of(n)
+    with jax.enable_x64(True):
+        found = jax.tree.map(np.asarray, added_there(tuple(parts)))
     np.testing.assert_array_equal(found["a"], add_up(parts)["a"])
     assert found["n"] == add_up(parts)["n"]

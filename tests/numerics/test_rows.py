@@ -130,7 +130,9 @@ def test_other_passes_are_numpys(threads, n):
     values[rng.random((n, 3)) < 0.2] = np.nan
     np.testing.assert_array_equal(rows.seen(values), ~np.isnan(values))
     assert rows.no_nan(values[:, 0]) == (not np.isnan(values[:, 0]).any())
-    np.testing.assert_array_equal(rows.side_by_side([values[:, :1], values]), values[:, [0, 0, 1, 2]])
+    np.testing.assert_array_equal(
+        rows.side_by_side([values[:, :1], values]), values[:, [0, 0, 1, 2]]
+    )
     some = rows.any_seen(values, [0, 2])
     np.testing.assert_array_equal(some, (~np.isnan(values[:, [0, 2]])).any(1))
     first = np.unique(np.concatenate([[0], rng.integers(0, max(n, 1), 50)]))[: max(n, 1)]

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from avem.numerics import devices
 from avem.numerics.jit import ON_GPU
@@ -37,7 +38,7 @@ def per_subject(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any) -> Any:
         if not in_numpy():
-            within = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args))
+            within = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(args))
             return function(jnp, *args) if within else compiled(*args)
         with np.errstate(all="ignore"):  # what is not finite is seen in the likelihood
             return function(np, *jax.tree.map(np.asarray, args))

@@ -72,7 +72,7 @@ def _of_ranks(values: np.ndarray, ranks: np.ndarray) -> np.ndarray:
         def split(at: slice, floor: Any = floor, ceiling: Any = ceiling) -> tuple[int, np.ndarray]:
             """How many are below, and what is inside."""
             below = values[at] < floor
-            return np.count_nonzero(below), values[at][~below & (values[at] <= ceiling)]
+            return int(np.count_nonzero(below)), values[at][~below & (values[at] <= ceiling)]
 
         n_below, inside = zip(*each(split, n), strict=True)
         between, rank = np.concatenate(inside), ranks[own] - sum(n_below)

@@ -4,7 +4,8 @@
     python bench/gpu.py iterations fits   # some parts, here
 
 Parts: kernels, iterations, states, fits, limited, million. A part that fails does not stop the
-others. Without a GPU the processor's lines are printed, and sizes are a thousandth.
+others. Without a GPU the processor's lines are printed, and sizes are a thousandth. What is limited
+is the memory that JAX may take, to 4 GB, where every part has a process of its own.
 """
 
 from __future__ import annotations
@@ -38,6 +39,27 @@ from avem.kernels.forward_backward import Steps
 from avem.models.hmm import HMMModel
 from avem.numerics import devices
 from avem.numerics.precision import in_float64
+
+PARTS = ("kernels", "iterations", "states", "fits", "limited", "million")
+LIMIT = 4_000_000_000
+
+
+def share_of_memory(limit: int) -> dict[str, str]:
+    """The environment in which JAX takes so many bytes of a GPU; empty without a GPU."""
+    ask = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        found = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{limit / (int(found[0]) << 20):.6f}"}
+
+
+if __name__ == "__main__" and len(sys.argv) == 1:  # before JAX takes the GPU's memory here
+    for part in PARTS:
+        more = share_of_memory(LIMIT) if part == "limited" else {}
+        command = [sys.executable, str(Path(__file__)), part]
+        subprocess.run(command, check=False, env={**os.environ, **more})
+    sys.exit()
 
 N_TIMES = 100
 ON_GPU = jax.default_backend() == "gpu"
@@ -193,9 +215,9 @@ def remembered() -> Iterator[list[Any]]:
         HMMModel.encode = plain
 
 
-def whole_fit(n: int, device: Any, turn: str, of: int | None = None) -> Any:
-    """A default fit of so many subjects, the first ones of a larger panel if it is said."""
-    frame = gaussian(of or n).iloc[: n * N_TIMES]
+def whole_fit(n: int, device: Any, turn: str, frame: pd.DataFrame | None = None) -> Any:
+    """A default fit of so many subjects, the first ones of a panel if there is one."""
+    frame = gaussian(n) if frame is None else frame.iloc[: n * N_TIMES]
     with timed(f"default fit {n:>9,d} x {N_TIMES} {device}, {turn}"):
         fit = GAUSSIAN.fit(frame, time="t", device=device)
     say(f"  bound {fit.bound:.6f}, {fit.n_iter} iterations, {fit.info.seconds:.2f} s of fitting")
@@ -203,12 +225,17 @@ def whole_fit(n: int, device: Any, turn: str, of: int | None = None) -> Any:
 
 
 def agreement(found: Any, wanted: Any) -> None:
-    """How far two fits are apart."""
-    away = max(float(np.abs(found.params[k] - wanted.params[k]).max()) for k in found.params)
-    say(
-        f"  bounds differ by {abs(found.bound / wanted.bound - 1):.1e} of their size,",
-        f"parameters by {away:.1e}",
-    )
+    """How far two fits are apart, the second as it is or as it was kept."""
+    wanted = wanted if isinstance(wanted, dict) else numbers(wanted)
+    found = numbers(found)
+    away = max(float(np.abs(found[k] - wanted[k]).max()) for k in found if k != "bound")
+    bounds = abs(found["bound"] / wanted["bound"] - 1)
+    say(f"  bounds differ by {bounds:.1e} of their size, parameters by {away:.1e}")
+
+
+def numbers(fit: Any) -> dict[str, Any]:
+    """The bound and the parameters."""
+    return {"bound": fit.bound, **fit.params}
 
 
 # --- the parts ------------------------------------------------------------------------------------
@@ -324,42 +351,44 @@ def fits() -> None:
         if len(found) == 2:
             agreement(found["gpu"], found["cpu"])
         if n == 10_000:
-            whole_fit(n - 40, "gpu", "another size", of=n)
+            whole_fit(n - 40, "gpu", "another size", gaussian(n))
+    KEPT.parent.mkdir(exist_ok=True)
+    np.savez(KEPT, **numbers(found[BOTH[0]]))
+
+
+KEPT = Path(__file__).parent / "output" / "gpu_fit.npz"
+"""The last of these fits."""
 
 
 def limited() -> None:
-    """A default fit in 4 GB of the device's memory."""
-    os.environ["AVEM_DEVICE_MEMORY"] = str(4_000_000_000)
-    n = 100_000 // SCALE
-    found = whole_fit(n, BOTH[0], "in 4 GB")
-    del os.environ["AVEM_DEVICE_MEMORY"]
-    agreement(found, whole_fit(n, BOTH[0], "with all memory"))
+    """The last of these fits once more, in as much memory as JAX has been given."""
+    stats = jax.devices()[0].memory_stats() or {}
+    say(f"  JAX may take {stats.get('bytes_limit', 0) / 1e9:.2f} GB of the device's memory")
+    found = whole_fit(100_000 // SCALE, BOTH[0], "limited")
+    if KEPT.exists():
+        agreement(found, dict(np.load(KEPT)))
 
 
 def million() -> None:
-    """A default fit of a million subjects, and an iteration."""
+    """Default fits of a million subjects, and an iteration."""
+    frame = gaussian(1_000_000 // SCALE)
     with remembered() as found:
-        fit = whole_fit(1_000_000 // SCALE, BOTH[0], "first")
-    model, data = found[0]
+        fit = whole_fit(len(frame) // N_TIMES, BOTH[0], "first", frame)
+    model, data = found.pop()
     iterated("gaussian", make_em(model, data), fit.theta, BOTH[0])
-
-
-PARTS = {part.__name__: part for part in (kernels, iterations, states, fits, limited, million)}
+    del model, data
+    whole_fit(len(frame) // N_TIMES, BOTH[0], "again", frame)
 
 
 def main(wanted: list[str]) -> None:
-    """What was asked for; everything, part by part."""
-    if not wanted:
-        for name in PARTS:
-            subprocess.run([sys.executable, str(Path(__file__)), name], check=False)
-        return
+    """The parts that were asked for."""
     warnings.simplefilter("ignore")
     Compiled.listen()
     for name in wanted:
         say(f"--- {name}: {jax.devices()[0]}, {os.cpu_count()} cores, JAX {jax.__version__}")
         began = time.perf_counter()
         try:
-            PARTS[name]()
+            globals()[name]()
         except Exception:
             say(traceback.format_exc())
         say(f"    {name} took {time.perf_counter() - began:.0f} s")

@@ -17,7 +17,7 @@ import numpy as np
 from jax.core import Tracer
 
 from avem.numerics import devices
-from avem.numerics.jit import ON_GPU
+from avem.numerics.jit import SMALL_ON_GPU
 
 _SMALL = 1 << 16
 """Entries of an array that is fetched with others."""
@@ -33,7 +33,7 @@ def per_subject(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Its arguments, after the library, are arrays or tuples of them.
     """
-    compiled: Any = jax.jit(partial(function, jnp), compiler_options=ON_GPU)
+    compiled: Any = jax.jit(partial(function, jnp), compiler_options=SMALL_ON_GPU)
 
     @wraps(function)
     def call(*args: Any) -> Any:

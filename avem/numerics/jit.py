@@ -22,11 +22,9 @@ _QUICK = {
 }
 """They take more than half off the time of the compiler, and its code is as fast."""
 _KNOWN_TO_GPUS = (*_KNOWN, "0.11.")
-_QUICK_ON_GPU = {
-    "xla_gpu_autotune_level": 0,  # there are no large products of matrices
-    "xla_gpu_force_compilation_parallelism": min(16, os.cpu_count() or 1),
-}
-"""They take a tenth off it."""
+_QUICK_ON_GPU = {"xla_gpu_force_compilation_parallelism": min(16, os.cpu_count() or 1)}
+_SMALL_ON_GPU = {"xla_gpu_autotune_level": 0, **_QUICK_ON_GPU}
+"""For little work, which has no large products of matrices. Both take a tenth off it."""
 
 
 def _allowed(options: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any] | None:
@@ -37,7 +35,8 @@ def _allowed(options: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any] 
     return {name: value for name, value in options.items() if name not in decided}
 
 
-_ON_CPU, ON_GPU = _allowed(_QUICK, _KNOWN), _allowed(_QUICK_ON_GPU, _KNOWN_TO_GPUS)
+_ON_CPU, _ON_GPU = _allowed(_QUICK, _KNOWN), _allowed(_QUICK_ON_GPU, _KNOWN_TO_GPUS)
+SMALL_ON_GPU = _allowed(_SMALL_ON_GPU, _KNOWN_TO_GPUS)
 
 
 def jit(*static: str) -> Callable[[Callable[..., Any]], Any]:
@@ -49,7 +48,9 @@ def jit(*static: str) -> Callable[[Callable[..., Any]], Any]:
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         # Engines are chosen while a function is traced: one trace for each platform.
         quick: Any = jax.jit(function, static_argnames=static, compiler_options=_ON_CPU)
-        elsewhere: Any = jax.jit(partial(function), static_argnames=static, compiler_options=ON_GPU)
+        elsewhere: Any = jax.jit(
+            partial(function), static_argnames=static, compiler_options=_ON_GPU
+        )
 
         @wraps(function)
         def compiled(*args: Any, **kwargs: Any) -> Any:

@@ -21,7 +21,7 @@ def test_flags_of_the_user_go_first(monkeypatch):
 
 
 def test_options_for_gpus_are_known_to_this_xla():
-    options = jit._allowed(jit._QUICK_ON_GPU, jit._KNOWN_TO_GPUS)
+    options = jit._allowed(jit._SMALL_ON_GPU, jit._KNOWN_TO_GPUS)
     if options is None:
         pytest.skip("another XLA: compiled as it comes")
     assert jax.jit(lambda x: x + 1, compiler_options=options)(1) == 2

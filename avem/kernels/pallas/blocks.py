@@ -60,8 +60,6 @@ class Arguments(NamedTuple):
 
 def _padded(value: Any, n: int, size: int) -> Array:
     value = jnp.asarray(value)
-    if value.dtype == bool:
-        value = value.astype(jnp.int8)
     if value.shape[-1] != n or n == size:
         return value
     # The last lane again: it has possible values.

@@ -116,8 +116,8 @@ def _kalman_moments(
     arrays = {
         **problem.system._asdict(),
         "y": problem.y,
-        "seen": seen,
-        "valid": problem.valid,
+        "seen": seen.astype(jnp.int8),
+        "valid": problem.valid.astype(jnp.int8),
         "drive": problem.drive,
         "w": w if n_w else None,
         "s": s if n_s else None,
@@ -161,7 +161,7 @@ def _viterbi(initial: Array, transition: Array, table: Array, valid: Array) -> t
         "initial": jnp.log(chain["initial"]),
         "transition": jnp.log(chain["transition"]),
         "table": table,
-        "valid": chain["valid"],
+        "valid": chain["valid"].astype(jnp.int8),
     }
     results = {"height": (), "path": (n_times,), "came_from": (n_times, n_states)}
 

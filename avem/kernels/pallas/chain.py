@@ -84,9 +84,8 @@ def run(chain: Chain, rows: BlockRows, n_cells: int) -> None:
         return rows.read(t), chain.valid[t, :]
 
     def forward(t: Any, carry: Any) -> Any:
-        predicted, total, (row, exists) = carry
+        predicted, total, (row, valid) = carry
         ahead_of = read(t + 1)
-        valid = exists != 0
         top, dense = emission(row)
         joint = [predicted[k] * dense[k] for k in states]
         norm = _sum(joint)
@@ -109,10 +108,9 @@ def run(chain: Chain, rows: BlockRows, n_cells: int) -> None:
         return tuple(chain.filtered[jnp.maximum(t, 0), k, :] for k in states)
 
     def backward(i: Any, carry: Any) -> Any:
-        ahead, goes_on, pairs, taken, (row, exists), here = carry
+        ahead, goes_on, pairs, taken, (row, valid), here = carry
         t = n_times - 1 - i
         next_row, next_here = read(t - 1), filtered(t - 1)
-        valid, goes_on = exists != 0, goes_on != 0
         after = jnp.minimum(t + 1, n_times - 1)
         step = moves(t + 1)
         # How much more probable each next state is than it was before its row was seen.
@@ -128,7 +126,7 @@ def run(chain: Chain, rows: BlockRows, n_cells: int) -> None:
             jnp.where(valid, jnp.where(goes_on, here[k] * back[k], here[k]), 0.0) for k in states
         ]
         taken = rows.take(t, row, chance, taken)
-        return tuple(chance), exists, pairs, taken, next_row, next_here
+        return tuple(chance), valid, pairs, taken, next_row, next_here
 
     sums = (zero,) * (max(n_cells, 1) * n_states**2)
     nobody = jnp.zeros_like(last[1])

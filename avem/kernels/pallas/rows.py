@@ -88,7 +88,6 @@ class GaussianRows:
 
     def densities(self, row: _Row) -> Vectors:
         lists, n_a = self._lists, self._a.shape[1]
-        shown = {g: own != 0 for g, own in row.seen.items()}
         used = sorted({j for _, *pair in lists.terms for j in pair})
         a = [row.numbers.get(1 + c) for c in lists.columns]
         y = {j: row.numbers[1 + n_a + j] for j in used}
@@ -107,7 +106,9 @@ class GaussianRows:
                 parts.setdefault(g, []).append(self._constant[k, i, :])
             for q, (g, i, j) in enumerate(lists.terms):
                 parts.setdefault(g, []).append(-self._weight[k, q, :] * (r[i] * r[j]))
-            of_group = (jnp.where(shown[g], reduce(jnp.add, own), 0.0) for g, own in parts.items())
+            of_group = (
+                jnp.where(row.seen[g], reduce(jnp.add, own), 0.0) for g, own in parts.items()
+            )
             found.append(reduce(jnp.add, of_group))
         return found
 
@@ -123,7 +124,7 @@ class GaussianRows:
         for f, (g, left, right) in enumerate(self._lists.features):
             factors = [row.numbers[i] for i in (left, right) if i in row.numbers]
             for k, own in enumerate(chance):
-                weighed = jnp.where(row.seen[g] != 0, reduce(jnp.multiply, [own, *factors]), 0.0)
+                weighed = jnp.where(row.seen[g], reduce(jnp.multiply, [own, *factors]), 0.0)
                 place = k * self._n_features + f
                 new[place] = new[place] + weighed
         return tuple(new)

@@ -11,7 +11,8 @@ import numpy as np
 
 from avem.components.base import Match, Row
 from avem.components.custom_block import CustomBlock
-from avem.components.emission import BlockMaker, Clusters, Emission, FarOut
+from avem.components.emission import BlockMaker, Clusters, Emission
+from avem.components.far_out import FarOut, of_own
 from avem.components.glm import standardised
 from avem.components.lines import Line
 from avem.components.param_info import ParamInfo, Params
@@ -22,15 +23,6 @@ from avem.numerics.precision import in_float64
 
 if TYPE_CHECKING:
     from avem.families.custom import Custom
-
-_FAR = 2.5
-"""From where a parameter began, on the scale of a logarithm or of log odds: worth a closer look."""
-
-
-_ADVICE = (
-    "Bound it inside log_prob, as in 3 * jnp.tanh(params[...]), hold it by fixed=, or use fewer "
-    "states."
-)
 
 
 @dataclass(frozen=True)
@@ -129,11 +121,7 @@ class CustomEmission(Emission):
         )
 
     def far_out(self, theta: Params) -> Iterator[FarOut]:
-        coef = theta[self.coef_key]
-        for i, (name, began) in enumerate(self.family.params):
-            for k in np.flatnonzero(np.abs(coef[:, i] - began) > _FAR):
-                label = f"parameter {self.prefix + name!r}"
-                yield FarOut(self.prefix + name, int(k), (int(k), i), began, label, _ADVICE)
+        return of_own(theta[self.coef_key], self.family.params, self.prefix)
 
     # --- draws ----------------------------------------------------------------------------------
 

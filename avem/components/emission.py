@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from avem.components.base import Component, EmissionBlock, Match
+from avem.components.far_out import FarOut
 from avem.components.free import Plain
 from avem.components.lines import Line
 from avem.numerics import rows
@@ -126,20 +127,6 @@ class Unit(NamedTuple):
     """They may be centred, too."""
     beside: tuple[int, ...] = ()
     """Further columns in the unit of the first, of differences."""
-
-
-class FarOut(NamedTuple):
-    """A coefficient that may have run away."""
-
-    name: str
-    """The user's parameter."""
-    state: int
-    place: tuple[int, ...]
-    """Of the coefficient in theta."""
-    began: float
-    label: str
-    """What a reader calls it."""
-    advice: str
 
 
 @dataclass(frozen=True)

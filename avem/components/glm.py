@@ -18,10 +18,10 @@ from avem.components.emission import (
     BlockMaker,
     Clusters,
     Emission,
-    FarOut,
     Unit,
     matches_of_lines,
 )
+from avem.components.far_out import FarOut, of_lines
 from avem.components.lanes import Theta, by_subject, q_on_lanes, to_lanes
 from avem.components.linear import Cells, CoefTerms, GeneralKernel
 from avem.components.lines import Line, general_kernel
@@ -36,12 +36,6 @@ if TYPE_CHECKING:
 _NARROWEST = np.log(1e-3)
 """Of the log of a scale, in the units of the fit; a variance is then a millionth."""
 _SLOPE_LIMIT = 3.0
-_FAR = 8.0
-"""A logarithm, or log odds, worth a closer look: what it is of is below 1 / 3000."""
-_ADVICE = (
-    "Something never, or always, happens in this state, and no error or interval can be told. A "
-    'prior keeps it finite: priors={{"{}": avem.priors.Normal(0, 3)}}.'
-)
 
 
 @dataclass(frozen=True)
@@ -151,18 +145,8 @@ class FamilyEmission(Emission):
         return {self.coef_key: np.zeros((self.n_states, size))}
 
     def far_out(self, theta: Params) -> Iterator[FarOut]:
-        """Logarithms and log odds of what never, or always, happens in a state."""
-        if not self.family.discrete:
-            return
-        terms = [(line, term) for line in self.lines for term in line.terms]
-        for k, i in np.argwhere(np.abs(theta[self.coef_key]) > _FAR).tolist():
-            line, term = terms[i]
-            if not line.has_formula:
-                continue
-            label = f"coefficient {term!r} of {line.label}"
-            name = self.prefix + line.param_name
-            advice = _ADVICE.format(f"{name}[:, {term!r}]")
-            yield FarOut(name, k, (k, i), 0.0, label, advice)
+        discrete = self.family.discrete
+        return of_lines(theta[self.coef_key], self.lines, self.prefix) if discrete else iter(())
 
     def limits(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         low: list[float] = []

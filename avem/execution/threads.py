@@ -32,7 +32,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)  # the child has none of them
 
 
-class Kept:
+class Handle:
     """What stays with a shard; on a GPU it may be computed only when it is needed.
 
     So it is told the next pass of the first shard before the last one of this pass is thought of.
@@ -50,7 +50,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Threads:
-    """A shard's source is its chunk, and a handle is a `Kept`."""
+    """A shard's source is its chunk, and a handle is a `Handle`."""
 
     device: Any = None
     """Where chunks are sent for every run; None: they stay where they are."""
@@ -71,7 +71,7 @@ class Threads:
         far = self.device is None and _is_far(where[0])
 
         @in_float64
-        def work(device: Any, shard: Any, *handles: Kept) -> tuple[Any, Any]:
+        def work(device: Any, shard: Any, *handles: Handle) -> tuple[Any, Any]:
             chunk = jax.device_put(shard.source, device) if self.device else shard.source
             with devices.on(device):
                 values = [handle.get() for handle in handles]
@@ -81,7 +81,7 @@ class Threads:
 
         if far and wanted is Wanted.NOTHING:
             some = zip(where, shards, *own, strict=True)
-            return [Kept(later=partial(_first, work, *one)) for one in some], None
+            return [Handle(later=partial(_first, work, *one)) for one in some], None
         if len(shards) == 1 or (far and len(set(where)) == 1):
             pairs = [work(*one) for one in zip(where, shards, *own, strict=True)]
         else:
@@ -92,11 +92,11 @@ class Threads:
             if wanted is Wanted.SUM and len(set(where)) == 1 < len(shards):
                 travels = [in_float64(added_there)(travels)]  # little comes back
             travels = in_float64(fetched)(list(travels))
-        return [Kept(value) for value in stays], answer(travels, wanted)
+        return [Handle(value) for value in stays], answer(travels, wanted)
 
-    def place(self, shards: Sequence[Any], values: Sequence[Any]) -> Sequence[Kept]:
+    def place(self, shards: Sequence[Any], values: Sequence[Any]) -> Sequence[Handle]:
         """The values themselves."""
-        return [Kept(value) for value in values]
+        return [Handle(value) for value in values]
 
 
 def _is_far(device: Any) -> bool:

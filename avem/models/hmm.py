@@ -359,13 +359,8 @@ class HMMModel(Model):
     # --- data -----------------------------------------------------------------------------------
 
     def in_units(self, y: np.ndarray) -> np.ndarray:
-        if len(self.emissions) == 1:
-            return self.emissions[0].in_units(take_columns(y, self.emissions[0].y_cols))
-        found = np.zeros(y.shape, bool)
-        for emission in self.emissions:
-            at = list(emission.y_cols)
-            found[:, at] = emission.in_units(take_columns(y, at))
-        return found
+        found = [e.in_units(take_columns(y, e.y_cols)) for e in self.emissions]
+        return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
 
     def by_lane(self, panel: Panel, A: np.ndarray) -> bool:
         if self.duration is None or not self.duration.columns:

@@ -20,7 +20,7 @@ def some_of(chunk: Chunk, members: np.ndarray) -> Chunk:
     place[members] = np.arange(len(members))
     owner = place[np.asarray(chunk.owner)]
     # Lanes without a sequence belong to subjects that are not there, or to nobody's first steps.
-    lanes = np.flatnonzero((owner >= 0) & np.asarray(chunk.valid).any(0))
+    lanes = np.flatnonzero((owner >= 0) & np.asarray(_with_rows(chunk.valid)))
     new_lane = np.full(len(owner), -1)
     new_lane[lanes] = np.arange(len(lanes))
     size = min(_padded(len(lanes)), len(owner))
@@ -44,6 +44,12 @@ def some_of(chunk: Chunk, members: np.ndarray) -> Chunk:
         tuple(_rows(rows, new_lane, place) for rows in chunk.lists),
         None if chunk.weight is None else _taken(chunk.weight, np.asarray(members), n),
     )
+
+
+@per_subject
+def _with_rows(xp: Any, valid: Any) -> Any:
+    """(lanes,) bool: it has a step."""
+    return valid.any(0)
 
 
 def _rows(rows: RowList, new_lane: np.ndarray, place: np.ndarray) -> RowList:

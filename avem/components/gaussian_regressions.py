@@ -53,26 +53,26 @@ class Regressions:
         masks = np.zeros((len(self.groups), self.n_outcomes), bool)
         for g, members in enumerate(self.groups):
             masks[g, list(members)] = True
-        new_coef, new_covariance = coef.copy(), covariance.copy()
-        for k in range(len(coef)):
-            count = np.where(masks, sums.weight[k][:, None], 0.0).sum(0)  # per outcome
-            unseen = count < 1e-8
-            if unseen.all():
-                continue
-            if not hold_coef and coef.shape[-1]:
-                found = self._regress(covariance[k], sums.xx[k], sums.xr[k], masks)
-                new_coef[k] = np.where(unseen[:, None], coef[k], found)
-            b = new_coef[k]
-            cross = np.einsum("jm,gim->gji", b, sums.xr[k])
-            fitted = np.einsum("im,gmn,jn->gij", b, sums.xx[k], b)
-            residual = sums.rr[k] - cross - np.swapaxes(cross, 1, 2) + fitted
-            residual = np.where(masks[:, :, None] & masks[:, None], residual, 0.0)
-            if not hold_noise:
-                found = self._noise(covariance[k], residual, sums.weight[k], masks, floor)
-                if self.kind != "full":  # there, EM completes what was not seen
-                    found = np.where(unseen[:, None] | unseen, covariance[k], found)
-                new_covariance[k] = found
-        return new_coef, new_covariance
+        count = sums.weight @ masks  # (state, outcome)
+        unseen = count < 1e-8
+        b = coef
+        if not hold_coef and coef.shape[-1]:
+            found = self._regress(covariance, sums.xx, sums.xr, masks)
+            b = np.where(unseen[:, :, None], coef, found)
+        if hold_noise:
+            return b, covariance
+        cross = b[:, None] @ np.swapaxes(sums.xr, 2, 3)
+        fitted = b[:, None] @ sums.xx @ np.swapaxes(b, 1, 2)[:, None]
+        residual = sums.rr - cross - np.swapaxes(cross, 2, 3) + fitted
+        residual = np.where(masks[:, :, None] & masks[:, None], residual, 0.0)
+        if self.kind == "full":
+            return b, self._full(covariance, residual, sums.weight, masks, floor, unseen)
+        total = np.diagonal(residual.sum(1), axis1=1, axis2=2)  # (state, outcome)
+        if self.kind == "spherical":
+            total, count = (np.broadcast_to(x.sum(1)[:, None], x.shape) for x in (total, count))
+        variance = np.maximum(total / np.maximum(count, 1e-300), floor)
+        found = variance[:, None] * np.eye(self.n_outcomes)
+        return b, np.where(unseen[:, :, None] | unseen[:, None], covariance, found)
 
     def slopes(
         self, coef: np.ndarray, covariance: np.ndarray, sums: Sums
@@ -126,32 +126,33 @@ class Regressions:
 
     def _regress(self, covariance, xx, xr, masks) -> np.ndarray:
         """Generalised least squares over the groups; ordinary when there is one group."""
-        p, m = self.n_outcomes, xx.shape[-1]
         if len(self.groups) == 1:
-            return np.linalg.lstsq(xx[0], xr[0].T, rcond=1e-13)[0].T
-        normal = np.zeros((p, m, p, m))
-        right = np.zeros((p, m))
-        for g, mask in enumerate(masks):
-            precision = _embedded_inverse(covariance, mask)
-            normal += np.einsum("ij,mn->imjn", precision, xx[g])
-            right += precision @ np.where(mask[:, None], xr[g], 0.0)
-        solution = np.linalg.lstsq(normal.reshape(p * m, p * m), right.ravel(), rcond=1e-13)[0]
-        return solution.reshape(p, m)
+            # Of all solutions, where there are many, the shortest.
+            return xr[:, 0] @ np.linalg.pinv(xx[:, 0], 1e-13, hermitian=True)
+        p, m = self.n_outcomes, xx.shape[-1]
+        found = np.zeros((len(xx), p, m))
+        for k in range(len(xx)):
+            normal, right = np.zeros((p, m, p, m)), np.zeros((p, m))
+            for g, mask in enumerate(masks):
+                precision = _embedded_inverse(covariance[k], mask)
+                normal += np.einsum("ij,mn->imjn", precision, xx[k, g])
+                right += precision @ np.where(mask[:, None], xr[k, g], 0.0)
+            normal = normal.reshape(p * m, p * m)
+            found[k] = np.linalg.lstsq(normal, right.ravel(), rcond=1e-13)[0].reshape(p, m)
+        return found
 
-    def _noise(self, covariance, residual, count, masks, floor) -> np.ndarray:
-        seen = np.maximum(masks.T @ count, 1e-300)
-        if self.kind == "full":
+    def _full(self, covariance, residual, weight, masks, floor, unseen) -> np.ndarray:
+        """Covariances without a structure; EM completes what was not seen."""
+        found = covariance.copy()
+        for k in np.flatnonzero(~unseen.all(1)):
             if masks.all():
-                covariance = residual.sum(0) / seen[0]
+                found[k] = residual[k].sum(0) / max(weight[k].sum(), 1e-300)
             else:
                 for _ in range(_FULL_MISSING_STEPS):
-                    covariance = _complete(covariance, residual, count, masks)
-                    covariance, _ = floor_eigenvalues(covariance, floor)
-            return floor_eigenvalues(covariance, floor)[0]
-        variance = np.diagonal(residual.sum(0)) / seen
-        if self.kind == "spherical":
-            variance = np.full(self.n_outcomes, residual.sum(0).trace() / seen.sum())
-        return np.diag(np.maximum(variance, floor))
+                    found[k] = _complete(found[k], residual[k], weight[k], masks)
+                    found[k], _ = floor_eigenvalues(found[k], floor)
+            found[k], _ = floor_eigenvalues(found[k], floor)
+        return found
 
 
 def _embedded_inverse(covariance: np.ndarray, mask: np.ndarray) -> np.ndarray:

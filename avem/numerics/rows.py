@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import cache
 from typing import Any, TypeVar
 
@@ -48,7 +49,8 @@ def _on_threads(function: Callable[[slice], Found], parts: Sequence[slice]) -> l
         for number in range(first, len(parts), n_threads):
             found[number] = function(parts[number])
 
-    list(_pool().map(work, range(n_threads)))
+    contexts = [copy_context() for _ in range(n_threads)]  # with NumPy's errstate
+    list(_pool().map(lambda own, first: own.run(work, first), contexts, range(n_threads)))
     return found
 
 

@@ -156,3 +156,19 @@ def test_whether_rows_rise_is_seen_wherever_they_fall(threads):
         fallen = values.copy()
         fallen[place] = fallen[place - 1] - 1
         assert not rows.rising(fallen), place
+
+
+def test_threads_know_which_errors_are_none(threads):
+    values = np.full(1037, 1e300)
+    with np.errstate(over="ignore"):
+        found = rows.filled(np.empty(1037), lambda at: values[at] * values[at])
+    assert np.isinf(found).all()
+
+
+def test_what_goes_wrong_in_a_thread_is_told(threads):
+    def broken(at):
+        if at.start <= 500 < at.stop:
+            raise ValueError("row 500")
+
+    with pytest.raises(ValueError, match="row 500"):
+        rows.each(broken, 1037)

@@ -219,6 +219,7 @@ class Custom(Family):
         """
         return self.history
 
+    @in_float64
     def check(self, terms: tuple[str, ...], n_outcomes: int = 1) -> None:
         """Try the functions on one step, and say in words what is wrong with them.
 

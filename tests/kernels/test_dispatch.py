@@ -1,5 +1,6 @@
 """Every registered engine is held to its definition, and the dispatch alone chooses among them."""
 
+import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -230,3 +231,15 @@ def test_only_the_dispatch_knows_of_engines():
         if "kernels.cpp" in path.read_text(encoding="utf-8") and path.parent.name != "cpp"
     ]
     assert knowing == ["kernels/dispatch.py"]
+
+
+def test_without_triton_the_definition_runs(monkeypatch):
+    monkeypatch.setattr(dispatch, "platform", lambda: "gpu")
+    sizes = {"states": 3, "outcomes": 2, "features": 6, "cells": 1, "times": 10, "lanes": 5}
+    assert dispatch.engine("gaussian_chain", "float64", **sizes) is not None
+    monkeypatch.setitem(sys.modules, "jax.experimental.pallas.triton", None)
+    for name in ("avem.kernels.pallas.blocks", "avem.kernels.pallas.calls"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delattr("jax.experimental.pallas.triton", raising=False)
+    monkeypatch.delattr("avem.kernels.pallas.calls", raising=False)
+    assert dispatch.engine("gaussian_chain", "float64", **sizes) is None

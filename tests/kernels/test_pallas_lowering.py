@@ -11,6 +11,9 @@ from tests.kernels.test_gaussian_chain import Problem
 from tests.kernels.test_pallas import with_steps
 from tests.kernels.test_pallas_states import problem as of_states
 
+# So says JAX from 0.12 on. Where it is gone, the definitions run (`test_dispatch.py`).
+pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
+
 
 def lowered(monkeypatch, function, *arrays):
     monkeypatch.setattr(blocks, "platform", lambda: "gpu")

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
 
 from avem.numerics.devices import platform
 
@@ -76,6 +77,4 @@ def _spec(shape: tuple[int, ...], size: int, block: int) -> pl.BlockSpec:
 def _options() -> dict[str, Any]:
     if platform() != "gpu":  # as the tests do
         return {"interpret": True}
-    from jax.experimental.pallas import triton
-
     return {"compiler_params": triton.CompilerParams(num_warps=2, num_stages=2)}

@@ -1,5 +1,7 @@
 """The kernels are translated for GPUs also where there is none: what Triton lacks is seen here."""
 
+from contextlib import nullcontext
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,11 +17,21 @@ from tests.kernels.test_pallas_states import problem as of_states
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
 
 
+def on_a_gpu():
+    """From 0.12 on JAX wants to know for which one."""
+    if not hasattr(jax.sharding, "AbstractDevice"):
+        return nullcontext()
+    device = jax.sharding.AbstractDevice("NVIDIA H200", 132, "gpu")
+    mesh = jax.sharding.AbstractMesh((1,), ("all",), abstract_device=device)
+    return jax.sharding.use_abstract_mesh(mesh)
+
+
 def lowered(monkeypatch, function, *arrays):
     monkeypatch.setattr(blocks, "platform", lambda: "gpu")
     with jax.enable_x64(True):
         arrays = jax.tree.map(jnp.asarray, arrays)
-        return jax.jit(function).trace(*arrays).lower(lowering_platforms=("cuda",)).as_text()
+        with on_a_gpu():
+            return jax.jit(function).trace(*arrays).lower(lowering_platforms=("cuda",)).as_text()
 
 
 @pytest.mark.parametrize("kind", ["one matrix", "of every step"])

@@ -244,7 +244,7 @@ def _anchoring(
     found = fitted.gate
     if found is None or not found.fails:
         return []
-    why = find_why() if max(found.lost) > _MUCH else ""
+    why = find_why() if max(found.lost, default=0.0) > _MUCH else ""
     if fitted.refined:  # and is elsewhere than when this was asked
         off = f"one anchor per subject would have put estimates {far(found.bias)} off. {REFINED}"
         return [f"{why}: on the way here, {off}" if why else f"On the way here, {off}"]

@@ -8,10 +8,12 @@ sums.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from avem.components.base import Match
@@ -77,8 +79,11 @@ class Expectation:
 
     @property
     def possible(self) -> bool:
-        """The first pass was finite for everyone."""
-        return not self.sums.n_impossible
+        """The first pass was finite for everyone, and so is what the M-step reads."""
+        if self.sums.n_impossible:
+            return False
+        parts = jax.tree.leaves(self.sums.totals)  # whose sums are quicker to look at
+        return math.isfinite(sum(np.add.reduce(part, axis=None) for part in parts))
 
 
 @dataclass(frozen=True)

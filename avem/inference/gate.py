@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from avem.data.layout import Chunk
+from avem.errors import AvemError
 from avem.inference.after.curvature import total_slope
 from avem.inference.catch_up import seen
 from avem.inference.e_steps import ESteps, Expectation, State
@@ -36,9 +37,10 @@ class Gate(NamedTuple):
     """What one anchor per subject would change."""
 
     bias: float
-    """Largest move of any combination of the parameters, in standard errors."""
+    """Largest move of any combination of the parameters, in standard errors; infinite where the
+    effects could not be integrated."""
     lost: tuple[float, ...]
-    """Share of the information on each effect that is lost by not seeing the states."""
+    """Share of the information on each effect that is lost by not seeing the states; none then."""
     begun: State | None = None
     """Where the exact tier may begin: with nodes for everyone, where everyone was looked at."""
 
@@ -61,7 +63,11 @@ def gate(em: EM, exact: EStep, state: State, rng: np.random.Generator) -> Gate:
     scale = em.data.weight / part.data.weight
     anchored = part.e.e_step(here, _STILL)
     few = part.by(exact)
-    integrated = few.e.e_step(find_centres(few.e, part.e.without_nodes(anchored.state), rng))
+    centres = find_centres(few.e, part.e.without_nodes(anchored.state), rng)
+    try:
+        integrated = few.e.e_step(centres)
+    except AvemError:  # somebody's integral is not finite
+        return Gate(np.inf, ())
     moved = _distance(part, anchored, few, integrated)
     q, posterior = (_precisions(e, found) for e, found in ((part.e, anchored), (few.e, integrated)))
     sigma = np.diagonal(state.theta["effect_covariance"])
@@ -70,7 +76,8 @@ def gate(em: EM, exact: EStep, state: State, rng: np.random.Generator) -> Gate:
     # At a variance of 0 both agree, but it need not be the maximum.
     rise = rise_of_larger_variances(few, anchored.state, rng)
     bias = max(bias, np.sqrt(2.0 * scale * rise))
-    share = posterior.information.sum(1) / np.maximum(q.information.sum(1), 1e-300)
+    with np.errstate(over="ignore"):  # without any information nothing is lost
+        share = posterior.information.sum(1) / np.maximum(q.information.sum(1), 1e-300)
     everyone = len(chosen) == len(em.data.shards)
     easy = everyone and rise == 0 and not nearly_singular(few, state)
     begun = integrated.state if easy else None

@@ -9,16 +9,16 @@ _WORST_CONDITION = 1e-10
 
 
 def floor_eigenvalues(covariance: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The covariance made no smaller than ``diag(floor)`` in any direction.
+    """The covariance made symmetric, and no smaller than ``diag(floor)`` in any direction.
 
     Also (d,) which variables make up the directions that had to be raised.
     """
-    unit = np.sqrt(floor)
-    scaled = (covariance + covariance.T) / (2 * np.outer(unit, unit))
+    unit, even = np.sqrt(floor), (covariance + covariance.T) / 2
+    scaled = even / np.outer(unit, unit)
     values, vectors = np.linalg.eigh(scaled)
     smallest = max(1.0, _WORST_CONDITION * values.max(initial=0.0))
     low = values < smallest
     if not low.any():
-        return covariance, np.zeros(len(covariance), bool)
+        return even, np.zeros(len(covariance), bool)
     raised = (vectors * np.maximum(values, smallest)) @ vectors.T * np.outer(unit, unit)
     return (raised + raised.T) / 2, (vectors[:, low] ** 2).max(1) > 0.1

@@ -1,0 +1,29 @@
+"""Covariances that stay away from singular."""
+
+import numpy as np
+
+from avem.numerics.covariance import floor_eigenvalues
+
+
+def test_what_rounding_made_uneven_is_even_again():
+    """Two columns with one value far out: what tells them apart is less than the rounding of it."""
+    uneven = np.array([[8.00610747e21, 8.0061053091e21], [8.0061054587e21, 8.0061033092e21]])
+    found, _ = floor_eigenvalues(uneven, np.ones(2))
+    np.testing.assert_array_equal(found, found.T)
+    np.linalg.cholesky(found)
+    np.testing.assert_allclose(found, uneven, rtol=1e-7)
+
+
+def test_directions_that_are_too_small_are_raised():
+    rng = np.random.default_rng(0)
+    turn, _ = np.linalg.qr(rng.standard_normal((3, 3)))
+    unit = np.array([1.0, 1e3, 1e-4])
+    low = (turn * np.array([1e-9, 0.5, 4.0])) @ turn.T * np.outer(unit, unit)
+    floor = 0.01 * unit**2
+    found, raised = floor_eigenvalues(low, floor)
+    values = np.linalg.eigvalsh(found / np.outer(unit, unit))
+    np.testing.assert_allclose(values, [0.01, 0.5, 4.0], rtol=1e-9)
+    np.testing.assert_array_equal(raised, turn[:, 0] ** 2 > 0.1)
+    same, none = floor_eigenvalues(found * 1.01, floor)
+    np.testing.assert_array_equal(same, found * 1.01)
+    assert not none.any()

@@ -13,6 +13,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import avem
 from avem.errors import AvemError, AvemWarning
 from tools.fuzz.case import ANSWERED, REFUSED, Case, NotFinite, Verdict, Wrong
 
@@ -87,7 +88,8 @@ def _told(error: BaseException) -> str:
 
 def _place(error: BaseException) -> str:
     """The innermost function of avem that an error went through."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/avem/" in f.filename]
+    inside = str(Path(avem.__file__).parent) + os.sep
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(inside)]
     return f"{Path(frames[-1].filename).name}:{frames[-1].name}" if frames else "outside avem"
 
 

@@ -9,7 +9,7 @@ and without it the curvature is never negative.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
@@ -32,21 +32,23 @@ from avem.numerics.generator import product
 
 RATES = "rates.coef"
 """In theta: (moves, terms) coefficients of log rates."""
-_AT_ONCE = 1024
+_AT_ONCE = 2048
 """Cells times lanes whose derivatives are found together, on a processor."""
 _LOG_RATES = (-40.0, 40.0)
 """Beyond these nothing changes any more within an interval, or all has changed."""
 
 
-class _Slopes(NamedTuple):
-    """Of sums of pairs times log probabilities."""
+Way = tuple[tuple[int, int], ...]
+"""A parameter: the moves whose log rates it is in, with the design columns it multiplies there."""
 
-    value: Array
-    """(cell, lane)."""
-    first: Array
-    """(move, cell, lane) in log rates."""
-    second: Array
-    """(move, move, cell, lane) the expected information."""
+
+class _Terms(NamedTuple):
+    """Of a sum of pairs times log probabilities in some parameters, over all lanes or of each."""
+
+    gradient: Array
+    """(parameter, ...)."""
+    curvature: Array
+    """(parameter, parameter, ...) the expected information."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class RateMoves(TransitionBlock):
     """Of that pattern; 0 when every row is a cell."""
     few: bool
     """The cells are so few that pairs are summed by cell in the local pass."""
+    together: bool = False
+    """So they are with many cells, as sums over subjects will do."""
 
     @property
     def newton_keys(self) -> tuple[str, ...]:
@@ -166,14 +170,22 @@ class RateMoves(TransitionBlock):
 
     # --- pairs of states ------------------------------------------------------------------------
 
+    def summed(self) -> RateMoves:
+        together = self.n_cells > 0 and not (self.few or self.has_effects)
+        return replace(self, together=together)
+
     def steps(self, chunk: Chunk) -> hmm.Steps:
-        if not self.few:
+        if not (self.few or self.together):
             return hmm.Steps(None, 0)
         if self.n_cells == 1:
             return hmm.Steps()
-        return hmm.Steps(chunk.patterns[self.pattern].index, self.n_cells)
+        index = chunk.patterns[self.pattern].index
+        return hmm.Steps(index, self.n_cells, self.together)
 
     def collect(self, pair: Array, chunk: Chunk) -> Array:
+        """Expected moves (cell, from, to, subject or lane); of all together (cell, from, to)."""
+        if self.together:
+            return pair[..., 0]
         return by_subject(pair, chunk) if self.few else pair
 
     def weigh(self, collected: Array, share: Array, chunk: Chunk) -> Array:
@@ -181,43 +193,57 @@ class RateMoves(TransitionBlock):
 
     # --- the expected log likelihood ------------------------------------------------------------
 
-    def _slopes(self, log_rates: Array, pair: Array, a: Array) -> _Slopes:
+    def _terms(
+        self, log_rates: Array, pair: Array, a: Array, ways: Sequence[Way], apart: bool
+    ) -> _Terms:
         """From pairs (cell, from, to, lane); a few cells at a time, which stay in the cache."""
         n_cells, n_lanes = log_rates.shape[1:]
         n_blocks = -(-n_cells // max(1, _AT_ONCE // n_lanes))
         if n_blocks == 1 or platform() != "cpu":
-            return self._slopes_at_once(log_rates, pair, a)
+            return self._terms_at_once(log_rates, pair, a, ways, apart)
         at_once = -(-n_cells // n_blocks)
-        cells = np.minimum(np.arange(n_blocks * at_once), n_cells - 1).reshape(n_blocks, at_once)
 
-        def block(own: Array) -> _Slopes:
-            return self._slopes_at_once(log_rates[:, own], pair[own], a[own])
+        def blocks(cells: Array) -> Array:
+            """The last one is filled up with 0, which adds nothing."""
+            more = [(0, n_blocks * at_once - n_cells)] + [(0, 0)] * (cells.ndim - 1)
+            return jnp.pad(cells, more).reshape(n_blocks, at_once, *cells.shape[1:])
 
-        def joined(found: Array) -> Array:
-            """From (block, ..., cell, lane); the last one is filled up."""
-            flat = jnp.moveaxis(found, 0, -3)
-            return flat.reshape(*flat.shape[:-3], cells.size, n_lanes)[..., :n_cells, :]
+        def block(given: tuple[Array, Array, Array]) -> _Terms:
+            by_cell, own, columns = given
+            return self._terms_at_once(jnp.moveaxis(by_cell, 1, 0), own, columns, ways, apart)
 
-        found = jax.tree.map(joined, lax.map(block, cells))
-        # On its own, so that whoever asks for the value alone does not wait for the rest.
-        value = self._values(self._moved(log_rates, a).chance, jnp.moveaxis(pair, 0, 2))
-        return found._replace(value=value)
+        each = (blocks(jnp.moveaxis(log_rates, 0, 1)), blocks(pair), blocks(a))
+        return jax.tree.map(lambda found: found.sum(0), lax.map(block, each))
 
-    def _values(self, chance: Array, pair: Array) -> Array:
-        """(cell, lane) sums of pairs times log probabilities."""
-        return (pair * _safe_log(chance)).sum((0, 1))
-
-    def _slopes_at_once(self, log_rates: Array, pair: Array, a: Array) -> _Slopes:
+    def _terms_at_once(
+        self, log_rates: Array, pair: Array, a: Array, ways: Sequence[Way], apart: bool
+    ) -> _Terms:
         pair = jnp.moveaxis(pair, 0, 2)
         chance, slope = self._moved(log_rates, a, slopes=True)
         possible = chance > 0
         along = slope * jnp.where(possible, 1.0 / jnp.where(possible, chance, 1.0), 0.0)
-        moves = [(along[:, k, j], pair[k, j]) for k, j in np.ndindex(chance.shape[:2])]
+        by_way = [_total([along[m] * a[:, c] for m, c in way]) for way in ways]
+        if not apart:
+            rows = jnp.stack(by_way).reshape(len(ways), -1)
+            weighed = rows * jnp.broadcast_to(pair, chance.shape).reshape(-1)
+            return _Terms(weighed.sum(1), rows @ weighed.T)
         # Added up one by one, which is much faster than sums over axes.
-        return _Slopes(
-            self._values(chance, pair),
-            _total([slope * weight for slope, weight in moves]),
-            _total([slope[:, None] * (slope * weight) for slope, weight in moves]),
+        moves = list(np.ndindex(chance.shape[:2]))
+        weighed = [[way[move] * pair[move] for move in moves] for way in by_way]
+        first = [_total(own).sum(0) for own in weighed]
+        second = {
+            (p, q): _total([w * by_way[q][move] for w, move in zip(own, moves, strict=True)]).sum(0)
+            for p, own in enumerate(weighed)
+            for q in range(p + 1)
+        }
+        every = range(len(ways))
+        rows = [jnp.stack([second[max(p, q), min(p, q)] for q in every]) for p in every]
+        return _Terms(jnp.stack(first), jnp.stack(rows))
+
+    def _value(self, log_rates: Array, pair: Array, a: Array) -> Array:
+        """(lane,) sums of pairs times log probabilities."""
+        return (jnp.moveaxis(pair, 0, 2) * _safe_log(self._moved(log_rates, a).chance)).sum(
+            (0, 1, 2)
         )
 
     def _of_effects(self, mean, cov, pair, chunk: Chunk, of: Callable[..., Any]) -> Any:
@@ -230,32 +256,32 @@ class RateMoves(TransitionBlock):
 
     def value(self, theta, mean, cov, collected, chunk) -> Array:
         def of(pair: Array, a: Array) -> Any:
-            return lambda f: (pair * _safe_log(self.probabilities(theta[RATES], f, a))).sum(
-                (0, 1, 2)
-            )
+            return lambda f: self._value(self._log_rates(theta[RATES], f, a), pair, a)
 
         return self._of_effects(mean, cov, collected, chunk, of)
 
     def effect_terms(self, theta, mean, cov, collected, chunk) -> EffectTerms:
         def of(pair: Array, a: Array) -> Any:
-            return lambda f: self._in_effects(
-                self._slopes(self._log_rates(theta[RATES], f, a), pair, a), a
-            )
+            return lambda f: self._in_effects(self._log_rates(theta[RATES], f, a), pair, a)
 
         return self._of_effects(mean, cov, collected, chunk, of)
 
-    def _in_effects(self, slopes: _Slopes, a: Array) -> EffectTerms:
-        n_lanes = slopes.value.shape[-1]
-        gradient = jnp.zeros((self.n_effects, n_lanes))
+    def _in_effects(self, log_rates: Array, pair: Array, a: Array) -> EffectTerms:
+        ways = [
+            tuple(
+                (m, z)
+                for m, p in enumerate(self.predictors)
+                for i, z in zip(p.effects[0], p.z_cols, strict=True)
+                if i == effect
+            )
+            for effect in self.effects
+        ]
+        first, second = self._terms(log_rates, pair, a, ways, apart=True)
+        at, n_lanes = np.array(self.effects), log_rates.shape[-1]
+        gradient = jnp.zeros((self.n_effects, n_lanes)).at[at].set(first)
         curvature = jnp.zeros((self.n_effects, self.n_effects, n_lanes))
-        for m, p in enumerate(self.predictors):
-            for i, z in zip(p.effects[0], p.z_cols, strict=True):
-                gradient = gradient.at[i].add((slopes.first[m] * a[:, z]).sum(0))
-                for n, q in enumerate(self.predictors):
-                    for j, w in zip(q.effects[0], q.z_cols, strict=True):
-                        bend = (slopes.second[m, n] * a[:, z] * a[:, w]).sum(0)
-                        curvature = curvature.at[i, j].add(bend)
-        return EffectTerms(slopes.value.sum(0), gradient, curvature, curvature)
+        curvature = curvature.at[at[:, None], at].set(second)
+        return EffectTerms(self._value(log_rates, pair, a), gradient, curvature, curvature)
 
     def coef_terms(self, key, coef, mean, cov, collected, chunk) -> CoefTerms:
         """One problem: the rates of all moves act on all probabilities."""
@@ -263,20 +289,18 @@ class RateMoves(TransitionBlock):
         a = chunk.a if self.n_cells == 0 else chunk.patterns[self.pattern].a[:, :, None]
         if self.few and not self.has_effects:
             pair = pair.sum(-1, keepdims=True)
+        elif pair.ndim == 3:
+            pair = pair[..., None]
         elif self.n_cells and not self.few:
-            index = chunk.patterns[self.pattern].index
-            empty = jnp.zeros((self.n_cells + 1, *pair.shape[1:3]), pair.dtype)
-            rows = jnp.moveaxis(pair, -1, 1)
-            pair = empty.at[index].add(rows, mode="promise_in_bounds")[:-1, :, :, None]
-        x = jnp.moveaxis(a[:, np.array(self.predictors[0].x_cols)], 1, 0)
+            pair = hmm.by_cell(pair, hmm.Steps(chunk.patterns[self.pattern].index, self.n_cells))
+        columns = self.predictors[0].x_cols
+        ways = [((m, c),) for m in range(len(self.pairs)) for c in columns]
 
         def terms(f: Array) -> CoefTerms:
-            slopes = self._slopes(self._log_rates(coef, f, a), pair, a)
-            size, wide = len(self.pairs) * len(x), x + 0 * slopes.value
-            gradient = jnp.einsum("mcl,icl->mi", slopes.first, wide)
-            curvature = jnp.einsum("mncl,icl,jcl->minj", slopes.second, wide, wide)
-            value = slopes.value.sum().reshape(1)
-            return CoefTerms(value, gradient.reshape(1, size), curvature.reshape(1, size, size))
+            log_rates = self._log_rates(coef, f, a)
+            gradient, curvature = self._terms(log_rates, pair, a, ways, apart=False)
+            value = self._value(log_rates, pair, a).sum().reshape(1)
+            return CoefTerms(value, gradient[None], curvature[None])
 
         return average(terms, *q, self.effects, at_once=False)
 

@@ -180,6 +180,10 @@ class TransitionBlock(Block):
     ) -> Array | ByCell:
         """Probabilities as `kernels.forward_backward` takes them; exp E_q[log] with `cov`."""
 
+    def summed(self) -> TransitionBlock:
+        """The same, which may collect sums over subjects where effects do not act on it."""
+        return self
+
     def steps(self, chunk: Chunk) -> hmm.Steps:
         """How the local pass sums the pair probabilities."""
         return hmm.Steps()

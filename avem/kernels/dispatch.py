@@ -32,7 +32,7 @@ class Engine:
     backend: str = "cpu"
     dtypes: tuple[str, ...] = ("float64",)
     at_least: Mapping[str, int] = field(default_factory=dict)
-    """The smallest sizes it serves, by name."""
+    """The smallest sizes it serves, by name; those that are not told are 0."""
     at_most: Mapping[str, int] = field(default_factory=dict)
 
     def serves(self, dtype: Any, sizes: Mapping[str, int]) -> bool:
@@ -40,8 +40,8 @@ class Engine:
         return (
             self.backend == platform()
             and jnp.dtype(dtype).name in self.dtypes
-            and all(sizes[name] >= least for name, least in self.at_least.items())
-            and all(sizes[name] <= most for name, most in self.at_most.items())
+            and all(sizes.get(name, 0) >= least for name, least in self.at_least.items())
+            and all(sizes.get(name, 0) <= most for name, most in self.at_most.items())
         )
 
 
@@ -64,6 +64,8 @@ def _pallas(kernel: str) -> Callable[..., Any]:
     return make
 
 
+_ON_GPU = {"states": 8, "together": 0}
+
 ENGINES: tuple[Engine, ...] = (
     # The C++ is unrolled over the states: with more of them it is long to compile.
     Engine("forward_backward", cpp.forward_backward, at_most={"states": 8}),
@@ -75,9 +77,9 @@ ENGINES: tuple[Engine, ...] = (
     # The definitions write smaller matrices out entry by entry, which is as fast.
     Engine("posterior", cpp.posterior, at_least={"rows": 7}),
     Engine("inverse", cpp.inverse, at_least={"rows": 7}),
-    Engine("forward_backward", _associative, "gpu", at_most={"states": 8}),
-    Engine("forward_backward", _pallas("forward_backward"), "gpu", at_most={"states": 8}),
-    Engine("gaussian_chain", _pallas("gaussian_chain"), "gpu", at_most={"states": 8}),
+    Engine("forward_backward", _associative, "gpu", at_most=_ON_GPU),
+    Engine("forward_backward", _pallas("forward_backward"), "gpu", at_most=_ON_GPU),
+    Engine("gaussian_chain", _pallas("gaussian_chain"), "gpu", at_most=_ON_GPU),
     # With four states it takes most of a minute to compile.
     Engine("kalman_moments", _pallas("kalman_moments"), "gpu", at_most={"states": 3}),
     Engine("viterbi", _pallas("viterbi"), "gpu", at_most={"states": 8}),

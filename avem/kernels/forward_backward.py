@@ -48,6 +48,8 @@ class Steps(NamedTuple):
 
     cell: Int[Array, "time lane"] | None = None
     n_cells: int = 1
+    together: bool = False
+    """Summed over lanes, too, of which one is left."""
 
 
 def smooth(
@@ -70,10 +72,22 @@ def smooth(
     run = None
     if form == "scaled":
         sizes = {"times": times, "lanes": lanes, "cells": steps.n_cells}
+        sizes["together"] = int(steps.together)
         run = engine("forward_backward", table.dtype, states=states, **sizes)
+    if run is None and steps.together:
+        apart = smooth(initial, transition, table, valid, form, Steps(None, 0))
+        return apart._replace(pair=by_cell(apart.pair, steps))
     if run is None:
         return definition(initial, rows_of(transition), table, valid, steps, form)
     return Posterior(*run(initial, transition, table, valid, steps))
+
+
+def by_cell(
+    pair: Float[Array, "time state state lane"], steps: Steps
+) -> Float[Array, "cell state state 1"]:
+    """Sums over the steps of each cell in all lanes; steps of no cell are left out."""
+    empty = jnp.zeros((steps.n_cells, *pair.shape[1:3]), pair.dtype)
+    return empty.at[steps.cell].add(jnp.moveaxis(pair, -1, 1), mode="drop")[..., None]
 
 
 def definition(

@@ -103,8 +103,12 @@ def smooth(
         states, outcomes = squares.coef.shape[:2]
         sizes = {"features": len(squares.lists.features), "cells": steps.n_cells}
         sizes |= {"times": len(rows.valid), "lanes": rows.valid.shape[-1]}
+        sizes["together"] = int(steps.together)
         dtype = squares.coef.dtype
         run = engine("gaussian_chain", dtype, states=states, outcomes=outcomes, **sizes)
+    if run is None and steps.together:
+        apart = smooth(initial, transition, squares, rows, form, Steps(None, 0))
+        return apart._replace(pair=chains.by_cell(apart.pair, steps))
     if run is None:
         return definition(initial, rows_of(transition), squares, rows, steps, form)
     return ChainSums(*run(initial, transition, squares, rows, steps))

@@ -56,6 +56,9 @@ class ClusterProcess:
         """The shares, and the blocks of the chain."""
         return (SharesBlock(), *self.clustered)
 
+    def summed(self) -> ClusterProcess:
+        return self
+
     def tables(self, theta: Theta, f: Array, chunk: Chunk, cov: Array | None) -> ClusterTables:
         each = [self.stack.own(theta, c) for c in self.stack.types]
         chains = tuple(self.inner.tables(own, f, chunk, cov) for own in each)

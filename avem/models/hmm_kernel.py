@@ -9,7 +9,7 @@ block has its own entries under its key, and ``effect_covariance`` is (d, d).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -63,6 +63,10 @@ class HMMKernel:
     def concave(self) -> bool:
         """The expected log likelihood is concave in the effects."""
         return all(block.concave for block in self.blocks if block.has_effects)
+
+    def summed(self) -> HMMKernel:
+        """The same for a local pass of which only sums over subjects are read."""
+        return replace(self, process=self.process.summed())
 
     # --- the local pass -------------------------------------------------------------------------
 

@@ -62,6 +62,13 @@ class Kernel(Protocol):
         """Whether what one of `newton_keys` describes differs between subjects by their effects."""
         ...
 
+    def summed(self) -> Kernel:
+        """The same for a local pass that is not weighed.
+
+        Where effects do not act, it may collect sums over subjects in place of each one's.
+        """
+        ...
+
     # The local process at given effects.
 
     def local(

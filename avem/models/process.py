@@ -6,7 +6,7 @@ A process has the blocks of the chain, makes its tables, and decides which recur
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import jax.numpy as jnp
@@ -35,6 +35,10 @@ class Process(Protocol):
     @property
     def blocks(self) -> tuple[Block, ...]:
         """Its components' compiled halves."""
+        ...
+
+    def summed(self) -> Process:
+        """The same, which may collect sums over subjects where no more is read."""
         ...
 
     def tables(self, theta: Theta, f: Array, chunk: Chunk, cov: Array | None) -> Any:
@@ -96,6 +100,9 @@ class MarkovProcess:
     def blocks(self) -> tuple[Block, ...]:
         """First state, transitions."""
         return (self.initial, self.transition)
+
+    def summed(self) -> MarkovProcess:
+        return replace(self, transition=self.transition.summed())
 
     def tables(self, theta, f, chunk, cov) -> Chances:
         moves = self.transition.table(theta, f, chunk, cov)
@@ -163,6 +170,9 @@ class SemiMarkovProcess:
     def blocks(self) -> tuple[Block, ...]:
         """First state, transitions, durations."""
         return (self.initial, self.transition, self.duration)
+
+    def summed(self) -> SemiMarkovProcess:
+        return self
 
     def tables(self, theta, f, chunk, cov) -> SemiChances:
         transition = rows_of(self.transition.table(theta, f, chunk, cov))

@@ -7,6 +7,7 @@ import pytest
 from scipy.linalg import expm
 
 import avem
+from avem.components import generator_block
 from avem.components.generator_block import RateMoves
 from avem.components.linear import Predictor
 from avem.data import Panel
@@ -223,20 +224,18 @@ def test_slopes_and_information_are_those_of_differences():
 
     @jax.jit
     def at(pair):
-        slopes = block._slopes(block._log_rates(coef, f, a), pair, a)
-        return slopes, block._in_effects(slopes, a)
+        log_rates = block._log_rates(coef, f, a)
+        ways = [((move, column),) for move in range(4) for column in range(2)]
+        return block._terms(log_rates, pair, a, ways, False), block._in_effects(log_rates, pair, a)
 
-    slopes, of_effects = at(pair)
-    first, z = np.asarray(slopes.first), a[:, :2]
-    found = np.einsum("mcl,cil->mi", first, z)
-    np.testing.assert_allclose(
-        np.concatenate([found.ravel(), np.ravel(of_effects.gradient)]), wanted, atol=1e-6
-    )
-    np.testing.assert_allclose(np.sum(slopes.value), value(here, pair))
+    of_coef, of_effects = at(pair)
+    found = np.concatenate([of_coef.gradient, np.ravel(of_effects.gradient)])
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    np.testing.assert_allclose(np.sum(of_effects.value), value(here, pair))
     # An event's density does not add up to 1: its information is left out.
     expected = count * chance * (a[:, 3] == 0)[:, None, None]
-    bend = at(expected)[1].curvature
-    h = 1e-4 * np.eye(16)[8:]
+    of_coef, of_effects = at(expected)
+    h = 1e-4 * np.eye(16)
     second = [
         [
             value(here + i + j, expected)
@@ -247,10 +246,28 @@ def test_slopes_and_information_are_those_of_differences():
         ]
         for i in h
     ]
-    second = -np.array(second).reshape(4, n, 4, n) / 4e-8
+    second = -np.array(second) / 4e-8
+    np.testing.assert_allclose(of_coef.curvature, second[:8, :8], atol=1e-4)
+    bend, second = of_effects.curvature, second[8:, 8:].reshape(4, n, 4, n)
     for lane in range(n):
         np.testing.assert_allclose(bend[:, :, lane], second[:, lane, :, lane], atol=1e-4)
     assert np.abs(second[:, 0, :, 1]).max() < 1e-4
+
+
+@in_float64
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_few_cells_at_a_time(apart, monkeypatch):
+    """With a last block that is filled up, or at once."""
+    predictor = Predictor((0,), (0,), ((0,),), False)
+    block = RateMoves(2, 1, ((0, 1), (1, 0)), (predictor,) * 2, (1,), (), -1, 0, False)
+    rng = np.random.default_rng(4)
+    a = np.stack([np.ones((7, 3)), rng.gamma(2.0, 1.0, (7, 3))], 1)
+    log_rates, pair = rng.standard_normal((2, 7, 3)), rng.gamma(2.0, 1.0, (7, 2, 2, 3))
+    ways = [((0, 0), (1, 0)), ((1, 0),)]
+    whole = jax.jit(lambda: block._terms(log_rates, pair, a, ways, apart))()
+    monkeypatch.setattr(generator_block, "_AT_ONCE", 6)
+    parts = jax.jit(lambda: block._terms(log_rates, pair, a, ways, apart))()
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-12), whole, parts)
 
 
 # --- intervals ------------------------------------------------------------------------------------

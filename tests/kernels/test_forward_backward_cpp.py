@@ -107,6 +107,18 @@ def test_steps_that_share_transitions(n_lanes, steps):
     np.testing.assert_array_equal(jax.jit(rows_of)(shared), rows)
 
 
+@pytest.mark.parametrize("n_cells", [1, 11])
+def test_pairs_of_all_lanes_together(n_cells, monkeypatch):
+    arguments = problem(3, LENGTHS, "step")
+    apart = cells(n_cells, LENGTHS)
+    together = apart._replace(together=True)
+    wanted = by_scan(*arguments, steps=apart)
+    wanted = wanted._replace(pair=np.asarray(wanted.pair).sum(-1, keepdims=True))
+    assert_same(by_native(*arguments, steps=together), wanted)
+    monkeypatch.setenv("AVEM_NATIVE", "0")
+    assert_same(jax.jit(lambda *own: hmm.smooth(*own, steps=together))(*arguments), wanted)
+
+
 def test_long_sequences_that_the_scan_adds_up_otherwise():
     arguments = problem(2, (1500, 900), "one")
     assert_same(by_native(*arguments), by_scan(*arguments))

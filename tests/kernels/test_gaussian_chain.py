@@ -177,6 +177,10 @@ def test_transitions_of_every_step(n_cells):
     steps = Steps(cell, n_cells)
     found = by(native(problem), problem, steps, transition)
     assert_same(found, by(chain.definition, problem, steps, transition))
+    if n_cells == 3:
+        found = found._replace(pair=np.asarray(found.pair).sum(-1, keepdims=True))
+        together = by(native(problem), problem, steps._replace(together=True), transition)
+        assert_same(together, found)
 
 
 def test_at_several_nodes_it_gives_each_of_them():

@@ -45,7 +45,8 @@ def anchored_pass(
     newton_steps: int = TO_THE_END,
 ) -> Pass:
     """E-step of the subjects of one chunk; with `cov`, the local pass is that of mean field."""
-    local = kernel.local(theta, anchor, chunk, form, cov)
+    at_once = kernel.summed() if chunk.weight is None else kernel
+    local = at_once.local(theta, anchor, chunk, form, cov)
     q, gain = update_q(kernel, theta, anchor, cov, local, chunk, q_update, newton_steps)
     in_sums, counting = counted(kernel, local, chunk), counts(chunk)
     totals = Totals(

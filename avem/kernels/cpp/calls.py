@@ -67,7 +67,7 @@ def gaussian_chain(
     """Log likelihood, first states, pairs and sums of products."""
     lists, coef, constant, weight = squares
     chain, pair = _chain(initial, transition, rows.valid, steps, coef.dtype)
-    n_states, n_lanes = pair[1], pair[-1]
+    n_states, n_lanes = pair[1], rows.valid.shape[-1]
     shapes = [(n_lanes,), (n_states, n_lanes), pair, (n_states, len(lists.features), n_lanes)]
     data = (rows.a, rows.y, rows.seen)
     numbers = (coef, constant, weight, *lists.arrays())
@@ -93,7 +93,8 @@ def _chain(
         valid,
         cell,
     )
-    return arrays, (steps.n_cells or n_times, n_states, n_states, n_lanes)
+    n_apart = 1 if steps.together else n_lanes
+    return arrays, (steps.n_cells or n_times, n_states, n_states, n_apart)
 
 
 @_compiled()

@@ -26,6 +26,7 @@ struct Chains {
   const int32_t* which; // transition of each step and lane, or null
   const uint8_t* valid;
   const int32_t* cell;  // of each step and lane, or null: one for all
+  bool together;        // pairs are summed over lanes, too
   double *loglik, *pair;
 };
 
@@ -33,7 +34,7 @@ template <int K, class Rows>
 class Block {
  public:
   Block(const Chains& chains, Rows& rows, int64_t lane, int count, vec* room)
-      : z_(chains), rows_(rows), lane_(lane), count_(count), kept_(room), sums_(room + z_.times * 2 * K) {
+      : z_(chains), rows_(rows), lane_(lane), count_(count), kept_(room), sums_(room + z_.times * kept(z_)) {
     for (int64_t i = 0; i < summed(z_); ++i) sums_[i] = vec{};
     if (!over_time()) read_transition(0);
     full_ = 0;
@@ -42,7 +43,7 @@ class Block {
   }
 
   // Vectors of room that a block needs.
-  static size_t room(const Chains& z) { return z.times * 2 * K + summed(z); }
+  static size_t room(const Chains& z) { return z.times * kept(z) + summed(z); }
 
   void run() {
     // Nearly all steps are of all lanes: for them there is code without blending.
@@ -62,7 +63,7 @@ class Block {
     rows_.finish();
     vec total = vec{};
     for (int64_t i = 0; i < summed(z_); ++i) {
-      if (z_.cells) put(z_.pair, i, sums_[i]);
+      if (z_.cells && !z_.together) put(z_.pair, i, sums_[i]);
       total += sums_[i];
     }
     // The backward pass can overflow where the forward one does not: one flag for both.
@@ -85,8 +86,11 @@ class Block {
     }
   };
 
+  // Vectors that are kept of a step: joint, lift, and what took long to gather.
+  static int64_t kept(const Chains& z) { return 2 * K + (z.which ? kPairs : 0); }
+
   // Vectors that the pairs are added to: one where they are only looked at.
-  static int64_t summed(const Chains& z) { return z.cells ? z.cells * kPairs : 1; }
+  static int64_t summed(const Chains& z) { return z.cells && !z.together ? z.cells * kPairs : 1; }
 
   template <bool dense = false>
   void put(double* out, int64_t row, vec value) const {
@@ -106,15 +110,14 @@ class Block {
   // Each lane's own; past the end, where there is no step, any will do.
   void gather_transition(const int32_t* which) {
     const int64_t n = z_.transition.n;
-    double found[kPairs][kLanes];
+    const double* own[kLanes];
     for (int l = 0; l < kLanes; ++l) {
-      const int32_t own = which[l < count_ ? l : count_ - 1];
-      const int64_t cell = own < z_.moves ? own : z_.moves - 1;
-      const double* from = z_.transition.at + cell * kPairs * n + (n == 1 ? 0 : lane_ + (l < count_ ? l : count_ - 1));
-      for (int i = 0; i < kPairs; ++i) found[i][l] = from[i * n];
+      const int lane = l < count_ ? l : count_ - 1;
+      const int64_t cell = which[lane] < z_.moves ? which[lane] : z_.moves - 1;
+      own[l] = z_.transition.at + cell * kPairs * n + (n == 1 ? 0 : lane_ + lane);
     }
     for (int k = 0; k < K; ++k)
-      for (int m = 0; m < K; ++m) std::memcpy(&a_[k][m], found[k * K + m], sizeof(vec));
+      for (int m = 0; m < K; ++m) a_[k][m] = pick(own, (k * K + m) * n);
   }
 
   Forward start() const {
@@ -156,7 +159,11 @@ class Block {
       }
       const mask exponent = (bits_of(mass) >> 52) - 1023;
       const vec scale = from_bits((1023 - exponent) << 52);
-      if (over_time() && t + 1 < z_.times) read_transition(t + 1);
+      vec* kept = kept_ + t * each_;
+      if (over_time() && t + 1 < z_.times) {
+        read_transition(t + 1);
+        if (z_.which) std::memcpy(kept + 2 * K, a_, sizeof a_);
+      }
       for (int m = 0; m < K; ++m) {
         moved[m] = joint[0] * a_[0][m];
         for (int k = 1; k < K; ++k) moved[m] += joint[k] * a_[k][m];
@@ -167,7 +174,6 @@ class Block {
       now.powers += dense ? exponent : here.here & exponent;
       now.scale = dense ? scale : where(here.here, scale, now.scale);
       now.mass = dense ? mass : where(here.here, mass, now.mass);
-      vec* kept = kept_ + t * 2 * K;
       for (int k = 0; k < K; ++k) kept[k] = joint[k];
       for (int k = 0; k < K; ++k) kept[K + k] = lift[k];
     }
@@ -183,14 +189,18 @@ class Block {
     for (int64_t t = end - 1; t >= from && t >= 0; --t) {
       const Flags on = dense ? Flags::all_set() : goes_on(t);
       vec ahead[K], joint[K];
-      for (int k = 0; k < K; ++k) joint[k] = kept_[t * 2 * K + k];
+      for (int k = 0; k < K; ++k) joint[k] = kept_[t * each_ + k];
       if (dense || !on.none) {
-        const vec* lift = kept_ + (t + 1) * 2 * K + K;
+        const vec* lift = kept_ + (t + 1) * each_ + K;
         for (int m = 0; m < K; ++m) {
           ahead[m] = lift[m] * b[m];
           if (!dense) ahead[m] = where(on.here, ahead[m]);
         }
-        if (over_time()) read_transition(t + 1);
+        if (z_.which) {
+          std::memcpy(a_, kept_ + t * each_ + 2 * K, sizeof a_);
+        } else if (over_time()) {
+          read_transition(t + 1);
+        }
         for (int k = 0; k < K; ++k) {
           vec total = a_[k][0] * ahead[0];
           for (int m = 1; m < K; ++m) total += a_[k][m] * ahead[m];
@@ -236,11 +246,23 @@ class Block {
         put<dense>(z_.pair, t * kPairs + i, pairs[i]);
         sums_[0] += pairs[i];
       }
+    } else if (z_.together) {
+      add_together(z_.cell + t * z_.lanes + lane_, pairs);
     } else if (z_.cell == nullptr) {
       for (int i = 0; i < kPairs; ++i) sums_[i] += pairs[i];
     } else {
       add_to_cells(z_.cell + t * z_.lanes + lane_, pairs);
     }
+  }
+
+  // `of` is the cell of each lane, as below.
+  void add_together(const int32_t* of, const vec* pairs) {
+    for (int l = 0; l < count_; ++l) {
+      if (of[l] < 0 || of[l] >= z_.cells) continue;
+      double* sums = z_.pair + of[l] * kPairs;
+      for (int i = 0; i < kPairs; ++i) sums[i] += pairs[i][l];
+    }
+    for (int i = 0; i < kPairs; ++i) sums_[0] += pairs[i];
   }
 
   // `of` is the cell of each lane; what is no cell is left out.
@@ -264,6 +286,7 @@ class Block {
   const int64_t lane_;
   const int count_;
   vec *kept_, *sums_;
+  const int64_t each_ = kept(z_);  // vectors of a step
   int64_t full_;  // the first steps, in which all lanes are there
   vec a_[K][K], over_mass_;
 };
@@ -272,6 +295,7 @@ class Block {
 template <int K, class Source>
 void run_chains(const Chains& chains, const Source& source, vec* room) {
   using Rows = typename Source::Rows;
+  if (chains.together) std::fill_n(chains.pair, chains.cells * K * K, 0.0);
   for (int64_t lane = 0; lane < chains.lanes; lane += kLanes) {
     const int64_t left = chains.lanes - lane;
     const int count = left < kLanes ? int(left) : kLanes;

@@ -42,6 +42,7 @@ class ChainArrays {
     z.cell = has_cell() ? cell_.at<int32_t>(b) : nullptr;
     z.loglik = loglik_->at(b);
     z.pair = pair_->at(b);
+    z.together = has_cell() && pair_->dims[3] == 1;
     return z;
   }
 

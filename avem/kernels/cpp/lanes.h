@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <utility>
 
 // As many as a register of the processor takes: wider vectors are compared number by number.
 #if defined(__AVX512F__)
@@ -42,6 +43,14 @@ inline void store(double* at, vec values, int count) {
     for (int l = 0; l < count; ++l) at[l] = values[l];
   }
 }
+
+// The number that is `at` places further than each lane's own.
+template <size_t... Lane>
+inline vec pick(const double* const* own, int64_t at, std::index_sequence<Lane...>) {
+  return vec{own[Lane][at]...};
+}
+
+inline vec pick(const double* const* own, int64_t at) { return pick(own, at, std::make_index_sequence<kLanes>()); }
 
 // A number of every lane at `row`; an array with one lane is shared by all.
 struct Lanes {

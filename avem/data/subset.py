@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from avem.data.layout import Chunk, Pattern, RowList
+from avem.data.layout import Chunk, RowList
 from avem.numerics.arrays import in_numpy, per_subject
 
 _LEAST, _LEAST_ELSEWHERE = 8, 1024
@@ -28,21 +28,22 @@ def some_of(chunk: Chunk, members: np.ndarray) -> Chunk:
     if size == n and not np.array_equal(owner[lanes], np.arange(len(members))):
         size *= 2  # see `Chunk`
 
-    def cut(values: Any, blank: Any = 0) -> Any:
-        return _taken(values, lanes, size, blank)
-
     new_owner = np.minimum(np.arange(size, dtype=np.int32), n - 1)
     new_owner[: len(lanes)] = owner[lanes]
+    arrays = (chunk.y, chunk.a, chunk.seen, chunk.valid, *(p.index for p in chunk.patterns))
+    blanks = (0, 0, 0, 0, *(len(p.y) for p in chunk.patterns))
+    y, a, seen, valid, *indices = _taken(arrays, lanes, size, blanks)
+    patterns = zip(chunk.patterns, indices, strict=True)
     return Chunk(
-        cut(chunk.y),
-        cut(chunk.a),
-        cut(chunk.seen),
-        cut(chunk.valid),
+        y,
+        a,
+        seen,
+        valid,
         new_owner,
         np.arange(n) < len(members),
-        tuple(Pattern(cut(p.index, len(p.y)), p.y, p.a) for p in chunk.patterns),
+        tuple(p._replace(index=index) for p, index in patterns),
         tuple(_rows(rows, new_lane, place) for rows in chunk.lists),
-        None if chunk.weight is None else _taken(chunk.weight, np.asarray(members), n),
+        None if chunk.weight is None else _taken((chunk.weight,), members, n)[0],
     )
 
 
@@ -59,24 +60,31 @@ def _rows(rows: RowList, new_lane: np.ndarray, place: np.ndarray) -> RowList:
     chosen = chosen[np.argsort(owner[chosen], kind="stable")]
     size = _padded(len(chosen), 64)
 
-    def cut(values: Any) -> Any:
-        return _taken(values, chosen, size)
-
-    real = np.arange(size) < len(chosen)
-    places = (cut(lane.astype(np.int32)), cut(owner.astype(np.int32)))
-    return RowList(cut(rows.step), *places, real, cut(rows.y), cut(rows.a))
+    places = (lane.astype(np.int32), owner.astype(np.int32))
+    step, lane, owner, y, a = _taken((rows.step, *places, rows.y, rows.a), chosen, size)
+    return RowList(step, lane, owner, np.arange(size) < len(chosen), y, a)
 
 
-def _taken(values: Any, which: np.ndarray, size: int, blank: Any = 0) -> Any:
-    """The entries `which` of the last axis, then `blank`s; on a GPU, if the values are there."""
+def _taken(
+    values: tuple[Any, ...], which: np.ndarray, size: int, blanks: tuple[int, ...] | None = None
+) -> tuple[Any, ...]:
+    """Of each array the entries `which` of the last axis, then its blanks, 0 unless told."""
     padded = np.zeros(size, which.dtype)
     padded[: len(which)] = which
-    return _picked(values, padded, np.arange(size) < len(which), values.dtype.type(blank))
+    pairs = zip(values, blanks or (0,) * len(values), strict=True)
+    typed = tuple(value.dtype.type(blank) for value, blank in pairs)
+    return _picked(values, padded, np.arange(size) < len(which), typed)
 
 
 @per_subject
-def _picked(xp: Any, values: Any, which: Any, real: Any, blank: Any) -> Any:
-    return xp.where(real, values[..., which], blank) if values.shape[-1] else values[..., which]
+def _picked(
+    xp: Any, values: tuple[Any, ...], which: Any, real: Any, blanks: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    def picked(value: Any, blank: Any) -> Any:
+        there = value[..., which]
+        return xp.where(real, there, blank) if value.shape[-1] else there
+
+    return tuple(picked(*pair) for pair in zip(values, blanks, strict=True))
 
 
 def _padded(size: int, least: int = _LEAST) -> int:

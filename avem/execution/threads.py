@@ -72,8 +72,8 @@ class Threads:
 
         @in_float64
         def work(device: Any, shard: Any, *handles: Handle) -> tuple[Any, Any]:
-            chunk = jax.device_put(shard.source, device) if self.device else shard.source
-            with devices.on(device):
+            with devices.on(device):  # sent there, but not bound to it, as what follows is not
+                chunk = jax.device_put(shard.source) if self.device else shard.source
                 values = [handle.get() for handle in handles]
                 stays, travels = function(chunk, *values, *shared)
             pair = stays, travels if far else fetched(travels)

@@ -59,7 +59,8 @@ class Setting:
         """A further array of the driver's where the computation at hand is, sent there once."""
         key = devices.here(), name
         if key not in self._copies:
-            self._copies[key] = value if in_numpy() else jax.device_put(value, devices.here())
+            # There by default, but not bound to it: code would be compiled for both kinds.
+            self._copies[key] = value if in_numpy() else jax.device_put(value)
         return self._copies[key]
 
     @property

@@ -111,6 +111,12 @@ def unstacked(xp: Any, array: Any) -> tuple[Any, ...]:
     return tuple(array[i] for i in range(len(array)))
 
 
+@per_subject
+def first_ones(xp: Any, parts: tuple[Any, ...], slots: Any) -> tuple[Any, ...]:
+    """Of each array, as many entries of the first axis as there are slots."""
+    return tuple(part[: len(slots)] for part in parts)
+
+
 def places(members: np.ndarray, size: int) -> np.ndarray:
     """Where `with_entries` puts so many values, of which the first are those of members.
 

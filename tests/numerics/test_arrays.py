@@ -8,7 +8,7 @@ import avem
 from avem.inference import catch_up
 from avem.inference.methods.adaptive import centres
 from avem.inference.methods.adaptive.mixture import Centres
-from avem.inference.methods.adaptive.proposal import Proposal
+from avem.inference.methods.adaptive.proposal import Proposal, integral
 from avem.inference.methods.adaptive.rules import ladder
 from avem.numerics import arrays, small
 from avem.numerics.precision import in_float64
@@ -88,9 +88,11 @@ def test_nodes_weights_and_centres(both):
 
     def run():
         proposal = Proposal.of(mixture().under(sigma), rule, sigma)
-        blocks = (np.linspace(-3, 0, len(rule.points) * N).reshape(-1, N),) * 2
-        total, moved = proposal.integral(blocks)
-        return proposal.at, proposal.log_weight, total, *moved[:3], *moved.modes()
+        total, moved = integral(mixture(), rule, sigma, lambda at: -((at - 1.0) ** 2).sum(1))
+        share = np.linspace(0, 1, len(proposal.at) * N).reshape(-1, N)
+        share = share / share.sum(0)
+        followed = proposal.following(share)
+        return *proposal[1:], *followed[:3], total, *moved[:3], *moved.modes()
 
     compare(both(run))
 

@@ -21,7 +21,14 @@ from avem.inference.on_shard import Setting, Subjects
 from avem.inference.passes import Glance, effect_terms
 from avem.inference.tuning import MOST_ON_AXES
 from avem.models.kernel import Kernel
-from avem.numerics.arrays import in_numpy, log_sum, per_subject, stacked, unstacked
+from avem.numerics.arrays import (
+    first_ones,
+    in_numpy,
+    log_sum,
+    per_subject,
+    stacked,
+    unstacked,
+)
 from avem.numerics.jit import jit
 from avem.numerics.small import inverse, spectral
 
@@ -132,7 +139,7 @@ def _with_centres(
     with_draws = _MOST_WITH_DRAWS if setting.kernel.has_twins else 1
     most = with_draws if method.by_draws else _MOST
     log_share, at = _choose(found, width, chunk.real, most)
-    centres = Centres(log_share, at, stacked((width,) * len(at)), sigma)
+    centres = Centres(log_share, at, _alike(width, at), sigma)
     centres = _confirmed(chunk, centres, replace(climbing, form=setting.form))
     n_nodes = [len(rule.points) for rule in method.ladder]
     around = apart(
@@ -159,10 +166,10 @@ def _confirmed(chunk: Chunk, centres: Centres, setting: Setting) -> Centres:
 
     `setting` is that of an anchored method.
     """
-    members = np.flatnonzero(np.isfinite(np.asarray(centres.log_share[1:])).any(0))
+    members = np.flatnonzero(np.isfinite(np.asarray(centres.log_share)[1:]).any(0))
     if not len(members):
         return centres
-    n_passes = 2 * len(centres.mean) * (_NEWTON_STEPS + len(centres.mean[0]))
+    n_passes = 2 * len(centres.mean) * (_NEWTON_STEPS + centres.mean.shape[1])
     own = enough_of(chunk, members, n_passes, setting.code_price)
     whole = own is chunk
     here = centres if whole else of_members(centres, members, len(own.real))
@@ -172,13 +179,19 @@ def _confirmed(chunk: Chunk, centres: Centres, setting: Setting) -> Centres:
     for _ in range(_NEWTON_STEPS - 1):
         found, trial = _onward(found, _looked(own, trial, setting), wide)
     found = _in_use(found, here.log_share)
-    log_share, at = _choose(found, wide[0], own.real, len(wide))
+    log_share, at = _choose(found, unstacked(wide)[0], own.real, len(wide))
     if whole:
         return Centres(log_share, at, _widths(own, at, setting), here.prior)
     some = np.zeros(len(chunk.real), bool)
     some[members] = True
     alone = centres._replace(log_share=_first_of(centres.log_share, some))
     return alone.put(members, Centres(log_share, at, _widths(own, at, setting), centres.prior))
+
+
+@per_subject
+def _alike(xp: Any, width: Any, at: Any) -> Any:
+    """The same width at all places."""
+    return xp.stack([width] * len(at))
 
 
 def _widths(chunk: Chunk, at: Any, setting: Setting) -> Any:
@@ -273,8 +286,9 @@ def _candidates(
     """Where a few climbing steps lead from all the places worth trying."""
     modes = modes_of(subjects)
     sigma = setting.theta["effect_covariance"]
-    found, number, top = [], 0, np.full(np.shape(chunk.real), -np.inf)
-    for number, at in enumerate([*modes, *places.places(modes[0], drawn)]):
+    found, top = [], np.full(np.shape(chunk.real), -np.inf)
+    others = list(places.places(modes[0], drawn))
+    for number, at in enumerate([*modes, *others]):
         for look in range(n_passes):
             p, _ = setting.glance(chunk, at)
             here = _seen(at, p, sigma, top, np.float64(_HOPE[look]), chunk.real)
@@ -286,8 +300,8 @@ def _candidates(
         top = here.top
     if not in_numpy():  # one program for any number of them
         nowhere = (found[0][0], np.full(np.shape(chunk.real), -np.inf), found[0][2])
-        found += [nowhere] * (number + 1 - len(found))
-    return _Candidates(*(stacked(part) for part in zip(*found, strict=True)))
+        found += [nowhere] * (max(len(modes), _MOST) + len(others) - len(found))
+    return _Candidates(*_stacked(tuple(found)))
 
 
 def _looked(chunk: Chunk, at: Any, setting: Setting) -> _Candidates:
@@ -298,7 +312,13 @@ def _looked(chunk: Chunk, at: Any, setting: Setting) -> _Candidates:
         p, _ = setting.glance(chunk, place)
         here = _seen(place, p, sigma, top, np.float64(0.0), chunk.real)
         found.append((place, here.height, here.slope))
-    return _Candidates(*(stacked(part) for part in zip(*found, strict=True)))
+    return _Candidates(*_stacked(tuple(found)))
+
+
+@per_subject
+def _stacked(xp: Any, found: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
+    """Places, heights and slopes of each, to those of all."""
+    return tuple(xp.stack(part) for part in zip(*found, strict=True))
 
 
 class _Seen(NamedTuple):
@@ -334,9 +354,9 @@ def _choose(found: _Candidates, width: Any, real: Any, most: int) -> tuple[Any, 
     """The highest modes that are apart: log shares (centre, subject) and places."""
     log_share, at, n_centres = _chosen(found, width, real, np.empty(most))
     n = int(n_centres)
-    if not in_numpy():  # fewer programs: two, or four
-        n = min(most, 1 << (n - 1).bit_length())
-    return log_share[:n], at[:n]
+    if not in_numpy():  # fewer programs: of one, or of all
+        n = n if n == 1 else most
+    return (log_share, at) if n == most else first_ones((log_share, at), np.empty(n))
 
 
 @per_subject

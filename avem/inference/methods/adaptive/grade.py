@@ -23,19 +23,16 @@ from avem.inference.methods.adaptive.parts import (
     everyone,
     of_members,
 )
-from avem.inference.methods.adaptive.proposal import Proposal
+from avem.inference.methods.adaptive.proposal import integral
 from avem.inference.methods.adaptive.rules import Rule, again
 from avem.inference.on_shard import Setting, Subjects
 from avem.inference.passes import over_nodes
 from avem.inference.tuning import ENOUGH, GROWTH
 from avem.models.kernel import Kernel
-from avem.numerics.arrays import per_subject
 from avem.numerics.jit import jit
 
 _CHANGED = 0.05
 """A change of the log likelihood, in all, that makes further iterations worth while."""
-_BLOCK = 9
-"""Nodes at a time."""
 _FAR_LESS = 0.1
 """What a rule of the next degree is off by, as a share of how far the one before is."""
 _SHRINKS = 0.2
@@ -221,23 +218,12 @@ def _of_two_sets(
 def _integrals(
     chunk: Chunk, centres: Centres, rule: Rule, setting: Setting
 ) -> tuple[np.ndarray, Centres]:
-    """(subject,) log p(D_i), a few nodes at a time: whatever the rule, it takes the same code.
-
-    And the centres, with the moments of what was found near them.
-    """
+    """(subject,) log p(D_i); and the centres, with the moments of what was found near them."""
     kernel, theta, form = setting.kernel, setting.theta, setting.form
     sigma = np.asarray(theta["effect_covariance"])
-    mixture = Proposal.of(centres.under(sigma), rule, sigma)
-    at = mixture.at
-    order = np.minimum(np.arange(-(-len(at) // _BLOCK) * _BLOCK), len(at) - 1)
-    blocks = _in_blocks(at, order.reshape(-1, _BLOCK))
-    found = tuple(_loglik_at(kernel, theta, block, chunk, form) for block in blocks)
-    return mixture.integral(found)
-
-
-@per_subject
-def _in_blocks(xp: Any, at: Any, order: Any) -> tuple[Any, ...]:
-    return tuple(at[order[i]] for i in range(len(order)))
+    return integral(
+        centres.under(sigma), rule, sigma, lambda at: _loglik_at(kernel, theta, at, chunk, form)
+    )
 
 
 @jit("kernel", "form")

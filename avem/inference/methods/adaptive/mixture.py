@@ -12,7 +12,7 @@ from scipy.special import gammaln
 
 from avem.components.lanes import Theta
 from avem.kernels.inverse import cholesky, lower_solve
-from avem.numerics.arrays import per_subject, places, taken, unstacked, with_entries
+from avem.numerics.arrays import first_ones, per_subject, places, taken, unstacked, with_entries
 from avem.numerics.small import inverse, spectral
 
 LOG_2PI = float(np.log(2 * np.pi))
@@ -56,7 +56,7 @@ class Centres(NamedTuple):
         """The first few centres of everyone."""
         if count == len(self.log_share):
             return self
-        return self.each(lambda part: part[:count])
+        return Centres(*first_ones(self[:3], np.empty(count)), prior=self.prior)
 
     def of(self, members: np.ndarray) -> Centres:
         """Those of some subjects."""
@@ -88,11 +88,16 @@ class Centres(NamedTuple):
 
     def shifted(self, shift: Array) -> Centres:
         """The centres when `shift` moves from the effects into the coefficients."""
-        return self._replace(mean=self.mean - shift[:, None])
+        return self._replace(mean=_shifted(self.mean, shift))
 
     def stepped(self, towards: Centres, stride: np.ndarray) -> Centres:
         """Themselves: nodes stay where they are while a q_i takes its steps."""
         return self
+
+
+@per_subject
+def _shifted(xp: Any, mean: Any, shift: Any) -> Any:
+    return mean - shift[:, None]
 
 
 @per_subject

@@ -203,20 +203,18 @@ def merged(parts: Portions, passes: Sequence[Pass]) -> Pass:
     if parts.parts[0].members is None:
         return passes[0]._replace(around=parts._replace(parts=around))
 
-    def spread(name: str) -> Any:
-        values = tuple(getattr(found, name) for found in passes)
-        out = np.zeros((*values[0].shape[:-1], parts.n))
-        pairs = zip(parts.parts, values, strict=True)
-        where = tuple(places(part.members, value.shape[-1]) for part, value in pairs)
-        return _spread(out, values, where)
-
+    names = ("mean", "covariance", "loglik", "bound", "quality")
+    values = tuple(tuple(getattr(found, name) for found in passes) for name in names)
+    sizes = (found.loglik.shape[-1] for found in passes)
+    where = tuple(places(p.members, size) for p, size in zip(parts.parts, sizes, strict=True))
+    whole = _spread(np.empty((parts.n, 0)), values, where)
     totals, terms = jax.tree.map(
         lambda *each: np.sum([np.asarray(one) for one in each], axis=0),
         *((found.totals, found.terms) for found in passes),
     )
     pieces = (Piece(part.members, part.chunk, found.kept) for part, found in pairs)  # pyright: ignore[reportArgumentType]
     return Pass(
-        **{name: spread(name) for name in ("mean", "covariance", "loglik", "bound", "quality")},
+        **dict(zip(names, whole, strict=True)),
         around=parts._replace(parts=around),
         totals=totals,
         kept=KeptPortions(tuple(pieces)),
@@ -225,8 +223,14 @@ def merged(parts: Portions, passes: Sequence[Pass]) -> Pass:
 
 
 @per_subject
-def _spread(xp: Any, out: Any, values: tuple[Any, ...], members: tuple[Any, ...]) -> Any:
-    """Every part's values in the places of its members."""
-    for value, who in zip(values, members, strict=True):
-        out = with_entries(out, (..., who), value[..., : len(who)])
-    return out
+def _spread(
+    xp: Any, nobody: Any, values: tuple[tuple[Any, ...], ...], members: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """Every part's values in the places of its members, of as many as `nobody` has rows."""
+    found = []
+    for own in values:
+        out = xp.zeros((*own[0].shape[:-1], len(nobody)))
+        for value, who in zip(own, members, strict=True):
+            out = with_entries(out, (..., who), value[..., : len(who)])
+        found.append(out)
+    return tuple(found)

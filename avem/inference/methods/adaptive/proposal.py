@@ -6,6 +6,7 @@ the number of nodes and centres (`per_subject`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,9 @@ from avem.inference.methods.adaptive.rules import Rule
 from avem.inference.tuning import BETWEEN
 from avem.numerics.arrays import log_sum, per_subject
 from avem.numerics.small import factor
+
+_BLOCK = 9
+"""Nodes at a time."""
 
 
 class Proposal(NamedTuple):
@@ -33,14 +37,6 @@ class Proposal(NamedTuple):
         """The nodes of a rule around every centre."""
         return cls(centres, *_nodes(*centres[:3], rule.points, rule.log_weights, sigma))
 
-    def integral(self, logliks: tuple[Any, ...]) -> tuple[Any, Centres]:
-        """(subject,) log p(D_i), from log p(D_i | f) at the nodes; and the centres that follow.
-
-        `logliks` come in blocks of nodes, the last one padded.
-        """
-        total, share = _weighed(self.log_weight, logliks)
-        return total, self.following(share)
-
     def following(self, share: Any) -> Centres:
         """The centres with the moments of the posterior near them.
 
@@ -52,6 +48,32 @@ class Proposal(NamedTuple):
         return Centres(*_following(*old[:3], self.at, self.part, share), prior=old.prior)
 
 
+def integral(
+    centres: Centres, rule: Rule, sigma: np.ndarray, loglik_at: Callable[[Any], Any]
+) -> tuple[Any, Centres]:
+    """(subject,) log p(D_i), from log p(D_i | f) (node, subject) at nodes; centres that follow.
+
+    A few nodes of one centre at a time: whatever the rule, it takes the same code.
+    """
+    old = centres[:3]
+    sums = _nothing(centres.mean)
+    for c in range(len(centres.mean)):
+        for points, log_weights in _in_blocks(rule):
+            at, log_weight, part = _some_nodes(*old, np.int32(c), points, log_weights, sigma)
+            sums = _added(sums, centres.mean, at, log_weight, loglik_at(at), part)
+    total, moved = _integrated(*old, sums)
+    return total, Centres(*moved, prior=centres.prior)
+
+
+def _in_blocks(rule: Rule) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Nodes and log weights; the last ones are filled up with nodes that weigh nothing."""
+    n = len(rule.points)
+    for first in range(0, n, _BLOCK):
+        own = np.arange(first, first + _BLOCK)
+        points = rule.points[np.minimum(own, n - 1)]
+        yield points, np.where(own < n, rule.log_weights[np.minimum(own, n - 1)], -np.inf)
+
+
 @per_subject
 def _nodes(
     xp: Any, log_share: Any, mean: Any, covariance: Any, points: Any, log_weights: Any, sigma: Any
@@ -59,44 +81,124 @@ def _nodes(
     """Where the nodes are, what they weigh, and whose they are."""
     low = factor(xp, xp.moveaxis(covariance, 0, 2))  # (d, d, centre, subject)
     at = _places(xp, mean, low, points)
-    parts = log_share[:, None] + _log_normal(xp, at - mean[:, None], low)
-    mixture = log_sum(xp, parts)
+    over, part = _over_mixture(xp, log_share, mean, low, sigma, at)
     weight = log_share[:, None] + log_weights[None, :, None]
-    prior = _log_normal(xp, at[None], factor(xp, sigma[:, :, None, None]))[0]
-    return at, weight.reshape(mixture.shape) + prior - mixture, xp.exp(parts - mixture)
+    return at, weight.reshape(over.shape) + over, part
 
 
 @per_subject
-def _weighed(xp: Any, log_weight: Any, logliks: tuple[Any, ...]) -> tuple[Any, Any]:
-    """log p(D_i), and the posterior shares of the nodes."""
-    height = log_weight + xp.concatenate(logliks)[: len(log_weight)]
-    total = log_sum(xp, height)
-    return total, xp.exp(height - total)
+def _some_nodes(
+    xp: Any,
+    log_share: Any,
+    mean: Any,
+    covariance: Any,
+    which: Any,
+    points: Any,
+    log_weights: Any,
+    sigma: Any,
+) -> tuple[Any, Any, Any]:
+    """The same of some nodes of one of the centres."""
+    low = factor(xp, xp.moveaxis(covariance, 0, 2))
+    at = _places(xp, mean[which][None], low[:, :, which][:, :, None], points)
+    over, part = _over_mixture(xp, log_share, mean, low, sigma, at)
+    return at, log_share[which] + log_weights[:, None] + over, part
+
+
+def _over_mixture(
+    xp: Any, log_share: Any, mean: Any, low: Any, sigma: Any, at: Any
+) -> tuple[Any, Any]:
+    """Log of prior over mixture at nodes, and the share of each centre (centre, node, n) in it."""
+    parts = log_share[:, None] + _log_normal(xp, at - mean[:, None], low)
+    mixture = log_sum(xp, parts)
+    prior = _log_normal(xp, at[None], factor(xp, sigma[:, :, None, None]))[0]
+    return prior - mixture, xp.exp(parts - mixture)
+
+
+class _Sums(NamedTuple):
+    """Over nodes, of what they weigh in the posterior, times a common factor of each subject."""
+
+    top: Any
+    """(subject,) log of what that is divided by."""
+    mass: Any
+    """(centre, subject)."""
+    first: Any
+    """(centre, d, subject) of the distance from the centre's mean."""
+    second: Any
+    """(centre, d, d, subject)."""
+
+
+@per_subject
+def _nothing(xp: Any, mean: Any) -> _Sums:
+    zero = xp.zeros_like(mean)
+    square = zero[:, :, None] * zero[:, None]
+    return _Sums(xp.full(mean.shape[-1], -xp.inf, mean.dtype), zero.sum(1), zero, square)
+
+
+@per_subject
+def _added(
+    xp: Any, sums: _Sums, mean: Any, at: Any, log_weight: Any, loglik: Any, part: Any
+) -> _Sums:
+    """With some more nodes."""
+    height = log_weight + loglik
+    top = xp.maximum(sums.top, height.max(0))
+    known = xp.where(xp.isfinite(top), top, 0.0)
+    more = _moments(xp, mean, at, xp.exp(height - known) * part)
+    less = xp.exp(sums.top - known)
+    return _Sums(top, *(old * less + new for old, new in zip(sums[1:], more, strict=True)))
+
+
+@per_subject
+def _integrated(
+    xp: Any, log_share: Any, mean: Any, covariance: Any, sums: _Sums
+) -> tuple[Any, tuple[Any, Any, Any]]:
+    """log p(D_i), and the centres that follow."""
+    mass = sums.mass.sum(0)
+    share = (part / mass for part in sums[1:])
+    total = xp.where(xp.isfinite(sums.top), sums.top, 0.0) + xp.log(mass)
+    return total, _followed(xp, log_share, mean, covariance, *share)
 
 
 @per_subject
 def _following(
-    xp: Any, log_share: Any, old_mean: Any, old_covariance: Any, at: Any, part: Any, share: Any
+    xp: Any, log_share: Any, mean: Any, covariance: Any, at: Any, part: Any, share: Any
 ) -> tuple[Any, Any, Any]:
-    share = share[: len(at)]
-    own = share * part
-    mass = own.sum(1)
+    moments = _moments(xp, mean, at, share[: len(at)] * part)
+    return _followed(xp, log_share, mean, covariance, *moments)
+
+
+def _moments(xp: Any, mean: Any, at: Any, own: Any) -> tuple[Any, Any, Any]:
+    """Sums over nodes of `own` (centre, node, n), and by it of distances from each centre."""
+    d, away = range(mean.shape[1]), at - mean[:, None]
+    once = [[own[c] * away[c, :, i] for i in d] for c in range(len(mean))]
+    first = xp.stack([xp.stack([by.sum(0) for by in row]) for row in once])
+    twice = [
+        [[(row[i] * away[c, :, j]).sum(0) for j in range(i + 1)] for i in d]
+        for c, row in enumerate(once)
+    ]
+    second = [[[row[max(i, j)][min(i, j)] for j in d] for i in d] for row in twice]
+    every = xp.stack([xp.stack([xp.stack(entries) for entries in row]) for row in second])
+    return own.sum(1), first, every
+
+
+def _followed(
+    xp: Any, log_share: Any, old_mean: Any, old_cov: Any, mass: Any, first: Any, second: Any
+) -> tuple[Any, Any, Any]:
+    """The centres with these moments."""
     safe = xp.maximum(mass, 1e-12)
-    mean = xp.stack([(one[:, None] * at).sum(0) for one in own]) / safe[:, None]
-    cov = xp.stack([_second(xp, *one, at) for one in zip(own, mean, strict=True)])
-    cov = cov / safe[:, None, None]
+    shift = first / safe[:, None]
+    cov = second / safe[:, None, None] - shift[:, :, None] * shift[:, None]
     # Never much narrower than before: the nodes must be able to find their way back. And the
     # mixture must cover what lies between its parts.
     in_use = xp.isfinite(log_share)
-    cov = xp.where(in_use.sum(0) > 1, BETWEEN, 1.0) * (cov + 1e-3 * old_covariance)
-    sound = xp.isfinite(share).all(0)
+    cov = xp.where(in_use.sum(0) > 1, BETWEEN, 1.0) * (cov + 1e-3 * old_cov)
+    sound = xp.isfinite(mass.sum(0))
     used = xp.isfinite(cov).all((1, 2)) & (mass > 1e-6) & sound
     new_share = xp.where(in_use, xp.log(xp.maximum(mass, LEAST_SHARE)), -xp.inf)
     new_share = xp.where(sound, new_share, log_share)
     return (
         new_share - log_sum(xp, new_share),
-        xp.where(used[:, None], mean, old_mean),
-        xp.where(used[:, None, None], cov, old_covariance),
+        xp.where(used[:, None], old_mean + shift, old_mean),
+        xp.where(used[:, None, None], cov, old_cov),
     )
 
 
@@ -122,10 +224,3 @@ def _log_normal(xp: Any, away: Any, low: Any) -> Any:
     square = sum((one * one for one in white), xp.zeros((*away.shape[:2], away.shape[-1])))
     volume: Any = sum((xp.log(low[i, i]) for i in range(len(low))), xp.zeros((1, 1)))
     return log_base(square, len(low), np.inf, xp) - volume[:, None]
-
-
-def _second(xp: Any, share: Any, mean: Any, at: Any) -> Any:
-    """(d, d, n) sums of products of distances from the mean."""
-    away, d = at - mean, range(len(mean))
-    rows = [[(share * away[:, i] * away[:, j]).sum(0) for j in range(i + 1)] for i in d]
-    return xp.stack([xp.stack([rows[max(i, j)][min(i, j)] for j in d]) for i in d])

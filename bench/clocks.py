@@ -26,15 +26,17 @@ ITERATIONS, REPEATS = 40, 5
 def iteration(fit: Callable[[int], Any]) -> Callable[[], float]:
     """A measurement of the CPU seconds of one iteration: a long run less a short one."""
 
-    def seconds(iterations: int) -> float:
+    def run(iterations: int) -> tuple[float, int]:
+        """The seconds, and how many there were: a fit may end before."""
         began = time.process_time()
-        fit(iterations)
-        return time.process_time() - began
+        found = fit(iterations)
+        return time.process_time() - began, found.n_iter
 
-    seconds(3)
+    run(3)
 
     def measured() -> float:
-        return (seconds(3 + ITERATIONS) - seconds(3)) / ITERATIONS
+        (long, many), (short, few) = run(3 + ITERATIONS), run(3)
+        return (long - short) / (many - few)
 
     return measured
 

@@ -83,7 +83,8 @@ class Expectation:
         if self.sums.n_impossible:
             return False
         parts = jax.tree.leaves(self.sums.totals)  # whose sums are quicker to look at
-        return math.isfinite(sum(np.add.reduce(part, axis=None) for part in parts))
+        with np.errstate(all="ignore"):
+            return math.isfinite(sum(np.add.reduce(part, axis=None) for part in parts))
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,11 @@ class EM:
         found = self.e.try_e_step(state, still)
         if not (found.possible and np.isfinite(found.bound)):
             return None
-        return self._finish(found)
+        try:
+            with np.errstate(over="raise", invalid="raise", divide="raise"):
+                return self._finish(found)
+        except (FloatingPointError, np.linalg.LinAlgError):
+            return None
 
     def _finish(self, found: Expectation) -> Step:
         before = found.state

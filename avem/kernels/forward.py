@@ -61,6 +61,8 @@ class Algebra(NamedTuple):
     """To a probability."""
     log: Callable[[Array], Array]
     """To the logarithm of a probability."""
+    exact: bool
+    """No density is too small beside that of another state."""
 
 
 def _identity(x: Array) -> Array:
@@ -84,6 +86,7 @@ ALGEBRAS = {
         exponential=jnp.exp,
         leave=_identity,
         log=jnp.log,
+        exact=False,
     ),
     "log": Algebra(
         times=jnp.add,
@@ -94,6 +97,7 @@ ALGEBRAS = {
         exponential=_identity,
         leave=jnp.exp,
         log=_identity,
+        exact=True,
     ),
 }
 
@@ -131,6 +135,9 @@ def forward_pass(algebra, initial, moves, table, valid):
     def forward(carry, now):
         predicted, total = carry
         e_t, valid_t, move, scale_t = now
+        if algebra.exact:
+            e_t, more = _of_those_there(predicted, e_t)
+            scale_t = scale_t + more
         step = moves.here(move)
         joint = [algebra.times(predicted[k], e_t[k]) for k in states]
         norm_t = jnp.where(valid_t, algebra.total(joint), algebra.one)
@@ -144,11 +151,24 @@ def forward_pass(algebra, initial, moves, table, valid):
             for m in states
         )
         total = total + jnp.where(valid_t, scale_t + algebra.log(norm_t), 0.0)
-        return (predicted, total), (here, norm_t)
+        return (predicted, total), (here, norm_t, e_t if algebra.exact else None)
 
     entry = algebra.enter(jnp.asarray(initial))
     start = tuple(jnp.broadcast_to(entry[k], (n_lanes,)).astype(table.dtype) for k in states)
-    (_, loglik), (filtered, norm) = lax.scan(
+    (_, loglik), (filtered, norm, of_those_there) = lax.scan(
         forward, (start, jnp.zeros(n_lanes, table.dtype)), (emission, valid, moves.following, scale)
     )
-    return emission, loglik, filtered, norm
+    return of_those_there or emission, loglik, filtered, norm
+
+
+def _of_those_there(
+    predicted: Sequence[Array], density: Sequence[Array]
+) -> tuple[tuple[Array, ...], Array]:
+    """Log densities over the largest one of a state in which the chain can be, and that one.
+
+    Where another state's is larger by very much, probabilities would be lost in rounding.
+    """
+    there = [jnp.where(p > -jnp.inf, e, -jnp.inf) for p, e in zip(predicted, density, strict=True)]
+    top = reduce(jnp.maximum, there)
+    top = jnp.where(jnp.isfinite(top), top, 0.0)
+    return tuple(e - top for e in there), top

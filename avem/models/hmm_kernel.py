@@ -153,7 +153,7 @@ class HMMKernel:
         before = self.process.states_so_far(tables, table, chunk)
         joint = jnp.log(before) + table
         total = nn.logsumexp(joint, axis=1)
-        return jnp.exp(joint - total[:, None]), total
+        return nn.softmax(joint, axis=1), total
 
     def next_row(
         self, theta: Theta, f: Array, chunk: Chunk, now: Array | None

@@ -109,6 +109,30 @@ def test_log_form_survives_what_the_scaled_one_cannot():
     np.testing.assert_allclose(posterior.state.sum(1), 1.0, rtol=1e-12)
 
 
+@pytest.mark.parametrize("what", ["smooth", "before", "others"])
+@in_float64
+def test_a_state_that_cannot_be_takes_no_digits(what):
+    """It alone explains a step well; what explains it best of the others is 1e16 less probable."""
+    initial, transition = (
+        np.array([0.5, 0.5, 0.0]),
+        np.array([[0.5, 0.5, 0], [0.3, 0.7, 0], [0, 0, 1]]),
+    )
+    _, _, table, valid = random_problem()
+    alone, beside = table.copy(), table.copy()
+    alone[:, 2], beside[:, 2] = -np.inf, 0.0
+    beside[3, :2] = np.round(beside[3, :2]) * 2 - 1e16
+    alone[3, :2] = beside[3, :2] + 1e16
+
+    @jax.jit
+    def run(table):
+        if what != "smooth":
+            return hmm.states_given(initial, transition, table, valid, what)[:1]
+        return hmm.smooth(initial, transition, table, valid, "log")[1:]
+
+    for found, wanted in zip(run(beside), run(alone), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-13)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_extra_padding_changes_no_bit(form):
     initial, transition, table, valid = random_problem(seed=2)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.nn import softmax
 from jax.scipy.special import logsumexp
 
 from avem.components.lanes import Theta
@@ -152,6 +153,6 @@ def _pass(
     local = local_at_nodes(kernel, theta, at, chunk, form)
     height = log_weights[:, None] + local.loglik
     loglik = logsumexp(height, axis=0)
-    share = jnp.exp(height - loglik)
+    share = softmax(height, axis=0)
     nodes = Nodes(at, None, share, weigh(kernel, local, share, chunk))
     return pass_at_nodes(kernel, theta, nodes, loglik, loglik, chunk)

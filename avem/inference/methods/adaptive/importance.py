@@ -15,6 +15,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.nn import softmax
 from jax.scipy.special import logsumexp
 from scipy.special import ndtri
 
@@ -104,7 +105,7 @@ def importance_pass(
     # Weights much larger than the average are cut off.
     height = jnp.minimum(height, logsumexp(height, axis=0) - 0.5 * np.log(main))
     loglik = logsumexp(height, axis=0)
-    share = jnp.exp(height - loglik)
+    share = softmax(height, axis=0)
     quality = 1.0 / (share**2).sum(0)
 
     trust = jnp.clip((quality / main - _TOO_FEW) / (_ENOUGH - _TOO_FEW), 0.0, 1.0)

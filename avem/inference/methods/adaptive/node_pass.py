@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.nn import softmax
 from jax.scipy.special import logsumexp
 
 from avem.components.lanes import Theta
@@ -51,6 +51,6 @@ def _weighed(
     local = local_at_nodes(kernel, theta, at, chunk, form)
     height = log_weight + local.loglik
     loglik = logsumexp(height, axis=0)
-    share = jnp.exp(height - loglik)
+    share = softmax(height, axis=0)
     nodes = Nodes(at, None, share, weigh(kernel, local, share, chunk))
     return pass_at_nodes(kernel, theta, nodes, loglik, loglik, chunk)

@@ -392,7 +392,7 @@ class MixedHMM(Mixed):
                 before = self._with_markov_stays(panel, fixed, n_starts=n_starts, **same)
             own = own._with_spec(with_max(own.spec, panel, init, before))
         model, read = own._model(panel, plain, client)
-        options.method.check(model.effect_names, plain)
+        options.check(model.effect_names)
         with devices.wanted(device):
             encoded = model.encode(panel, read, max_lanes=options.method.lanes_per_chunk)
         encoded = on_cluster(encoded, client)

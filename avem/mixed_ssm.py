@@ -324,7 +324,7 @@ class MixedSSM(Mixed):
         panel = with_weights(panel, weights, weights_kind)
         panel = with_carried(panel, missing, self._covariates)
         model, read = self._model(panel, plain, client)
-        options.method.check(model.effect_names, plain)
+        options.check(model.effect_names)
         _check_blocked(model, options.method)
         if options.method.lanes_per_chunk:
             raise ModelError("batch_size is for hidden Markov models.")

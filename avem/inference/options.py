@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,12 @@ class Options:
     def read(cls, method: Any, refine: Any, once: Mapping[str, Any], **shared: Any) -> Options:
         """From the words and objects of fit(); `once` has options that it used to have."""
         return cls(*take_options(method, refine, once), **shared)
+
+    def check(self, effect_names: Sequence[str]) -> None:
+        """Raise ModelError unless this can be run on a model with these effects."""
+        self.method.check(effect_names, self.plain)
+        if self.refinement is not None:
+            self.refinement.check(effect_names, self.plain)
 
     @property
     def refinement(self) -> Adaptive | None:

@@ -6,6 +6,7 @@ import pytest
 
 import avem
 from avem.inference.gate import gate
+from avem.inference.methods.adaptive.importance import student_draws
 from avem.inference.methods.adaptive.rules import ladder
 from avem.numerics.nodes import cross_rule, fifth_degree
 from tests.chosen import chosen
@@ -170,3 +171,31 @@ def test_being_near_is_not_convergence(max_iter):
         fit = model.fit(frame, method="adaptive", max_iter=max_iter, n_starts=1)
     assert fit.stop is avem.Stop.OUT_OF_STEPS
     assert fit.n_iter <= max_iter
+
+
+@pytest.mark.parametrize(("d", "n_draws"), [(4, 8), (8, 16), (16, 32), (48, 256)])
+def test_draws_that_cannot_be_stretched_stay_as_they_fell(d, n_draws):
+    points, log_weights = student_draws(d, n_draws, 2**31 - 1)
+    assert np.isfinite(log_weights).all()
+    np.testing.assert_array_equal(points[n_draws // 2 :], -points[: n_draws // 2])
+    assert np.abs(points).max() < 1e3
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"n_draws": 4}, "n_draws is 4, too few for 4 effects, .* Use n_draws=8 or more"),
+        ({"n_nodes": 60}, "60 nodes for each of 4 effects .* or draws \\(n_draws=\\)"),
+    ],
+)
+@pytest.mark.parametrize("where", ["method", "refine"])
+def test_too_few_draws_and_too_many_nodes_are_refused_before_the_fit(options, match, where):
+    frame = skewed(6, 8).assign(x=np.tile(np.arange(8.0), 6), z=np.tile([0.0, 1], 24))
+    model = avem.MixedHMM("y ~ x * z + (1 + x * z | who)", 2)
+    with pytest.raises(avem.ModelError, match=match):
+        model.fit(frame, "who", **{where: avem.Adaptive(**options)})
+
+
+def test_nodes_or_draws():
+    with pytest.raises(avem.ModelError, match=r"n_nodes=9 and n_draws=64; .* Give one of them"):
+        avem.Adaptive(n_nodes=9, n_draws=64)

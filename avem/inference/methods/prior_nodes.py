@@ -134,13 +134,17 @@ class PriorNodes(EStep):
         return _pass(kernel, theta, self.points, self.log_weights, chunk, form)
 
 
-def check_grid(n_effects: int, per_effect: int) -> None:
+def check_grid(
+    n_effects: int,
+    per_effect: int,
+    instead: str = "another method: 'adaptive', 'monte_carlo' or 'avem'",
+) -> None:
     """Raise if a grid of Gauss-Hermite nodes would be too large."""
     if per_effect**n_effects > MOST_PRIOR_NODES:
         raise ModelError(
             f"Quadrature with {per_effect} nodes for each of {n_effects} effects needs "
             f"{per_effect**n_effects:,} local passes per subject and iteration. Use fewer "
-            "(n_nodes=), or another method: 'adaptive', 'monte_carlo' or 'avem'."
+            f"(n_nodes=), or {instead}."
         )
 
 

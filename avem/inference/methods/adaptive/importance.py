@@ -49,6 +49,8 @@ TAIL = 6.0
 _TOO_FEW, _ENOUGH = 0.02, 0.05
 """Effective draws, as a share of all, below which importance weights do not count, and above which
 they alone do."""
+_FLAT = 1e-3
+"""Least variance of the draws in any direction, below which they are not stretched."""
 _STEP = 0.05
 """Of the differences, in standard deviations of the centre."""
 _PARTLY = 0.3
@@ -60,20 +62,29 @@ def student_draws(d: int, n_draws: int, seed: int) -> tuple[np.ndarray, np.ndarr
 
     They come in pairs, x and -x, and are stretched and weighed so that importance sampling of a
     standard normal has its mass, mean and covariance exactly: all subjects share them, so that what
-    they get wrong of a Gaussian posterior would not average out.
+    they get wrong of a Gaussian posterior would not average out. Too few draws for that in so many
+    dimensions stay where they fell.
     """
     from scipy.stats import chi2, qmc  # which take long to import
 
     uniform = qmc.Sobol(d + 1, scramble=True, rng=seed).random(n_draws // 2)
     uniform = np.clip(uniform, 1e-9, 1 - 1e-9)
     half = ndtri(uniform[:, :-1]) * np.sqrt(TAIL / chi2.ppf(uniform[:, -1:], TAIL))
-    points = np.concatenate([half, -half])
+    drawn = points = np.concatenate([half, -half])
     for _ in range(20):  # stretching changes the weights a little
-        square = (points**2).sum(1)
-        weights = np.exp(log_base(square, d, np.inf, np) - log_base(square, d, TAIL, np))
+        weights = _weights(points)
         second = (weights[:, None] * points).T @ points / weights.sum()
+        if d and not np.linalg.eigvalsh(second)[0] > _FLAT:
+            points, weights = drawn, _weights(drawn)
+            break
         points = np.linalg.solve(np.linalg.cholesky(second), points.T).T
     return points, np.full(n_draws, -np.log(weights.sum()))
+
+
+def _weights(points: np.ndarray) -> np.ndarray:
+    """A standard normal density over that of the draws."""
+    square, d = (points**2).sum(1), points.shape[1]
+    return np.exp(log_base(square, d, np.inf, np) - log_base(square, d, TAIL, np))
 
 
 @jit("kernel", "form")

@@ -37,6 +37,7 @@ from avem.inference.methods.adaptive.node_pass import node_pass
 from avem.inference.methods.adaptive.parts import Portion, everyone, merged
 from avem.inference.methods.adaptive.rules import Rule, draws, grid, ladder
 from avem.inference.methods.base import EStep, Method
+from avem.inference.methods.prior_nodes import check_grid
 from avem.inference.mode_search import Search
 from avem.inference.passes import Pass
 from avem.inference.stop import Stop
@@ -69,8 +70,8 @@ class Adaptive(Method):
         Gauss-Hermite nodes per effect, the same for everyone; by default each subject has those
         that it needs.
     n_draws : int, optional
-        Quasi-random draws, a power of 2, instead of nodes; by default 256 for more than six
-        effects, and with four to six for subjects whose posteriors need them.
+        Quasi-random draws, a power of 2, instead of nodes, at least two for each effect; by default
+        256 for more than six effects, and with four to six for subjects whose posteriors need them.
 
     Examples
     --------
@@ -92,6 +93,18 @@ class Adaptive(Method):
                 object.__setattr__(self, name, int(value))
         if self.n_draws is not None:
             _check_draws(self.n_draws)
+            if self.n_nodes is not None:
+                raise ModelError(
+                    f"Adaptive has n_nodes={self.n_nodes} and n_draws={self.n_draws}; the effects "
+                    "are integrated over nodes or over draws. Give one of them."
+                )
+
+    def check(self, effect_names: Sequence[str], plain: bool) -> None:
+        """Not more nodes than anyone can wait for, nor fewer draws than there are directions."""
+        if self.n_nodes is not None:
+            check_grid(len(effect_names), self.n_nodes, "draws (n_draws=)")
+        if self.n_draws is not None:
+            _check_draws(self.n_draws, len(effect_names))
 
     def bind(
         self, em: EM, effect_names: Sequence[str], plain: bool, rng: np.random.Generator
@@ -166,7 +179,7 @@ class AdaptiveNodes(EStep):
     ) -> AdaptiveNodes:
         """The ladder of rules, or the one rule that was asked for."""
         if n_draws is not None:
-            _check_draws(n_draws)
+            _check_draws(n_draws, n_effects)
             return cls((draws(n_effects, n_draws, seed),))
         if n_nodes is not None:
             return cls((grid(n_effects, n_nodes),))
@@ -233,6 +246,13 @@ def with_draws(rules: Rules) -> Rules:
     return replace(rules, max_searches=0, tol=tol, flat=FLAT_WITH_DRAWS, harmless=np.inf)
 
 
-def _check_draws(n_draws: int) -> None:
+def _check_draws(n_draws: int, n_effects: int = 1) -> None:
+    """Raise unless they are a power of 2, and can lie in all directions: they come in pairs."""
     if n_draws < 2 or n_draws & (n_draws - 1):
         raise ModelError(f"n_draws is {n_draws}; quasi-random draws come in powers of 2.")
+    if n_draws < 2 * n_effects:
+        least = 1 << (2 * n_effects - 1).bit_length()
+        raise ModelError(
+            f"n_draws is {n_draws}, too few for {n_effects} effects, of which each needs two. Use "
+            f"n_draws={least} or more, or leave it out."
+        )

@@ -11,12 +11,13 @@ from scipy.special import logsumexp
 from scipy.stats import chi2, norm
 
 import avem
+from avem.components.duration_families import NUMPY, duration_family
 from avem.data import Panel
 from avem.data.folds import subject_folds, time_folds, with_hidden
 from avem.inference.progress_of_fits import Rounds
 from avem.models.hmm import HMMModel
-from avem.workflows.comparison import nesting_doubts, reference, tail
 from avem.workflows.cross_validation import CrossValidation
+from avem.workflows.nesting import nesting_doubts, reference, tail
 
 # 8 subjects at most and 32 times or fewer: all panels below share one compiled shape.
 CHAIN = {"initial": [0.5, 0.5], "transition": [[0.9, 0.1], [0.15, 0.85]]}
@@ -516,6 +517,78 @@ def test_a_stationary_start_is_a_special_case():
     assert not list(nesting_doubts(smaller, model_of("y ~ 1")))
 
 
+LOW, HIGH = (avem.Truncated("gamma", lower=low) for low in (0, 0.5))
+FULL, DIAGONAL, ONE = (avem.Gaussian(word) for word in ("full", "diagonal", "spherical"))
+STAYS = avem.Duration("negative_binomial", max=9)
+PAIR = "y + w ~ 1"
+APART = [avem.outcome("y ~ x"), avem.outcome("w ~ 1")]
+
+
+# Each pair: the special case first.
+@pytest.mark.parametrize(
+    ("smaller", "larger", "words"),
+    [
+        ({"family": LOW}, {"family": avem.Truncated("log_normal", lower=0)}, "another family"),
+        ({"family": LOW}, {"family": HIGH}, "another family for 'y'"),
+        ({"formula": PAIR, "family": FULL}, {"formula": "y + w ~ x"}, "another family for 'w'"),
+        ({"formula": PAIR, "family": FULL}, {"formula": APART}, "another family for 'y'"),
+        ({"formula": PAIR}, {"formula": "y + w ~ x", "family": ONE}, "another family for 'y'"),
+        ({}, {"transition": "left_to_right"}, "the moves 1 -> 0"),
+        ({"duration": STAYS}, {}, "negative binomial with max=9 within those of a Markov chain"),
+        ({"duration": "shifted_poisson"}, {"duration": "log_normal"}, "other lengths of stays"),
+        ({"duration": STAYS}, {"duration": avem.Duration(STAYS.family, "~ x", max=8)}, "max=8"),
+        ({}, {"duration": avem.Duration("negative_binomial", cut="start")}, "other lengths"),
+        ({}, {"duration": "log_normal"}, "those of a Markov chain within log-normal"),
+        ({}, {"time_scale": "continuous"}, "transitions of another kind"),
+    ],
+)
+def test_parts_that_are_no_special_case_are_doubted(smaller, larger, words):
+    (doubt,) = nesting_doubts(
+        *(model_of(**{"formula": "y ~ 1"} | own) for own in (smaller, larger))
+    )
+    assert words in doubt
+
+
+@pytest.mark.parametrize(
+    ("smaller", "larger"),
+    [
+        ({"family": LOW}, {"family": LOW, "formula": "y ~ x"}),
+        ({"family": "exponential"}, {"family": "gamma"}),
+        ({"family": avem.Truncated("exponential", lower=0)}, {"family": LOW}),
+        ({}, {"formula": [avem.outcome("y ~ 1", sd="~ x")]}),
+        ({"family": FULL}, {"formula": "y ~ x"}),  # of one outcome
+        ({"formula": PAIR}, {"formula": APART}),
+        ({"formula": APART}, {"formula": "y + w ~ x", "family": FULL}),
+        ({"formula": PAIR, "family": ONE}, {"formula": PAIR}),
+        ({"transition": "left_to_right"}, {"transition": "~ x"}),
+        ({}, {"duration": "negative_binomial"}),
+        ({}, {"duration": "gamma"}),
+        ({"duration": "geometric"}, {"duration": STAYS}),
+        ({"duration": "geometric"}, {"transition": "~ x"}),
+        ({"duration": STAYS}, {"duration": avem.Duration(STAYS.family, "~ x", max=9)}),
+    ],
+)
+def test_parts_that_are_a_special_case_are_not_doubted(smaller, larger):
+    one, other = (model_of(**{"formula": "y ~ 1"} | own) for own in (smaller, larger))
+    assert not list(nesting_doubts(one, other))
+
+
+def test_moves_that_are_impossible_in_the_smaller_model_lie_on_their_boundary():
+    smaller, larger = model_of("y ~ 1", transition="left_to_right"), model_of("y ~ 1")
+    assert "conservative" in reference(smaller, larger, 1).words
+    assert "conservative" not in reference(larger, model_of("y ~ 1", transition="~ x"), 2).words
+
+
+def test_a_chain_with_such_stays_has_the_same_chances():
+    """What is called a special case is one: of size or shape 1, stays are geometric."""
+    eta, none = np.array([[-0.5], [1.2]]), np.zeros((2, 1))
+    geometric, sized, shaped = map(duration_family, ("geometric", "negative_binomial", "gamma"))
+    wanted = geometric.chances(6, eta, none, NUMPY).leave
+    np.testing.assert_allclose(sized.chances(6, eta, none, NUMPY).leave, wanted)
+    mean = 1 / np.log1p(np.exp(-eta))  # exp(-1 / mean) is the chance of staying
+    np.testing.assert_allclose(shaped.chances(6, np.log(mean), none, NUMPY).leave, wanted)
+
+
 def test_the_order_of_rows_does_not_matter(nested, differing):
     shuffled = PLAIN.fit(differing.sample(frac=1.0, random_state=0), **QUICK)
     again = avem.likelihood_ratio_test(shuffled, nested[1])
@@ -529,6 +602,9 @@ def test_errors_of_the_likelihood_ratio_test(nested, differing, selection):
         test("y ~ 1", larger)  # type: ignore[arg-type]
     with pytest.raises(avem.ModelError, match=r"1 and 2 states.*no regular test.*avem\.select"):
         test(selection.fits[1], selection.fits[2])
+    clustered = replace(selection.fits[2], model=model_of("y ~ 1", n_clusters=2))
+    with pytest.raises(avem.ModelError, match=r"1 and 2 clusters.*avem\.select\(\.\.\., clusters="):
+        test(selection.fits[2], clustered)
     with pytest.raises(avem.ModelError, match="has 7 parameters and the smaller one 8; it must"):
         test(larger, smaller)
     with pytest.raises(avem.DataError, match="loaded from a file"):

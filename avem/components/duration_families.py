@@ -83,6 +83,10 @@ class DurationFamily(ABC):
     usual: ClassVar[float] = 0.0
     """Where the logarithm of the shape starts."""
 
+    def within(self, other: DurationFamily, constant: bool) -> bool:
+        """Whether it is a special case of another; `constant`: without covariates and effects."""
+        return self == other
+
     @abstractmethod
     def chances(self, longest: int, eta: Any, shape: Any, maths: Maths) -> Chances:
         """At locations `eta` and logarithms of shapes, with a new first axis."""
@@ -137,6 +141,11 @@ class Geometric(_BySurvival):
 
     word, words = "geometric", "geometric, as in a Markov chain"
     location = "mean number of further rows"
+
+    def within(self, other, constant):
+        """Of size 1, with the same location; of shape 1, with another one."""
+        sized, shaped = other == ShiftedNegativeBinomial(), other == DiscreteGamma()
+        return self == other or sized or (shaped and constant)
 
     def log_longer(self, d, eta, shape, maths):
         return -d * maths.xp.logaddexp(0.0, -eta)

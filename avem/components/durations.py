@@ -109,6 +109,20 @@ class Durations(Component, ABC):
         return False
 
     @property
+    def is_markov(self) -> bool:
+        """It is a Markov chain, whatever the parameters are."""
+        return False
+
+    @property
+    def has_markov(self) -> bool:
+        """A Markov chain is a special case, inside the range of its parameters."""
+        return False
+
+    def within(self, other: Durations) -> bool:
+        """Whether it is a special case of another, its lines apart."""
+        return self == other
+
+    @property
     def columns(self) -> set[int]:
         """The design columns that it reads."""
         return {c for line in self.lines for c in (*line.x_cols, *line.z_cols)}

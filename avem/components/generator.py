@@ -116,6 +116,17 @@ class Rates(Transitions):
     def orders(self) -> Iterable[tuple[int, ...]] | None:
         return None if self.moves == "all" else renumberings(self.pairs, self.n_states)
 
+    def lacking(self, other: Transitions) -> np.ndarray:
+        if not isinstance(other, Rates):
+            return super().lacking(other)
+        found = np.zeros((self.n_states, self.n_states), bool)
+        for k, m in set(self.pairs) - set(other.pairs):
+            found[k, m] = True
+        return found
+
+    def within(self, other: Transitions) -> bool:
+        return isinstance(other, Rates) and not self.lacking(other).any()
+
     def named(self, names: Sequence[str]) -> Rates:
         return replace(self, moves=by_number(self.moves, names))
 

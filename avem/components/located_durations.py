@@ -11,7 +11,12 @@ import numpy as np
 from avem.components.base import Row
 from avem.components.duration import Duration, families_of
 from avem.components.duration_block import COEF, DurationBlock, Lengths
-from avem.components.duration_families import NUMPY, DurationFamily, chances_of_states
+from avem.components.duration_families import (
+    NUMPY,
+    DurationFamily,
+    chances_of_states,
+    duration_family,
+)
 from avem.components.durations import Durations, Stay
 from avem.components.emission import BlockMaker
 from avem.components.free import Plain
@@ -54,6 +59,24 @@ class LocatedDurations(Durations):
     @property
     def keeps_order(self) -> bool:
         return len(set(self.families)) > 1
+
+    @property
+    def is_markov(self) -> bool:
+        return not self.tails.any() and self.duration.cuts[1]
+
+    @property
+    def has_markov(self) -> bool:
+        one = duration_family("geometric")
+        return self.duration.cuts[1] and all(one.within(family, True) for family in self.families)
+
+    def within(self, other: Durations) -> bool:
+        if not isinstance(other, LocatedDurations) or self.duration.cuts != other.duration.cuts:
+            return False
+        constant = not any(line.z_cols for line in self.lines) and self.terms == ("Intercept",)
+        pairs = zip(self.families, other.families, strict=True)
+        inside = all(own.within(family, constant) for own, family in pairs)
+        # Beyond the maximum stays are geometric; what is so throughout has no other tail.
+        return inside and (self.longest == other.longest or not self.tails.any())
 
     @property
     def tails(self) -> np.ndarray:

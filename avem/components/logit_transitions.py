@@ -50,6 +50,7 @@ class LogitTransitions(Transitions):
 
     word = "logit"
     may_be_stationary = True
+    any_chances = True
     text: str = "~ 1"
     as_matrix: bool = False
     """Without covariates and effects: the user sees one matrix of probabilities."""
@@ -190,7 +191,7 @@ class LogitTransitions(Transitions):
 
     def block(self, maker: BlockMaker, rows: np.ndarray) -> LogitMoves:
         k = self.n_states
-        kernel = general_kernel(Counts(k), True, k, maker.n_effects, self.lines, maker.constant)
+        kernel = general_kernel(Counts(), True, k, maker.n_effects, self.lines, maker.constant)
         pattern = maker.pattern(self.lines, (), rows)
         return LogitMoves(kernel, pattern, maker.n_cells(pattern) if pattern >= 0 else 0)
 

@@ -53,6 +53,8 @@ class Transitions(Component, ABC):
     """The states have an order of their own: they are not renumbered."""
     may_be_stationary: ClassVar[bool] = False
     """The first state may follow their stationary distribution."""
+    any_chances: ClassVar[bool] = False
+    """Without covariates, its possible moves may have any probabilities."""
     n_states: int = 0
 
     @property
@@ -98,6 +100,15 @@ class Transitions(Component, ABC):
     def entered(self) -> np.ndarray:
         """(from, to) bool: the same to a row at whose time an absorbing state is entered."""
         return self.possible()
+
+    def lacking(self, other: Transitions) -> np.ndarray:
+        """(from, to) bool: its moves between different states that the other one has not."""
+        away = ~np.eye(self.n_states, dtype=bool)
+        return self.possible() & ~other.possible() & away
+
+    def within(self, other: Transitions) -> bool:
+        """Whether it is a special case of another, its lines apart."""
+        return self == other or (other.any_chances and not self.lacking(other).any())
 
     def generators(self, theta: Params, a: np.ndarray, effects: np.ndarray) -> np.ndarray | None:
         """(rows, from, to) rates of moves; None where time goes in steps."""
@@ -206,6 +217,7 @@ class FreeTransitions(Transitions):
 
     word = "free"
     key = ""
+    any_chances = True
 
     @property
     def absorbing(self) -> tuple[int, ...]:

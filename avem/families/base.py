@@ -376,6 +376,28 @@ class Family(ABC):
         UnivariateGaussian()
         """
 
+    def within(self, other: Family, numbers: tuple[int, int] = (1, 1)) -> bool:
+        """Whether it is a special case of another family, inside the range of its parameters.
+
+        Parameters
+        ----------
+        other : Family
+            Of the same outcomes.
+        numbers : tuple of int
+            How many outcomes this family describes together, and how many the other one.
+
+        Returns
+        -------
+        bool
+            False where nobody knows.
+
+        Examples
+        --------
+        >>> avem.Gaussian("diagonal").within(avem.Gaussian("full"), (2, 2))
+        True
+        """
+        return self == other and numbers[0] == numbers[1]
+
     # --- words --------------------------------------------------------------------------------
 
     def describe(self) -> str:

@@ -107,6 +107,14 @@ class Custom(Family):
     def own_params(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.params)
 
+    def within(self, other: Family, numbers: tuple[int, int] = (1, 1)) -> bool:
+        # What other functions can be, only their author knows.
+        return self == other or (
+            isinstance(other, Custom)
+            and (self.log_prob, self.update) == (other.log_prob, other.update)
+            and set(self.own_params) == set(other.own_params)
+        )
+
     @property
     def has_history(self) -> bool:
         return self.update is not None

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from avem.families.base import LOG, Etas, Parameter
+from avem.families.base import LOG, Etas, Family, Parameter
 from avem.families.tails import Tailed, exponential_tails, gamma_share
 
 
@@ -31,6 +31,9 @@ class Exponential(Tailed):
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return (Parameter("mean", LOG),)
+
+    def within(self, other: Family, numbers: tuple[int, int] = (1, 1)) -> bool:
+        return other.name in ("gamma", "weibull") or super().within(other, numbers)  # of shape 1
 
     def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
         return np.isfinite(y[0]) & (y[0] >= 0)

@@ -147,6 +147,20 @@ class Gaussian(Family):
             )
         return UnivariateGaussian()
 
+    def within(self, other: Family, numbers: tuple[int, int] = (1, 1)) -> bool:
+        own, others = numbers
+        if isinstance(other, UnivariateGaussian):
+            return own == 1 or self.covariance != "full"
+        if not isinstance(other, Gaussian):
+            return False
+        if own == others == 1:
+            return True
+        # Together the parts of a larger whole are diagonal, or have correlations within parts.
+        apart = "diagonal" if own == 1 else self.covariance
+        mine = max(COVARIANCES.index(apart), int(own < others))
+        theirs = COVARIANCES.index(other.covariance)
+        return mine <= (min(theirs, 1) if others < own else theirs)
+
     def alone(self, number: int) -> Alone:
         """A normal distribution with the outcome's own variance."""
 

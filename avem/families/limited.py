@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from avem.errors import ModelError, did_you_mean
-from avem.families.base import Parameter
+from avem.families.base import Family, Parameter
 from avem.families.exponential import Exponential
 from avem.families.gamma import Gamma
 from avem.families.log_normal import LogNormal
@@ -94,6 +94,12 @@ class Limited(Univariate):
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return self.base.parameters
+
+    def within(self, other: Family, numbers: tuple[int, int] = (1, 1)) -> bool:
+        if not isinstance(other, Limited) or self.name != other.name:
+            return False
+        limits = (self.lower, self.upper) == (other.lower, other.upper)
+        return limits and self.base.within(other.base, numbers)
 
     def describe(self) -> str:
         return f"{self.name} {self.base.describe()}"

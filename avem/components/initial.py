@@ -240,7 +240,7 @@ class LogitInitial(Initial):
 
     def block(self, maker: BlockMaker, transitions: TransitionBlock) -> LogitStart:
         k, constant = self.n_states, maker.constant
-        kernel = general_kernel(Counts(k), True, 1, maker.n_effects, self.lines, constant)
+        kernel = general_kernel(Counts(), True, 1, maker.n_effects, self.lines, constant)
         return LogitStart(k, kernel)
 
 

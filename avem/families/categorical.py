@@ -128,8 +128,6 @@ class Counts:
     Transitions and the first state are modelled with it. It is no family for outcomes.
     """
 
-    n_levels: int
-
     def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
         """Sum over levels of count times log probability."""
         total = sum(y[1:], y[0])

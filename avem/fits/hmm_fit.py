@@ -134,7 +134,7 @@ class HMMFit(StatesOfRows):
         True
         """
         encoded = self._own_data
-        entropy = path_entropy(self.model, encoded, self.theta, self._effects_for(encoded))
+        entropy = path_entropy(encoded, self.theta, self._effects_for(encoded))
         return self.bic() + 2.0 * float(entropy.sum())
 
     # --- later, and one step ahead ---------------------------------------------------------------

@@ -241,7 +241,7 @@ class StatesOfRows(Fit[HMMModel, Simulation]):
 
     def _path(self, encoded: Encoded) -> np.ndarray:
         """(rows,) the most probable path, as numbers."""
-        return viterbi(self.model, encoded, self.theta, self._effects_for(encoded))
+        return viterbi(encoded, self.theta, self._effects_for(encoded))
 
     def _decoded(self) -> np.ndarray:
         """(rows,) that of the fit's own data."""
@@ -251,7 +251,7 @@ class StatesOfRows(Fit[HMMModel, Simulation]):
         return name_states(states, self.state_names)
 
     def _state_probabilities(self, encoded: Encoded) -> np.ndarray:
-        return state_probabilities(self.model, encoded, self.theta, self._effects_for(encoded))
+        return state_probabilities(encoded, self.theta, self._effects_for(encoded))
 
     @property
     def _occupation(self) -> Occupation:

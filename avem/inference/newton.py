@@ -15,6 +15,8 @@ _NO_MATTER = 1e-6
 """Curvature of a coefficient below which moving it by 1 changes the log likelihood by nothing."""
 _SURELY = 0.03
 """Steps this short, on the scale of a link, raise the value without being asked."""
+_SMALLEST = 1e-9
+"""Steps below this, times the square root of the curvature, are the end."""
 _HALVINGS = 12
 
 
@@ -33,7 +35,6 @@ def climb(
     terms: CoefTerms,
     free: np.ndarray,
     max_steps: int,
-    tol: float = 1e-9,
 ) -> Climb:
     """Raise every problem's value from `coef` (problems, coefficients), where `terms` were found.
 
@@ -43,7 +44,7 @@ def climb(
         terms = evaluate(coef) if number else terms
         sharpness = _sharpness(terms)
         step = newton_step(terms, free)
-        if not (np.abs(step) * np.minimum(1.0, sharpness)).max(initial=0.0) > tol:
+        if not (np.abs(step) * np.minimum(1.0, sharpness)).max(initial=0.0) > _SMALLEST:
             break
         if np.abs(step).max() < _SURELY:
             coef = coef + step

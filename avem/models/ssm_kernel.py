@@ -289,15 +289,17 @@ class SSMKernel:
         """
         chunk = _until_seen(chunk)
         problem = self.system(theta, f, chunk, cov)
-        collect = self._in_steps if self.clock < 0 else self._along_paths
-        lanes, first, first_cov = collect(theta, f, problem, chunk)
+        if self.clock < 0:
+            lanes, first, first_cov = self._in_steps(problem, chunk)
+        else:
+            lanes, first, first_cov = self._along_paths(theta, f, problem, chunk)
         away = jnp.where(chunk.valid[0], first - theta["start_mean"][:, None], 0.0)
         spread = jnp.where(chunk.valid[0], first_cov, 0.0)
         lanes = (*lanes, away, spread + away[:, None] * away[None])
         loglik, *rest = all_by_subject(lanes, chunk)
         return SSMLocal(loglik, f, *rest, weight=jnp.ones(f.shape[1]))
 
-    def _in_steps(self, theta: Theta, f: Array, problem: kalman_filter.Problem, chunk: Chunk):
+    def _in_steps(self, problem: kalman_filter.Problem, chunk: Chunk):
         """Log likelihood and moments of every lane; mean and covariance of its first state."""
         w, s = self.regressors(chunk)
         sums = moments(self, problem, w, s, chunk.seen)

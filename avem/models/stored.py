@@ -19,8 +19,6 @@ from avem.models.telling import Telling
 from avem.numerics.order_statistics import added, counts_in, quantiles
 from avem.numerics.rounding import on_grid
 
-BLOCK_ROWS = 100_000
-
 
 @dataclass(frozen=True, eq=False)
 class ColumnSums:

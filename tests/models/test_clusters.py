@@ -117,7 +117,7 @@ def test_states_paths_and_what_is_left_out_at_given_effects(few):
     assert few.decode().tolist() == best
     data, effects = few._own_data, few._effects_in()
     for kind, wanted in (("before", before), ("others", others)):
-        found = states_given(few.model, data, few.theta, effects, kind)
+        found = states_given(data, few.theta, effects, kind)
         np.testing.assert_allclose(found, wanted, atol=1e-10, err_msg=kind)
     assert set(ROWS_GIVEN.values()) == {"before", "others"}
 

@@ -87,11 +87,6 @@ def name_sql(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def is_source(data: Any) -> bool:
-    """Whether these data are scanned rather than read: paths, or a lazy table."""
-    return isinstance(data, str | os.PathLike) or lazy_kind(data) is not None
-
-
 def lazy_kind(data: Any) -> str | None:
     """ "polars", "pyarrow", "duckdb" or "dask", of a lazy table; None of anything else."""
     kind = type(data)

@@ -55,7 +55,7 @@ class Track(NamedTuple):
 def decoded(fit: HMMFit) -> np.ndarray:
     """(rows,) the number of the state of each row of the fit's data, on the most probable path."""
     encoded = fit._encode(None)
-    return viterbi(fit.model, encoded, fit.theta, fit._effects_for(encoded))
+    return viterbi(encoded, fit.theta, fit._effects_for(encoded))
 
 
 def states_figure(

@@ -159,7 +159,7 @@ class Predictive(NamedTuple):
     ) -> Predictive:
         """With what is known of the effects from `source`, data of the same subjects."""
         nodes = nodes_for(fit, source, effects)
-        chance = states_given(fit.model, encoded, fit.theta, nodes.at, "before", rows)
+        chance = states_given(encoded, fit.theta, nodes.at, "before", rows)
         who = encoded.panel.row_subject[rows]
         weight = chance * nodes.share[:, who].T[:, :, None]
         return cls(fit, encoded, rows, in_user_units(fit, nodes)[who], weight)

@@ -84,7 +84,7 @@ class Simulated:
         rows = np.cumsum(one_more.panel.lane_length)[self._lanes] - 1
         nodes = nodes_for(self.fit, self.source, self.effects)
         who = one_more.panel.row_subject[rows]
-        states = states_given(model, one_more, theta, nodes.at, "before", rows)
+        states = states_given(one_more, theta, nodes.at, "before", rows)
         return _Start(
             chance=states * nodes.share[:, who].T[:, :, None],
             effects=in_user_units(self.fit, nodes)[who],

@@ -73,7 +73,7 @@ def hmm_residuals(
     if effects == "drawn" and model.n_effects:
         at = draw_effects(*node_moments(nodes), rng)
         nodes = nodes._replace(at=at[None], share=np.ones((1, panel.n_subjects)))
-    chance = states_given(model, encoded, fit.theta, nodes.at, KINDS[kind])
+    chance = states_given(encoded, fit.theta, nodes.at, KINDS[kind])
     Y, A = encoded.in_user_units(model.scaling)
     own = in_user_units(fit, nodes)[panel.row_subject]
     uniform = np.empty((panel.n_rows, len(model.outcomes)))

@@ -79,7 +79,7 @@ def time_in_states(fit: HMMFit, parts: RowParts) -> tuple[np.ndarray, np.ndarray
         every = at.copy()
         every[parts.owner] = effects
         inside = fit.model.effects_in(every)
-        return parts.sums(state_probabilities(fit.model, fit._own_data, fit.theta, inside))
+        return parts.sums(state_probabilities(fit._own_data, fit.theta, inside))
 
     own = cov[parts.owner]
     slope = effect_slope(counts, at[parts.owner], own)
@@ -91,7 +91,7 @@ def drawn_time_in_states(fit: HMMFit, parts: RowParts) -> tuple[np.ndarray, np.n
     """The same over draws of parameters and effects together."""
     weights, first, second = 0.0, 0.0, 0.0
     for weight, theta, effects in weighted_draws(fit, STATE_DRAWS, fit.info.seed):
-        found = parts.sums(state_probabilities(fit.model, fit._own_data, theta, effects))
+        found = parts.sums(state_probabilities(fit._own_data, theta, effects))
         weights, first = weights + weight, first + weight * found
         second = second + weight * found**2
     mean = np.asarray(first) / weights
@@ -120,6 +120,6 @@ def _spread(fit: HMMFit, parts: RowParts, rows: np.ndarray) -> Iterator[np.ndarr
         ends = []
         for sign in (1, -1):
             tilt = sign * _TILT * np.outer(rows, unit)
-            chances = tilted_states(fit.model, fit._own_data, fit.theta, inside, tilt)
+            chances = tilted_states(fit._own_data, fit.theta, inside, tilt)
             ends.append(parts.sums(chances)[:, k])
         yield np.maximum((ends[0] - ends[1]) / (2 * _TILT), 0.0)

@@ -36,7 +36,7 @@ def integrated_states(fit: StatesOfRows) -> np.ndarray:
     kept = nodes.share.max(1) > _NOTHING
     share = nodes.share[kept] / nodes.share[kept].sum(0)
     for at, weight in zip(nodes.at[kept], share, strict=True):
-        found = state_probabilities(fit.model, data, fit.theta, at)
+        found = state_probabilities(data, fit.theta, at)
         total = total + weight[row_subject][:, None] * found
     return np.asarray(total)
 
@@ -45,7 +45,7 @@ def drawn_states(fit: StatesOfRows, n_draws: int, seed: int) -> np.ndarray:
     """(rows, states) averaged over draws of parameters and effects."""
     data, total, weights = fit._own_data, 0.0, 0.0
     for weight, theta, effects in weighted_draws(fit, n_draws, seed):
-        total = total + weight * state_probabilities(fit.model, data, theta, effects)
+        total = total + weight * state_probabilities(data, theta, effects)
         weights += weight
     return np.asarray(total) / weights
 

@@ -29,7 +29,7 @@ def _smoothed(chunk, f, kernel, theta, form):
 
 
 @in_float64
-def state_probabilities(model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray):
+def state_probabilities(data: Encoded, theta: Params, effects: np.ndarray):
     """(rows, states) p(U_t = k | D_i, f_i) with every subject at its effect (d, subjects)."""
     shards = Dataset.of(data)
     for form in ("scaled", "log"):
@@ -108,7 +108,6 @@ def _states_given(chunk, f, kernel, theta, kind):
 
 @in_float64
 def states_given(
-    model: HMMModel,
     data: Encoded,
     theta: Params,
     effects: np.ndarray,
@@ -178,7 +177,7 @@ def _tilted_states(chunk, f, tilt, kernel, theta):
 
 @in_float64
 def tilted_states(
-    model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray, tilt: np.ndarray
+    data: Encoded, theta: Params, effects: np.ndarray, tilt: np.ndarray
 ) -> np.ndarray:
     """(rows, states) state probabilities with ``tilt`` (rows, states) added to the log densities.
 
@@ -204,7 +203,7 @@ def _path_entropy(chunk, f, kernel, theta):
 
 
 @in_float64
-def path_entropy(model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray) -> np.ndarray:
+def path_entropy(data: Encoded, theta: Params, effects: np.ndarray) -> np.ndarray:
     """(subjects,) entropy of p(U | D_i, f_i), with every subject at its effect (d, subjects)."""
     shards = Dataset.of(data)
     return shards.gather(_path_entropy, (shards.split(effects),), data.kernel, theta)
@@ -220,7 +219,7 @@ def _viterbi(chunk, f, kernel, theta):
 
 
 @in_float64
-def viterbi(model: HMMModel, data: Encoded, theta: Params, effects: np.ndarray) -> np.ndarray:
+def viterbi(data: Encoded, theta: Params, effects: np.ndarray) -> np.ndarray:
     """(rows,) state of the most probable path, with every subject at its effect (d, subjects)."""
     shards = Dataset.of(data)
     paths = shards.map(_viterbi, (shards.split(effects),), data.kernel, theta)

@@ -68,11 +68,11 @@ class Anchoring:
 
 
 @in_float64
-def marginal(e: ESteps, theta: Params, effects: np.ndarray, seed: int = 0) -> Marginal:
+def marginal(e: ESteps, theta: Params, effects: np.ndarray) -> Marginal:
     """Log p(D_i) of every subject; `effects` (d, subjects) are where to look first."""
-    method = AdaptiveNodes.make(e.kernel.n_effects, seed=seed).for_few(e.data)
+    method = AdaptiveNodes.make(e.kernel.n_effects).for_few(e.data)
     e = replace(e, method=method)
-    found = grade(e, state_at(e.data, theta, effects), np.random.default_rng(seed))
+    found = grade(e, state_at(e.data, theta, effects), np.random.default_rng(0))
     there = e.e_step(found.state).state
     mean, cov, quality = e.of_subjects(there, "mean", "covariance", "quality")
     return Marginal(e, method, found.state, found.loglik, found.error, mean, cov, quality)
@@ -140,14 +140,14 @@ def uncertainty(
 
 
 @in_float64
-def anchoring(e: ESteps, theta: Params, effects: np.ndarray, seed: int = 0) -> Anchoring:
+def anchoring(e: ESteps, theta: Params, effects: np.ndarray) -> Anchoring:
     """The gaps and the information at settled anchors."""
     start = state_at(e.data, theta, effects)
     if not e.kernel.n_effects:
         (bound,) = e.of_subjects(e.e_step(start).state, "bound")
         return Anchoring(bound, bound, bound, np.ones(len(bound)), effects, effects, np.ones(0))
     state = e.e_step(start, 1e-9).state
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     found = gaps(e, state, rng)
     info, within = effect_information(e, state, rng)
     return Anchoring(*found, complete=info.complete, observed=info.observed, within=within)

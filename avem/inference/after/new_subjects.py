@@ -20,9 +20,9 @@ _SETTLED = 1e-8
 
 
 @in_float64
-def infer_effects(e: ESteps, theta: Params, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def infer_effects(e: ESteps, theta: Params) -> tuple[np.ndarray, np.ndarray]:
     """Mean (d, subjects) and covariance (d, d, subjects) of q_i at fixed parameters."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     zero = np.zeros((e.kernel.n_effects, e.data.layout.n_subjects))
     state = _settle(e, state_at(e.data, theta, zero))
     for _ in range(3):

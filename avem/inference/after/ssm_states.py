@@ -25,9 +25,6 @@ from avem.numerics.jit import jit
 from avem.numerics.nodes import normal_rule
 from avem.numerics.precision import in_float64
 
-KINDS = ("smoothed", "filtered", "predicted")
-"""Given all outcomes of the sequence, those up to the row, and those before it."""
-
 
 class StateMoments(NamedTuple):
     """What is known of the states, and of the outcomes' expected values given the states."""

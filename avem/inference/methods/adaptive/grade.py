@@ -31,8 +31,6 @@ from avem.inference.tuning import ENOUGH, GROWTH
 from avem.models.kernel import Kernel
 from avem.numerics.jit import jit
 
-_CHANGED = 0.05
-"""A change of the log likelihood, in all, that makes further iterations worth while."""
 _FAR_LESS = 0.1
 """What a rule of the next degree is off by, as a share of how far the one before is."""
 _SHRINKS = 0.2

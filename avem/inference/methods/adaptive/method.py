@@ -175,15 +175,15 @@ class AdaptiveNodes(EStep):
 
     @classmethod
     def make(
-        cls, n_effects: int, n_nodes: int | None = None, n_draws: int | None = None, seed: int = 0
+        cls, n_effects: int, n_nodes: int | None = None, n_draws: int | None = None
     ) -> AdaptiveNodes:
         """The ladder of rules, or the one rule that was asked for."""
         if n_draws is not None:
             _check_draws(n_draws, n_effects)
-            return cls((draws(n_effects, n_draws, seed),))
+            return cls((draws(n_effects, n_draws),))
         if n_nodes is not None:
             return cls((grid(n_effects, n_nodes),))
-        return cls(ladder(n_effects, seed))
+        return cls(ladder(n_effects))
 
     def for_few(self, data: Dataset) -> AdaptiveNodes:
         """Without the first rules, where more nodes for everyone cost less than compiling twice."""

@@ -53,18 +53,18 @@ def again(rule: Rule) -> Rule:
 
 
 @cache
-def ladder(n_effects: int, seed: int = 0) -> tuple[Rule, ...]:
+def ladder(n_effects: int) -> tuple[Rule, ...]:
     """The rules for so many effects, the coarsest first."""
     if n_effects == 0:
         return (grid(0, 1),)
     if n_effects == 1:
         return tuple(grid(1, per_effect) for per_effect in LADDER[1])
     if n_effects > MOST_ON_AXES:
-        return (draws(n_effects, ADAPTIVE_DRAWS, seed),)
+        return (draws(n_effects, ADAPTIVE_DRAWS),)
     points, weights = cross_rule(n_effects)
     first = Rule(points, np.log(weights))
     if n_effects in LADDER:
         return (first, *(grid(n_effects, per_effect) for per_effect in LADDER[n_effects]))
     points, weights = fifth_degree(n_effects)
     second = Rule(points, np.log(weights))
-    return (first, second, draws(n_effects, ADAPTIVE_DRAWS, seed))
+    return (first, second, draws(n_effects, ADAPTIVE_DRAWS))

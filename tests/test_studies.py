@@ -294,6 +294,7 @@ def test_intervals_hold_the_truth_in_a_few_panels():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::avem.AvemWarning")  # AVEM alone creeps
 def test_a_state_space_panel_with_growing_states():
     """Refinement lowers the errors that anchoring leaves, and nothing explodes with the states."""
     rows = catalogue.find("messm").replicate["converged"]({"n": 25, "T": 25, "stable": False}, 1)

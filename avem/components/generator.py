@@ -142,16 +142,15 @@ class Rates(Transitions):
         if self.event is not None and not own.absorbing:
             raise ModelError(_NO_END.format(self.event))
         x_cols, z_cols = builder.designs.x_cols(part), builder.designs.z_cols(part)
-        lines = []
+        offset, lines = builder.designs.offset_col(part), []
         for k, to in own.pairs:
             named = zip(design.effect_terms, design.effect_blocks, strict=True)
             what = {"outcome": "", "parameter": "", "state": k, "to_state": to}
             places = tuple(builder.effect(part, group, term=t, **what) for t, group in named)
             label = f"{k} -> {to}"
-            lines.append(
-                Line("", "transition", label, part, design.terms, x_cols, z_cols, (places,))
-            )
-        plain = design.terms == ("Intercept",) and not z_cols
+            own_line = (label, part, design.terms, x_cols, z_cols, (places,), offset)
+            lines.append(Line("", "transition", *own_line))
+        plain = design.terms == ("Intercept",) and not z_cols and offset < 0
         cols = builder.designs.clock_cols
         return replace(own, as_matrix=plain, own_lines=tuple(lines), clock_cols=cols)
 

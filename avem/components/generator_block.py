@@ -97,7 +97,7 @@ class RateMoves(TransitionBlock):
         shape = (len(a), max(a.shape[-1], f.shape[-1] if self.has_effects else 1))
         etas = []
         for b, p in zip(coef.reshape(len(self.pairs), -1), self.predictors, strict=True):
-            eta = jnp.zeros(shape)
+            eta = jnp.broadcast_to(a[:, p.offset], shape) if p.offset >= 0 else jnp.zeros(shape)
             for i, column in enumerate(p.x_cols):
                 eta += b[i] * a[:, column]
             for j, column in enumerate(p.z_cols):

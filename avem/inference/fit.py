@@ -22,6 +22,7 @@ from avem.inference.methods.base import Method
 from avem.inference.options import Options
 from avem.inference.progress import Watch
 from avem.inference.stages import Guess, Stages
+from avem.inference.tuning import STILL
 from avem.numerics.precision import in_float64
 
 
@@ -109,7 +110,7 @@ def fit(task: Task, guess: Guess, options: Options, rules: Rules, watch: Watch) 
     run = task.history(starts, done.run) if done.em.method.anchored else done.run
     e = done.em.e
     # A last E-step, so that the effects returned belong to the parameters returned.
-    last = run.last.before if rules.plain else e.e_step(run.state).state
+    last = run.last.before if rules.plain else e.e_step(run.state, STILL).state
     mean, cov, bound, quality = e.of_subjects(last, "mean", "covariance", "bound", "quality")
     theta, mean, cov = task.canonical(run.state.theta, mean, cov)
     return Fitted(

@@ -162,3 +162,22 @@ def test_an_offset_of_the_transitions():
     moved = fit.params["transition_coef"][..., 0] + 0.8 * (1 - np.eye(2))
     np.testing.assert_allclose(moved, odds, atol=1e-3)
     np.testing.assert_allclose(fit.bound, plain.bound, rtol=1e-7)
+
+
+def test_an_offset_of_log_rates_is_a_covariate_whose_coefficient_is_one():
+    """And a constant one moves the intercepts."""
+    frame = panel(n=4, n_times=20).assign(o=lambda f: np.sin(f["hours"]), two=np.log(2.0))
+    frame["t"] = frame.groupby("who")["hours"].cumsum()
+    start = {"initial": [0.5, 0.5], "coef": [[[3.0]], [[20.0]]], "variance": [[30.0], [30.0]]}
+
+    def bound(formula, *rates):
+        coef = np.zeros((2, 2, len(rates)))
+        coef[0, 1] = coef[1, 0] = rates
+        model = avem.MixedHMM("y ~ 1", 2, time_scale="continuous", transition=formula)
+        truth = start | {"rate_coef": coef}
+        return model.fit(frame, "who", "t", init=truth, fixed=truth, **QUICK).bound
+
+    wanted = bound("~ o", -3.0, 1.0)
+    assert bound("~ 1 + offset(o)", -3.0) == pytest.approx(wanted, rel=1e-12)
+    assert bound("~ o + offset(two)", -3.0 - np.log(2), 1.0) == pytest.approx(wanted, rel=1e-12)
+    assert bound("~ o", -3.0, 0.0) != pytest.approx(wanted, rel=1e-4)

@@ -479,8 +479,10 @@ class Fit(Computed, Generic[Model, Drawn]):
         level : float
             Of the intervals.
         n_draws : int, optional
-            More than three effects are integrated over so many draws (a power of 2; by default 256
-            to 4096 for each subject, fewer in larger panels): more take longer and are less noisy.
+            Of models with more than three effects: integrate them over so many draws (a power of
+            2); more take longer and are less noisy. By default, more than six effects are
+            integrated over 256 to 4096 draws for each subject, fewer in larger panels, and others
+            over the nodes, or draws, that each subject needs.
         kind : str, optional
             The former name of `errors`.
 

@@ -83,7 +83,7 @@ class HMMFit(StatesOfRows):
     def plot(self) -> Plots:
         """Pictures of the fit, such as `fit.plot.states()`.
 
-        Others: `effects`, `emissions`, `transitions`, `occupancy`, `stationary`, `dwell`,
+        Others: `map`, `effects`, `emissions`, `transitions`, `occupancy`, `stationary`, `dwell`,
         `covariate`, `contrast`, `forecast`, `residuals`, `check`, `bound`, `gap`.
         """
         return Plots(self)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,14 +11,12 @@ from jax import Array
 from jax.scipy.special import logsumexp
 from scipy.special import softmax
 
-from avem.data.frames import examples
-from avem.errors import DataError
 from avem.families.base import IDENTITY, Etas, Parameter
-from avem.families.labelled import Labelled
+from avem.families.labelled import Levelled
 
 
 @dataclass(frozen=True, repr=False)
-class Categorical(Labelled):
+class Categorical(Levelled):
     """An outcome with a few unordered values.
 
     The model is of the log odds of each level after the first against the first.
@@ -35,12 +32,10 @@ class Categorical(Labelled):
     2
     """
 
-    levels: tuple[Any, ...] = ()
-
     name = "categorical"
     other_names = ("multinomial",)
     wanted = "a few different values"
-    discrete = True
+    most_levels = 100
     by_level = True
     concave = True
 
@@ -57,17 +52,6 @@ class Categorical(Labelled):
     def coef_scale(self) -> str:
         return f"log odds against {self.levels[0]}" if self.levels else "log odds"
 
-    def learn(self, outcome: str, levels: Sequence[Any]) -> Categorical:
-        if not 2 <= len(levels) <= 100:
-            raise DataError(
-                f"The outcome {outcome!r} takes {len(levels)} values ({examples(levels)}); a "
-                "categorical outcome has from 2 to 100."
-            )
-        return replace(self, levels=tuple(levels))
-
-    def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
-        return (y[0] >= 0) & (y[0] < len(self.levels))
-
     def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
         chosen = sum((jnp.where(y[0] == j + 1, e, 0.0) for j, e in enumerate(eta)), 0.0)
         return chosen - log_total(eta)
@@ -80,22 +64,6 @@ class Categorical(Labelled):
         one_hot = y[0][:, None] == np.arange(len(self.levels))
         return one_hot * np.sqrt(2.0)
 
-    def mean(self, eta: Etas) -> np.ndarray:
-        chance = self._chances(eta)
-        return chance @ np.arange(chance.shape[-1])
-
-    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
-        """In the order of the levels."""
-        chance = self._chances(eta)
-        up_to = np.arange(chance.shape[-1]) <= np.asarray(y)[..., None]
-        return np.minimum((chance * up_to).sum(-1), 1.0)
-
-    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
-        """Of the levels' numbers."""
-        chance = self._chances(eta)
-        number = np.arange(chance.shape[-1])
-        return (chance * (number - self.mean(eta)[..., None]) ** 2).sum(-1)
-
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         passed = np.cumsum(self._chances(eta), axis=-1)[..., :-1]
         return (rng.random((*passed.shape[:-1], 1)) > passed).sum(-1).astype(float)
@@ -105,11 +73,7 @@ class Categorical(Labelled):
         chance = np.moveaxis(self._chances(eta), -1, 0)
         return dict(zip(map(str, self.levels), chance, strict=True))
 
-    def natural_location(self, outcome: str, eta: Etas) -> dict[str, np.ndarray]:
-        return {f"{outcome} = {level}": p for level, p in self.natural(eta).items()}
-
     def _chances(self, eta: Etas) -> np.ndarray:
-        """Probabilities of all levels, on a new last axis."""
         first = np.zeros(np.broadcast_shapes(*(np.shape(e) for e in eta)))
         logits = np.stack(np.broadcast_arrays(first, *eta), axis=-1)
         return softmax(logits, axis=-1)

@@ -6,8 +6,7 @@ location has an intercept, and two levels are a Bernoulli outcome.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -15,16 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from avem.data.frames import examples
-from avem.errors import DataError
 from avem.families.base import IDENTITY, LOG, LOGIT, Etas, Parameter
-from avem.families.labelled import Labelled
-
-_MOST = 30
+from avem.families.labelled import Levelled
 
 
 @dataclass(frozen=True, repr=False)
-class Ordinal(Labelled):
+class Ordinal(Levelled):
     """An outcome with a few ordered values: a cumulative logit.
 
     The location says how high answers are: exp of a coefficient is the ratio of the odds of a
@@ -44,14 +39,11 @@ class Ordinal(Labelled):
     ['location', 'gap_2']
     """
 
-    levels: tuple[Any, ...] = ()
-
     name = "ordinal"
     other_names = ("cumulative", "ordered", "ordered_logit", "proportional_odds")
     wanted = "a few ordered values"
-    discrete = True
     ordered = True
-    most_levels = _MOST
+    most_levels = 30
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -61,18 +53,6 @@ class Ordinal(Labelled):
     @property
     def coef_scale(self) -> str:
         return "log odds of a higher level"
-
-    def learn(self, outcome: str, levels: Sequence[Any]) -> Ordinal:
-        if not 2 <= len(levels) <= _MOST:
-            raise DataError(
-                f"The outcome {outcome!r} takes {len(levels)} values ({examples(levels)}); an "
-                f"ordinal outcome has from 2 to {_MOST}. Join some, or choose another family, such "
-                "as 'gaussian' or 'poisson'."
-            )
-        return replace(self, levels=tuple(levels))
-
-    def valid(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
-        return (y[0] >= 0) & (y[0] < len(self.levels))
 
     def log_density(self, y: tuple[Array, ...], eta: tuple[Array, ...]) -> Array:
         # With a the threshold above and b the one below, the probability is
@@ -100,29 +80,9 @@ class Ordinal(Labelled):
     def features(self, y: tuple[np.ndarray, ...]) -> np.ndarray:
         return y[0][:, None]
 
-    def mean(self, eta: Etas) -> np.ndarray:
-        """Of the levels' numbers, 0, 1, ..."""
-        chance = self._chances(eta)
-        return chance @ np.arange(chance.shape[-1])
-
-    def cdf(self, y: Any, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
-        """In the order of the levels."""
-        up_to = np.arange(len(self.levels)) <= np.asarray(y)[..., None]
-        return np.minimum((self._chances(eta) * up_to).sum(-1), 1.0)
-
-    def variance(self, eta: Etas, extras: tuple[Any, ...] = ()) -> np.ndarray:
-        """Of the levels' numbers."""
-        chance = self._chances(eta)
-        number = np.arange(chance.shape[-1])
-        return (chance * (number - self.mean(eta)[..., None]) ** 2).sum(-1)
-
     def draw(self, rng: np.random.Generator, eta: Etas, extras: tuple[np.ndarray, ...]) -> Any:
         below = self._below(eta)
         return (rng.random((*below.shape[:-1], 1)) > below).sum(-1).astype(float)
-
-    def natural_location(self, outcome: str, eta: Etas) -> dict[str, np.ndarray]:
-        chance = np.moveaxis(self._chances(eta), -1, 0)
-        return {f"{outcome} = {level}": p for level, p in zip(self.levels, chance, strict=True)}
 
     def mean_values(self, eta: Etas) -> np.ndarray:
         """Probabilities of the levels; of two, that of the second."""
@@ -136,7 +96,6 @@ class Ordinal(Labelled):
         return LOGIT.to_natural(np.cumsum(steps, axis=-1) - location[..., None])
 
     def _chances(self, eta: Etas) -> np.ndarray:
-        """Probabilities of all levels, on a new last axis."""
         below = self._below(eta)
         ends = np.zeros_like(below[..., :1])
         return np.diff(np.concatenate([ends, below, ends + 1.0], axis=-1), axis=-1)

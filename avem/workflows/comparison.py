@@ -64,10 +64,10 @@ class LRTest:
 def likelihood_ratio_test(smaller: HMMFit, larger: HMMFit) -> LRTest:
     """The test of a model against a larger one of which it is a special case.
 
-    Both must be maximum likelihood fits to the same data, with the same numbers of states and
-    of clusters. By default a fit is refined to maximum likelihood only where that matters: of two fits one may be
-    and the other not. A warning then says which, with the code that goes on to its maximum; fitting
-    both with ``refine="adaptive"`` avoids it.
+    Both must be maximum likelihood fits to the same data, with the same numbers of states and of
+    clusters. By default a fit is refined to maximum likelihood only where that matters: of two fits
+    one may be and the other not. A warning then says which, with the code that goes on to its
+    maximum; fitting both with ``refine="adaptive"`` avoids it.
 
     A variance of effects that is 0 in the smaller model lies on the boundary, and the reference is
     a mixture of chi-squared distributions (Self and Liang 1987, Stram and Lee 1994).

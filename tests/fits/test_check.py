@@ -1,6 +1,7 @@
 """Predictive checks: exact statistics, fair p under the truth, extreme p under a wrong model."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -174,7 +175,20 @@ def test_values_that_are_only_looked_back_at_stay_as_they_are():
     assert drawn["y"].min() > 85
 
 
+def test_functions_of_one_name_are_told_apart(fit):
+    def share(frame, of):
+        return float((frame["y"] > of).mean())
+
+    several = [lambda frame: 1.0, "mean", lambda frame: 2.0, partial(share, of=9.0)]
+    table = fit.check(several, n=2).table.set_index("statistic")
+    assert list(table.index) == ["mean", "<lambda> 1", "<lambda> 2", "share"]
+    assert table["observed"].tolist()[1:3] == [1.0, 2.0]
+    assert fit.check(partial(share, of=0.0), n=2).table["statistic"].tolist() == ["share"]
+
+
 def test_what_cannot_be_a_statistic_is_said(fit):
+    with pytest.raises(ModelError, match="statistic has 3; names or functions"):
+        fit.check(["mean", 3])
     with pytest.raises(ModelError, match="no statistic 'median'; choose from mean, sd"):
         fit.check("median")
     with pytest.raises(ModelError, match="statistic is 3; a function"):

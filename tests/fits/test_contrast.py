@@ -103,8 +103,23 @@ def test_a_fit_without_its_data_compares_by_labels(fit):
     pd.testing.assert_frame_equal(
         alone.contrast(subjects=["s0", "s3"]), fit.contrast(subjects=["s0", "s3"])
     )
-    with pytest.raises(DataError, match="the subjects are 's0'"):
-        alone.contrast(subjects=["s0", "nobody"])
+    for wanted, words in {
+        ("s0", "nobody"): "no subject 'nobody'. The subjects are 's0'",
+        3: "no subject 3. The subjects are 's0'",
+        "s0": "subjects is 's0'; two or more different subjects",
+    }.items():
+        with pytest.raises(DataError, match=words):
+            alone.contrast(subjects=wanted)
+    with pytest.raises(DataError, match=r"no subject \['s0'\]"):
+        alone.contrast(subjects=[["s0"], ["s1"]])
+
+
+def test_groups_without_a_common_order_come_as_they_are_found(fit):
+    labels = {who: ("a", 1) if i % 2 else 3 for i, who in enumerate(fit.subjects)}
+    named = {who: "second" if i % 2 else "first" for i, who in enumerate(fit.subjects)}
+    found, wanted = fit.contrast(labels), fit.contrast(named)
+    assert (found["group"][0], found["other"][0]) == (3, ("a", 1))
+    pd.testing.assert_frame_equal(found.iloc[:, 2:], wanted.iloc[:, 2:])
 
 
 def test_what_cannot_be_compared_is_said(fit, groups):

@@ -262,6 +262,15 @@ def test_polars_gives_the_same(fit):
     pd.testing.assert_frame_equal(again.to_pandas(), own, check_dtype=False)
 
 
+@pytest.mark.parametrize("kind", [tuple, np.array, pd.Series, pl.Series, iter])
+def test_a_grid_may_be_any_list(fit, kind):
+    asked = {"level": None, "on": "outcomes"}
+    pd.testing.assert_frame_equal(
+        fit.covariate("x", grid=kind([0.5, 1.0]), **asked),
+        fit.covariate("x", grid=[0.5, 1.0], **asked),
+    )
+
+
 # --- what cannot be asked -----------------------------------------------------------------------
 
 
@@ -281,8 +290,15 @@ def test_what_is_not_there_is_said():
         fit.covariate("x", at={"heat": 1})
     with pytest.raises(ModelError, match="one value is wanted"):
         fit.covariate("x", at={"kind": None})
-    with pytest.raises(ModelError, match="values of 'x' are wanted, none missing"):
-        fit.covariate("x", grid=[1.0, np.nan])
+    with pytest.raises(ModelError, match=r"at is \[\('kind', 'b'\)\]; a dict from covariates"):
+        fit.covariate("x", at=[("kind", "b")])
+    for grid in ([1.0, np.nan], [], [[1, 2], 3], [1, None], np.array(2.0)):
+        with pytest.raises(ModelError, match="values of 'x' are wanted, none missing"):
+            fit.covariate("x", grid=grid)
+    with pytest.raises(ModelError, match=r"grid is 3; a list of values of 'x' is wanted: \[3\]"):
+        fit.covariate("x", grid=3)
+    with pytest.raises(ModelError, match="grid is 'b'; a list of values of 'kind' is wanted"):
+        fit.covariate("kind", grid="b")
     hmm = avem.MixedHMM("choice ~ log(t + 1) + (1 | who)", 2, avem.Bernoulli(("right", "left")))
     truth = CHAIN | {"coef": [[[-1.0, 0.5]], [[1.5, -0.5]]], "effect_covariance": [[0.5]]}
     logs = fit_from(hmm, truth, fit.panel.table, fit.effects_mean)

@@ -132,6 +132,10 @@ def test_whiteness_by_lag_is_counted(true_fit):
     np.testing.assert_allclose(last["p_white"], wide.loc[last.index, "p_white"], rtol=1e-9)
     with pytest.raises(ModelError, match="by is 'lags'; choose one of 'outcome', 'lag'"):
         true_fit.whiteness(by="lags")
+    for lags in (2.5, "a", True, 0):
+        for ask in (true_fit.whiteness, true_fit.plot.residuals):
+            with pytest.raises(ModelError, match=f"lags is {lags!r}; a whole number"):
+                ask(lags=lags)
 
 
 def test_residuals_tell_that_a_state_is_missing(drawn):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from avem.components.param_info import check_count
 from avem.data import Panel
 from avem.errors import DataError
 from avem.fits.plots import drawing
@@ -33,6 +34,7 @@ def residuals_figure(
 
     The histogram only with `states`, the decoded state of every row, and `dots`, their legend.
     """
+    check_count("lags", lags)
     lags = min(lags, int(panel.lane_length.max()) - 1)
     if lags < 1:
         raise DataError("No sequence has two rows, so there are no autocorrelations to draw.")

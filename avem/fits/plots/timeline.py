@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,14 +46,21 @@ def choose_subjects(panel: Panel, wanted: Any, max_subjects: int) -> np.ndarray:
         by_length = np.argsort(np.bincount(panel.row_subject), kind="stable")
         n = max(1, min(max_subjects, panel.n_subjects))
         return np.sort(by_length[np.linspace(0, panel.n_subjects - 1, n).round().astype(int)])
+    return places_of(panel.subjects, wanted)
+
+
+def places_of(subjects: np.ndarray, wanted: Any) -> np.ndarray:
+    """Places of a subject, or of several, among all of them."""
     is_list = isinstance(wanted, list | tuple | set | np.ndarray | pd.Index | pd.Series)
     labels = list(wanted) if is_list else [wanted]
-    places = pd.Index(panel.subjects).get_indexer(pd.Index(labels))
+    places = np.full(len(labels), -1)
+    if all(isinstance(label, Hashable) for label in labels):
+        places = pd.Index(subjects).get_indexer(pd.Index(labels, tupleize_cols=False))
     unknown = [label for label, place in zip(labels, places, strict=True) if place < 0]
     if unknown or not labels:
-        known = examples(panel.subjects.tolist())
+        known = examples(subjects.tolist())
         what = f"There is no subject {examples(unknown)}" if labels else "subjects is empty"
-        text = {str(label) for label in unknown} & {str(label) for label in panel.subjects}
+        text = {str(label) for label in unknown} & {str(label) for label in subjects}
         hint = " (a number is not its text)" if text else ""
         raise DataError(f"{what}{hint}. The subjects are {known}.")
     return places

@@ -14,8 +14,9 @@ from avem.components.param_info import check_level
 from avem.data.frames import column, examples
 from avem.errors import DataError, ModelError
 from avem.families.base import ANGLE
-from avem.fits.plots.timeline import choose_subjects
+from avem.fits.plots.timeline import places_of
 from avem.fits.predict.at import places
+from avem.fits.questions.keys import factorized
 from avem.fits.uncertainty import normal_interval, wald, with_intervals
 
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ def effect_contrast(
 
 
 def _of_subjects(fit: Fit, chosen: Any, mean, var, level: float) -> pd.DataFrame:
-    panel = fit._panel(None) if fit.panel is not None else None
-    places = _places(fit, chosen) if panel is None else choose_subjects(panel, chosen, 0)
+    places = places_of(fit.subjects, chosen)
     if len(set(places.tolist())) < max(2, len(places)):
         raise DataError(f"subjects is {chosen!r}; two or more different subjects are wanted.")
     _check_number(len(places), "subjects")
@@ -56,21 +56,12 @@ def _of_subjects(fit: Fit, chosen: Any, mean, var, level: float) -> pd.DataFrame
     return _table(fit, keys, mean[one] - mean[other], var[one] + var[other], level)
 
 
-def _places(fit: Fit, chosen: Any) -> np.ndarray:
-    """Places of subjects in a fit without its data."""
-    places = pd.Index(fit.subjects).get_indexer(pd.Index(list(chosen)))
-    if (places < 0).any():
-        known = examples(fit.subjects.tolist())
-        raise DataError(f"subjects is {chosen!r}; the subjects are {known}.")
-    return places
-
-
 # --- groups -------------------------------------------------------------------------------------
 
 
 def _of_groups(fit: Fit, groups: Any, mean, var, level: float) -> pd.DataFrame:
     name, labels = _groups(fit, groups)
-    codes, found = pd.factorize(labels, sort=True)
+    codes, found = factorized(labels)
     if len(found) < 2:
         raise DataError(f"The groups are {examples(list(found))}; at least two are wanted.")
     _check_number(len(found), "groups")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +12,7 @@ import pandas as pd
 from avem.components.param_info import Params, check_count
 from avem.data.frames import column, numbers
 from avem.errors import ModelError
+from avem.families.base import plain
 from avem.fits.predict.at import chain_at, describe_means, means_at, moves_at, stays_in_time
 from avem.fits.uncertainty import check_band, with_intervals
 from avem.models.hmm import HMMModel
@@ -53,7 +54,7 @@ def covariate_table(
     on = choose_target(fit, name, on)
     target = _chain_target(fit, on) if on in _CHAIN else _outcome_target(fit, name, on)
     values = _grid(fit, name, grid, points)
-    held = _checked(fit, at, name)
+    held = _beside(fit, at, name)
     a = np.stack([columns_at(fit, {**held, name: value}) for value in values])
     n, each = len(values), len(target.keys)
     table = target.keys.loc[np.tile(np.arange(each), n)].reset_index(drop=True)
@@ -115,18 +116,34 @@ def choose_target(fit: HMMFit, name: str, on: str | None) -> str:
 
 def _chain_target(fit: HMMFit, on: str) -> Target:
     """Of every type of subjects."""
-    model, n = fit.model, fit.model.n_clusters
-    if n == 1:
-        return _of_one_chain(model, on)
-    one = _of_one_chain(model.of_one_cluster(), on)
-    keys = one.keys.iloc[np.tile(np.arange(len(one.keys)), n)].reset_index(drop=True)
-    keys.insert(0, "cluster", np.repeat(np.arange(n), len(one.keys)))
+    model = fit.model
+    one = _of_one_chain(model if model.n_clusters == 1 else model.of_one_cluster(), on)
 
     def values(params: Params, a: np.ndarray) -> np.ndarray:
-        found = [one.values(model.params_of(params, c), a) for c in range(n)]
+        found = [one.values(own, a) for _, own in of_clusters(model, params)]
         return np.concatenate(found, axis=1)
 
-    return Target(keys, values, np.tile(one.scales, n))
+    return Target(by_cluster(model, one.keys), values, np.tile(one.scales, model.n_clusters))
+
+
+def of_clusters(model: HMMModel, params: Params) -> Iterator[tuple[HMMModel, Params]]:
+    """The model and the parameters of every type of subjects, or the only ones."""
+    if model.n_clusters == 1:
+        yield model, params
+        return
+    one = model.of_one_cluster()
+    for c in range(model.n_clusters):
+        yield one, model.params_of(params, c)
+
+
+def by_cluster(model: HMMModel, table: pd.DataFrame) -> pd.DataFrame:
+    """The keys of a table for every type of subjects, where there are several."""
+    n, each = model.n_clusters, len(table)
+    if n == 1:
+        return table
+    table = table.iloc[np.tile(np.arange(each), n)].reset_index(drop=True)
+    table.insert(0, "cluster", np.repeat(np.arange(n), each))
+    return table
 
 
 def _of_one_chain(model: HMMModel, on: str) -> Target:
@@ -184,10 +201,7 @@ def _outcome_target(fit: HMMFit, name: str, on: str) -> Target:
 def _grid(fit: HMMFit, name: str, given: Sequence[Any] | None, points: int) -> list[Any]:
     """The values of the covariate: those given, its levels, or its range in even steps."""
     if given is not None:
-        values = list(np.asarray(given).tolist() if not isinstance(given, list) else given)
-        if not values or any(pd.isna(value) for value in values):
-            raise ModelError(f"grid is {given!r}; values of {name!r} are wanted, none missing.")
-        return values
+        return _given_grid(name, given)
     check_count("points", points)
     for part in fit.model.designs.parts:
         levels = part.levels_of(name)
@@ -201,16 +215,37 @@ def _grid(fit: HMMFit, name: str, given: Sequence[Any] | None, points: int) -> l
     return np.linspace(different[0], different[-1], points).tolist()
 
 
-def _checked(fit: HMMFit, at: Mapping[str, Any] | None, varied: str) -> dict[str, Any]:
-    """Where the other covariates are held."""
-    known = {name for names in covariates_of(fit).values() for name in names} - {varied}
+def _given_grid(name: str, given: Any) -> list[Any]:
+    if pd.api.types.is_scalar(given) or not isinstance(given, Iterable):
+        raise ModelError(f"grid is {given!r}; a list of values of {name!r} is wanted: [{given!r}].")
+    values = [plain(value) for value in given] if getattr(given, "ndim", 1) == 1 else []
+    if not values or not all(map(_is_value, values)):
+        raise ModelError(f"grid is {given!r}; values of {name!r} are wanted, none missing.")
+    return values
+
+
+def held_at(at: Any, known: Collection[str], unless: str) -> dict[str, Any]:
+    """The values at which covariates are held; `unless` ends what is said of one not known."""
+    if at is not None and not isinstance(at, Mapping):
+        raise ModelError(f"at is {at!r}; a dict from covariates to values is wanted: {{'x': 0}}.")
     for name, value in (at or {}).items():
         if name not in known:
-            what = f"the others are {', '.join(map(repr, sorted(known)))}" if known else "no others"
-            raise ModelError(f"at has {name!r}; beside {varied!r} there are {what}.")
-        if not np.isscalar(value) or value != value:
+            raise ModelError(f"at has {name!r}{unless}")
+        if not _is_value(value):
             raise ModelError(f"at has {name!r}: {value!r}; one value is wanted.")
     return dict(at or {})
+
+
+def _beside(fit: HMMFit, at: Any, varied: str) -> dict[str, Any]:
+    """Where the other covariates are held."""
+    known = {name for names in covariates_of(fit).values() for name in names} - {varied}
+    what = f"the others are {', '.join(map(repr, sorted(known)))}" if known else "no others"
+    return held_at(at, known, f"; beside {varied!r} there are {what}.")
+
+
+def _is_value(value: Any) -> bool:
+    """Whether it is one number, label or date, and not missing."""
+    return bool(pd.api.types.is_scalar(value)) and not pd.isna(value)
 
 
 def columns_at(fit: HMMFit, values: Mapping[str, Any]) -> np.ndarray:

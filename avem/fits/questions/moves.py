@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,11 +11,18 @@ import pandas as pd
 from avem.components.param_info import Params
 from avem.errors import ModelError
 from avem.fits.predict.at import moves_at, need_one_cluster
-from avem.fits.questions.covariate import CHAIN, columns_at, covariates_of, design_at
+from avem.fits.questions.covariate import (
+    CHAIN,
+    by_cluster,
+    columns_at,
+    covariates_of,
+    design_at,
+    held_at,
+    of_clusters,
+)
 from avem.fits.questions.keys import check_keys
 from avem.fits.questions.subject_intervals import with_subject_intervals
 from avem.fits.uncertainty import check_band, with_intervals
-from avem.models.hmm import HMMModel
 
 if TYPE_CHECKING:
     from avem.fits.hmm_fit import HMMFit
@@ -89,38 +96,11 @@ def from_moves(
     return _said(fit, table, a)
 
 
-def of_clusters(model: HMMModel, params: Params) -> Iterator[tuple[HMMModel, Params]]:
-    """The model and the parameters of every type of subjects, or the only ones."""
-    if model.n_clusters == 1:
-        yield model, params
-        return
-    one = model.of_one_cluster()
-    for c in range(model.n_clusters):
-        yield one, model.params_of(params, c)
-
-
-def by_cluster(model: HMMModel, table: pd.DataFrame) -> pd.DataFrame:
-    """The keys of a table for every type of subjects, where there are several."""
-    n, each = model.n_clusters, len(table)
-    if n == 1:
-        return table
-    table = table.iloc[np.tile(np.arange(each), n)].reset_index(drop=True)
-    table.insert(0, "cluster", np.repeat(np.arange(n), each))
-    return table
-
-
 def checked_at(fit: HMMFit, at: Mapping[str, Any] | None) -> dict[str, Any]:
     """Where covariates of the transitions are held."""
-    if at is not None and not isinstance(at, Mapping):
-        raise ModelError(f"at is {at!r}; a dict from covariates to values is wanted: {{'x': 0}}.")
     known = _covariates(fit)
-    for name, value in (at or {}).items():
-        if name not in known:
-            what = f"they read {', '.join(map(repr, known))}" if known else "they read none"
-            raise ModelError(f"at has {name!r}, which the transitions do not read; {what}.")
-        if not np.isscalar(value) or value != value:
-            raise ModelError(f"at has {name!r}: {value!r}; one value is wanted.")
-    return dict(at or {})
+    what = f"they read {', '.join(map(repr, known))}" if known else "they read none"
+    return held_at(at, known, f", which the transitions do not read; {what}.")
 
 
 def _covariates(fit: HMMFit) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from avem.components.param_info import check_level
 from avem.data import Panel
 from avem.data.frames import column
 from avem.errors import DataError, ModelError
-from avem.fits.questions.keys import check_keys
+from avem.fits.questions.keys import check_keys, factorized
 from avem.fits.questions.time_in_states import (
     MOST_PARTS,
     RowParts,
@@ -101,15 +101,6 @@ def _names_columns(panel: Panel, by: Any) -> bool:
     return len(by) > 0 and (len(by) != panel.n_rows or set(by) <= set(panel.table.columns))
 
 
-def _factorized(values: pd.Series) -> tuple[np.ndarray, np.ndarray]:
-    """Codes (rows,), -1 where missing, and what they stand for, in order."""
-    try:
-        codes, labels = pd.factorize(values, sort=True)
-    except TypeError:  # numbers and text together have no order
-        codes, labels = pd.factorize(values)
-    return np.asarray(codes), np.asarray(labels)
-
-
 class _Groups(NamedTuple):
     """Rows by what they are grouped by."""
 
@@ -123,7 +114,7 @@ class _Groups(NamedTuple):
 def _grouped(keys: dict[str, pd.Series], n_rows: int) -> _Groups:
     """Only combinations that occur are groups, in the order of the first column, then the next."""
     check_keys(keys, _COLUMNS)
-    parts = {name: _factorized(values) for name, values in keys.items()}
+    parts = {name: factorized(values) for name, values in keys.items()}
     known = np.all([np.ones(n_rows, bool), *(c >= 0 for c, _ in parts.values())], axis=0)
     if not known.any():
         what = " and ".join(map(repr, parts))

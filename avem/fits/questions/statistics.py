@@ -83,20 +83,18 @@ class Statistics:
         if isinstance(asked, str):
             self.words = [_known(asked)]
         elif callable(asked):
-            self.functions = {getattr(asked, "__name__", "statistic"): asked}
+            self.functions = {_name_of(asked): asked}
         elif isinstance(asked, Mapping):
             wrong = [name for name, function in asked.items() if not callable(function)]
             if wrong or not asked:
                 raise ModelError(f"statistic has {wrong}; a dict of names and functions is wanted.")
             self.functions = {str(name): function for name, function in asked.items()}
         elif isinstance(asked, Sequence) and asked:
-            for one in asked:
-                if isinstance(one, str):
-                    self.words.append(_known(one))
-                elif callable(one):
-                    self.functions[getattr(one, "__name__", "statistic")] = one
-                else:
-                    raise ModelError(f"statistic has {one!r}; names or functions are wanted.")
+            wrong = [one for one in asked if not (isinstance(one, str) or callable(one))]
+            if wrong:
+                raise ModelError(f"statistic has {wrong[0]!r}; names or functions are wanted.")
+            self.words = [_known(one) for one in asked if isinstance(one, str)]
+            self.functions = _named([one for one in asked if not isinstance(one, str)])
         else:
             raise ModelError(
                 f"statistic is {asked!r}; a function of a frame is wanted, a dict of such, or some "
@@ -157,6 +155,21 @@ class Statistics:
         if word == "zeros":
             return bool((values == 0).any())
         return word != "same"
+
+
+def _named(functions: Sequence[Statistic]) -> dict[str, Statistic]:
+    """By name; those of one name are numbered from 1."""
+    names = [_name_of(function) for function in functions]
+    numbered = [
+        name if names.count(name) == 1 else f"{name} {names[: i + 1].count(name)}"
+        for i, name in enumerate(names)
+    ]
+    return dict(zip(numbered, functions, strict=True))
+
+
+def _name_of(function: Any) -> str:
+    """What it is called; of a partial one, as the function that it completes."""
+    return getattr(getattr(function, "func", function), "__name__", "statistic")
 
 
 def _values(panel: Panel, table: pd.DataFrame, name: str, levels) -> np.ndarray | None:

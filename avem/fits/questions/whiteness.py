@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import chdtrc
 
+from avem.components.param_info import check_count
 from avem.data import Panel
 from avem.errors import ModelError
 from avem.fits.words import check_word
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 
 def check_lags(panel: Panel, lags: int) -> None:
     """Raise unless some sequence is longer."""
+    check_count("lags", lags)
     longest = int(panel.lane_length.max()) - 1
-    if not 1 <= lags <= longest:
-        raise ModelError(f"lags is {lags!r}; from 1 to {longest} are possible here.")
+    if lags > longest:
+        raise ModelError(f"lags is {lags}; from 1 to {longest} are possible here.")
 
 
 BY = ("outcome", "lag")

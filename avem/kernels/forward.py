@@ -136,7 +136,7 @@ def forward_pass(algebra, initial, moves, table, valid):
         predicted, total = carry
         e_t, valid_t, move, scale_t = now
         if algebra.exact:
-            e_t, more = _of_those_there(predicted, e_t)
+            e_t, more = of_those_there(predicted, e_t)
             scale_t = scale_t + more
         step = moves.here(move)
         joint = [algebra.times(predicted[k], e_t[k]) for k in states]
@@ -155,13 +155,13 @@ def forward_pass(algebra, initial, moves, table, valid):
 
     entry = algebra.enter(jnp.asarray(initial))
     start = tuple(jnp.broadcast_to(entry[k], (n_lanes,)).astype(table.dtype) for k in states)
-    (_, loglik), (filtered, norm, of_those_there) = lax.scan(
+    (_, loglik), (filtered, norm, over_those) = lax.scan(
         forward, (start, jnp.zeros(n_lanes, table.dtype)), (emission, valid, moves.following, scale)
     )
-    return of_those_there or emission, loglik, filtered, norm
+    return over_those or emission, loglik, filtered, norm
 
 
-def _of_those_there(
+def of_those_there(
     predicted: Sequence[Array], density: Sequence[Array]
 ) -> tuple[tuple[Array, ...], Array]:
     """Log densities over the largest one of a state in which the chain can be, and that one.

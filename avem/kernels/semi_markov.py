@@ -22,7 +22,7 @@ from jax import Array, lax, nn
 from jaxtyping import Bool, Float, Int
 
 from avem.kernels.dispatch import engine
-from avem.kernels.forward import ALGEBRAS, Algebra
+from avem.kernels.forward import ALGEBRAS, Algebra, of_those_there
 from avem.kernels.lanes import following, has_next
 
 _FEW_STEPS = 32
@@ -255,14 +255,17 @@ class StayChain:
             return plus(enters, on)
         return jnp.concatenate([enters, on[:-2], plus(on[-2], on[-1])[None]])
 
-    def forward(self, here: Array, step: StayStep) -> tuple[Array, tuple[Array, Array, Array]]:
-        """Filtered probabilities; before the row is seen, too, and the normaliser."""
+    def forward(self, here: Array, step: StayStep) -> tuple[Array, Any]:
+        """Filtered probabilities; the step, they before the row is seen, and the normaliser."""
         algebra, total = self.form.algebra, self.form.total
         predicted = jnp.where(step.first, self.start, self.onward(here, *self.pick(step.into)))
+        if algebra.exact:
+            emission, top = of_those_there(list(predicted.max(0)), list(step.emission))
+            step = step._replace(emission=jnp.stack(emission), scale=step.scale + top)
         joint = self.times(predicted, step.emission)
         norm = jnp.where(step.valid, total(joint, axis=(0, 1)), algebra.one)
         new = jnp.where(step.valid, self.over(joint, norm), here)
-        return new, (new, predicted, norm)
+        return new, (step, new, predicted, norm)
 
     def back(self, step: StayStep, here: Array, ahead: Array) -> _Back:
         """`ahead` is emission times beta over the normaliser, of the next row."""
@@ -290,7 +293,7 @@ class StayChain:
 
         def tell(carry, step):
             here, loglik = carry
-            here, (_, _, norm) = self.forward(here, step)
+            here, (step, _, _, norm) = self.forward(here, step)
             more = step.scale + algebra.log(norm)
             if not self.stays.cut:
                 leave, _ = self.pick(step.out_of)
@@ -304,7 +307,7 @@ class StayChain:
         def and_back(carry, now):
             block, begin = now
             _, found = lax.scan(self.forward, begin, block)
-            return lax.scan(backward, carry, (block, *found), reverse=True)
+            return lax.scan(backward, carry, found, reverse=True)
 
         loglik = jnp.zeros(self.table.shape[2], self.table.dtype)
         (_, loglik), begins = lax.scan(there, (self.start, loglik), blocks)

@@ -200,6 +200,26 @@ def test_one_row_of_memory_is_the_markov_chain():
         assert (np.asarray(path) == np.asarray(best))[valid].all()
 
 
+@pytest.mark.parametrize("what", ["smooth", "others"])
+def test_a_state_that_cannot_be_takes_no_digits(what):
+    """It alone explains a row well; what explains it best of the others is 1e16 less probable."""
+    initial, transition, phase, leave, table = case(3, TIMES, 4, False)
+    initial, transition = initial.copy(), np.array([[0, 1, 0], [1, 0, 0], [0.5, 0.5, 0.0]])
+    initial[2] = 0.0
+    alone, beside = table.copy(), table.copy()
+    beside[2, :2] = np.round(2 * table[2, :2]) * 2 - 1e16
+    alone[2, :2], alone[:, 2] = beside[2, :2] + 1e16, -np.inf
+
+    def at(table):
+        parts = (initial / initial.sum(), transition, phase, leave, table)
+        if what == "others":
+            return run(semi_markov.states_given, parts, (TIMES, 3), True, "one", what)[:1]
+        return run(semi_markov.smooth, parts, (TIMES, 3), True, "one", "log")[1:]
+
+    for found, wanted in zip(at(beside), at(alone), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
 @in_float64
 def test_long_and_lopsided_sequences():
     rng = np.random.default_rng(2)

@@ -22,6 +22,7 @@ from avem.components.located_durations import LocatedDurations
 from avem.components.param_info import ParamInfo, Params
 from avem.components.scaling import Scaling
 from avem.data.layout import Chunk
+from avem.kernels.logs import safe_log
 from avem.kernels.semi_markov import StayPosterior, Stays
 
 LENGTHS = "duration"
@@ -120,7 +121,7 @@ class FreeLengths(Block):
     def value(self, theta, mean, cov, collected: LengthCounts, chunk) -> Array:
         """Expected log probability of the stays."""
         stays = self.table(theta, mean, chunk)
-        logs = (_safe_log(part) for part in (stays.phase, stays.leave[0], stays.stay[0]))
+        logs = (safe_log(part) for part in (stays.phase, stays.leave[0], stays.stay[0]))
         pairs = zip(collected, logs, strict=True)
         phase, ended, stayed = ((count * log).sum((0, 1)) for count, log in pairs)
         return phase * self.phased + ended + stayed
@@ -193,12 +194,6 @@ def _scaled(whole: np.ndarray, n_first: float, lengths: np.ndarray, mean: float)
             high = rate
     found = np.where(seen, whole / np.where(seen, high + weight, 1.0), 0.0)
     return found / found.sum()
-
-
-def _safe_log(chances: Array) -> Array:
-    """The logarithm, and 0 for what never happens."""
-    possible = chances > 0
-    return jnp.where(possible, jnp.log(jnp.where(possible, chances, 1.0)), 0.0)
 
 
 def make_durations(duration: Duration, n_states: int, part: int, builder: Builder) -> Durations:

@@ -27,6 +27,7 @@ from avem.effects.quadratic import EffectTerms
 from avem.kernels import forward_backward as hmm
 from avem.kernels import rates
 from avem.kernels.forward import ByCell
+from avem.kernels.logs import safe_log
 from avem.numerics.devices import platform
 from avem.numerics.generator import product
 
@@ -164,7 +165,7 @@ class RateMoves(TransitionBlock):
             return here
 
         def logs(g: Array) -> Array:
-            return _safe_log(self.probabilities(coef, g, a))
+            return safe_log(self.probabilities(coef, g, a))
 
         return jnp.where(here > 0, jnp.exp(average(logs, f, cov, self.effects)), 0.0)
 
@@ -242,7 +243,7 @@ class RateMoves(TransitionBlock):
 
     def _value(self, log_rates: Array, pair: Array, a: Array) -> Array:
         """(lane,) sums of pairs times log probabilities."""
-        return (jnp.moveaxis(pair, 0, 2) * _safe_log(self._moved(log_rates, a).chance)).sum(
+        return (jnp.moveaxis(pair, 0, 2) * safe_log(self._moved(log_rates, a).chance)).sum(
             (0, 1, 2)
         )
 
@@ -307,9 +308,3 @@ class RateMoves(TransitionBlock):
 
 def _total(parts: Sequence[Array]) -> Array:
     return reduce(jnp.add, parts)
-
-
-def _safe_log(chances: Array) -> Array:
-    """The logarithm, and 0 for what never happens."""
-    possible = chances > 0
-    return jnp.where(possible, jnp.log(jnp.where(possible, chances, 1.0)), 0.0)

@@ -17,6 +17,7 @@ from avem.components.base import Block
 from avem.components.clusters import SHARES, ClusteredBlock, SharesBlock, Stack
 from avem.components.lanes import Theta, by_subject, to_lanes
 from avem.data.layout import Chunk
+from avem.kernels.logs import safe_log
 from avem.models.process import Process
 
 
@@ -149,9 +150,7 @@ class ClusterProcess:
         total = jnp.zeros(f.shape[1])
         for c, (share, chain) in enumerate(zip(posterior.share, posterior.chains, strict=True)):
             own = self.stack.own(theta, c)
-            chance = theta[SHARES][c]
-            possible = chance > 0
-            log_chance = jnp.where(possible, jnp.log(jnp.where(possible, chance, 1.0)), 0.0)
+            log_chance = safe_log(theta[SHARES][c])
             total = total + share * (log_chance + self.inner.expected(own, f, chain, chunk))
         return total
 

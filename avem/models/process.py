@@ -21,6 +21,7 @@ from avem.data.layout import Chunk
 from avem.kernels import forward_backward as hmm
 from avem.kernels import gaussian_chain, semi_markov, semi_markov_path
 from avem.kernels.forward import ByCell, rows_of
+from avem.kernels.logs import safe_log
 from avem.kernels.viterbi import viterbi
 
 Chances = tuple[Array, Array | ByCell]
@@ -152,7 +153,7 @@ class MarkovProcess:
         initial, moves = self.tables(theta, f, chunk, None)
         transition = rows_of(moves)
         pair = posterior.pair if transition.ndim == 4 else posterior.pair.sum(0)
-        move = pair * _safe_log(_with_lanes(transition, 2))
+        move = pair * safe_log(_with_lanes(transition, 2))
         chain = _first(initial, posterior) + move.sum(tuple(range(move.ndim - 1)))
         return by_subject(chain, chunk)
 
@@ -214,21 +215,15 @@ class SemiMarkovProcess:
         """With how long the first stay had lasted, where it may have begun before."""
         transition = rows_of(self.transition.table(theta, f, chunk))
         initial = self.initial.table(theta, f, chunk, None, transition)
-        move = (posterior.pair[0] * _safe_log(_with_lanes(transition, 2))).sum((0, 1))
+        move = (posterior.pair[0] * safe_log(_with_lanes(transition, 2))).sum((0, 1))
         stays = self.duration.value(theta, f, None, self.duration.collect(posterior, chunk), chunk)
         return by_subject(_first(initial, posterior) + move, chunk) + stays
 
 
 def _first(initial: Array, posterior: Any) -> Array:
     """(lane,) expected log probability of the first state."""
-    return (posterior.state[0] * _safe_log(_with_lanes(initial, 1))).sum(0)
+    return (posterior.state[0] * safe_log(_with_lanes(initial, 1))).sum(0)
 
 
 def _with_lanes(chances: Array, n_axes: int) -> Array:
     return chances[..., None] if chances.ndim == n_axes else chances
-
-
-def _safe_log(chances: Array) -> Array:
-    """The logarithm, and 0 for what never happens."""
-    possible = chances > 0
-    return jnp.where(possible, jnp.log(jnp.where(possible, chances, 1.0)), 0.0)

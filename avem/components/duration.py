@@ -177,11 +177,13 @@ def families_of(duration: Duration, n_states: int) -> tuple[DurationFamily, ...]
 
 
 def with_maximum(duration: Duration, rows: int) -> Duration:
-    """With a maximum, where it has none; of geometric stays one row says all."""
+    """With a maximum, where it has none; of stays without memory one row says all."""
     if duration.max is not None:
         return duration
-    geometric = set(duration.words) == {"geometric"}
-    return replace(duration, max=1 if geometric else int(np.clip(rows, 1, MOST)))
+    one_says_all = not duration.is_free and all(
+        duration_family(word).memoryless for word in duration.words
+    )
+    return replace(duration, max=1 if one_says_all else int(np.clip(rows, 1, MOST)))
 
 
 def in_words(duration: Duration) -> str:

@@ -82,6 +82,8 @@ class DurationFamily(ABC):
     """Of the logarithm of the shape."""
     usual: ClassVar[float] = 0.0
     """Where the logarithm of the shape starts."""
+    memoryless: ClassVar[bool] = False
+    """A stay ends with the same chance however long it has lasted."""
 
     def within(self, other: DurationFamily, constant: bool) -> bool:
         """Whether it is a special case of another; `constant`: without covariates and effects."""
@@ -140,6 +142,7 @@ class Geometric(_BySurvival):
     """The stays of a Markov chain: the location is the log odds of staying."""
 
     word, words = "geometric", "geometric, as in a Markov chain"
+    memoryless = True
     location = "mean number of further rows"
 
     def within(self, other, constant):

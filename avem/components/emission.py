@@ -50,11 +50,12 @@ class BlockMaker(Protocol):
         y_cols: tuple[int, ...],
         rows: np.ndarray,
         more: tuple[int, ...] = (),
-        most: int = 64,
+        most: int | None = None,
     ) -> int:
         """The number of the pattern of these rows; -1 where more than `most` of them differ.
 
-        ``more`` are design columns that are read beside those of the lines.
+        ``more`` are design columns that are read beside those of the lines. Without ``most``, the
+        layout decides what is too many.
         """
         ...
 

@@ -80,7 +80,7 @@ class LocatedDurations(Durations):
 
     @property
     def tails(self) -> np.ndarray:
-        return np.array([family.word != "geometric" for family in self.families])
+        return np.array([not family.memoryless for family in self.families])
 
     @property
     def ratio(self) -> str:

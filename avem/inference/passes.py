@@ -117,6 +117,10 @@ class Nodes(NamedTuple):
         )
         return jax.tree.map(lambda part: part.sum(0), each)
 
+    def pieces(self, chunk: Chunk) -> tuple[Piece, ...]:
+        """Everyone."""
+        return (Piece(np.arange(len(np.asarray(chunk.real))), chunk, self),)
+
     def moments(self) -> tuple[Array, Array]:
         """Posterior mean (d, subject) and second moment (d, d, subject)."""
         mean = (self.share[:, None] * self.at).sum(0)
@@ -126,6 +130,14 @@ class Nodes(NamedTuple):
     def quality(self) -> Array:
         """Effective number of nodes."""
         return 1.0 / (self.share**2).sum(0)
+
+
+class Piece(NamedTuple):
+    """Some subjects of a chunk after an E-step: who, their data, and the nodes."""
+
+    members: Any
+    chunk: Chunk
+    nodes: Nodes
 
 
 def over_nodes(function, stacked, chunk: Chunk):

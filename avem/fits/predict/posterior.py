@@ -74,9 +74,5 @@ def _gaussian(fit: HMMFit | SSMFit) -> PosteriorNodes:
 
 def _combined(known: PosteriorNodes, new: PosteriorNodes, places: np.ndarray) -> PosteriorNodes:
     most = max(len(known.share), len(new.share))
-
-    def padded(values: np.ndarray) -> np.ndarray:
-        return np.concatenate([values, np.repeat(values[:1] * 0, most - len(values), axis=0)])
-
-    pairs = zip(map(padded, known), map(padded, new), strict=True)
+    pairs = zip(known.padded(most), new.padded(most), strict=True)
     return PosteriorNodes(*(np.where(places < 0, other, own) for own, other in pairs))

@@ -86,6 +86,12 @@ class PosteriorNodes(NamedTuple):
     share: np.ndarray
     """(nodes, subjects), sums of 1."""
 
+    def padded(self, n_nodes: int) -> PosteriorNodes:
+        """So many nodes, the further ones of no weight."""
+        more = n_nodes - len(self.share)
+        parts = (np.concatenate([own, np.zeros((more, *own.shape[1:]))]) for own in self)
+        return PosteriorNodes(*parts)
+
 
 @in_float64
 def posterior_nodes(at: Marginal) -> PosteriorNodes:
@@ -93,12 +99,8 @@ def posterior_nodes(at: Marginal) -> PosteriorNodes:
     e = replace(at.e, method=at.method.finer())
     there = e.e_step(at.state).state
     kept = e.data.map(_nodes, (there.subjects,), e.setting(there))
-    most = max(len(nodes.share) for nodes in kept)
-
-    def padded(values: np.ndarray) -> np.ndarray:  # shards may differ in their numbers of centres
-        return np.concatenate([values, np.repeat(values[:1] * 0, most - len(values), axis=0)])
-
-    found = e.data.join([PosteriorNodes(*map(padded, nodes)) for nodes in kept])
+    most = max(len(nodes.share) for nodes in kept)  # shards may differ in their numbers of centres
+    found = e.data.join([nodes.padded(most) for nodes in kept])
     order = np.argsort(-found.share, axis=0, kind="stable")
     share = np.take_along_axis(found.share, order, axis=0)
     n_kept = max(1, int((share > _NOTHING).sum(0).max()))

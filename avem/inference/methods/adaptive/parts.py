@@ -13,7 +13,7 @@ from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
 from avem.data.subset import some_of
 from avem.inference.methods.adaptive.mixture import Centres
-from avem.inference.passes import Nodes, Pass
+from avem.inference.passes import Pass, Piece
 from avem.models.kernel import Kernel
 from avem.numerics.arrays import per_subject, places, with_entries
 
@@ -157,31 +157,25 @@ def of_members(centres: Centres, members: np.ndarray, size: int) -> Centres:
     return centres.of(padded)
 
 
-class Piece(NamedTuple):
-    """A part after its E-step: who, their data, and the nodes."""
-
-    members: Any
-    chunk: Chunk
-    nodes: Nodes
-
-
 class KeptPortions(NamedTuple):
     """What the parts' E-steps keep for the M-step by Newton."""
 
-    pieces: tuple[Piece, ...]
+    parts: tuple[Piece, ...]
 
     def coef_terms(self, kernel: Kernel, key: str, coef: Array, chunk: Chunk) -> CoefTerms:
         """A sum over the parts."""
-        found = [p.nodes.coef_terms(kernel, key, coef, p.chunk) for p in self.pieces]
+        found = [p.nodes.coef_terms(kernel, key, coef, p.chunk) for p in self.parts]
         return jax.tree.map(lambda *each: sum(each[1:], each[0]), *found)
+
+    def pieces(self, chunk: Chunk) -> tuple[Piece, ...]:
+        """The parts, as `Nodes.pieces` has everyone in one."""
+        return self.parts
 
 
 def pieces_of(found: Pass, chunk: Chunk) -> tuple[Piece, ...]:
     """The parts of a chunk's E-step."""
     kept: Any = found.kept
-    if hasattr(kept, "pieces"):
-        return kept.pieces
-    return (Piece(np.arange(len(np.asarray(chunk.real))), chunk, kept),)
+    return kept.pieces(chunk)
 
 
 def all_nodes(found: Pass, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from scipy.stats import t
 import avem
 from avem.data import Panel
 from avem.errors import DataError, ModelError
+from avem.workflows.compare import _differences
 from tests.fits.kinds import CHAIN, ssm_fit, true_fit
 from tests.test_selection import MIXED, OWN, PARAMS, PLAIN
 
@@ -66,6 +68,16 @@ def test_differences_are_paired_by_subject(fits, found):
     np.testing.assert_allclose(found.by_subject["mixed"] - found.by_subject["one"], apart)
     assert found.by_subject["subject"].tolist() == fits["one"].subjects.tolist()
     assert "in-sample" in repr(found)
+
+
+def test_subjects_without_a_difference_are_counted_for_neither(found):
+    scores = pd.DataFrame({"who": list("abcd"), "alike": -1.0, "one": [-1.0, -1.0, -1.0, 0.5]})
+    table = _differences(scores, 0.95)
+    assert table[["better", "worse", "subjects"]].to_numpy().tolist() == [[0, 1, 4]]
+    tied = replace(found, frames=found.frames._replace(differences=table))
+    (words,) = tied._paired("one", "alike")
+    assert "one less alike: 1.5" in words
+    assert "higher for 1 of 4 subjects" in words
 
 
 def test_the_order_of_rows_and_subjects_does_not_matter(frame, fits):

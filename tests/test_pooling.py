@@ -164,6 +164,33 @@ def test_what_cannot_be_pooled_is_refused(three):
     assert (note == "held").all()
 
 
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ({}, False),
+        ({"constraints": ["variance[0] >= 0.9"]}, True),
+        ({"duration": ["geometric", "shifted_poisson"]}, True),
+        ({"transition": [(0, 1)]}, True),
+    ],
+)
+def test_states_in_another_order_are_refused_unless_something_tells_them_apart(told, kept):
+    moves = [[0.0, 1.0], [1.0, 0.0]] if "duration" in told else [[0.9, 0.1], [0.0, 1.0]]
+    stays = {"duration_coef": [[1.0], [1.0]]} if "duration" in told else {}
+    params = TRUTH | {"coef": [[[0.0]], [[4.0]]], "transition": moves, **stays}
+    rows = pd.DataFrame({"who": np.repeat([0, 1], 4), "t": np.tile(np.arange(4), 2), "y": 1.0})
+    rows["y"] += rows["t"]
+    hmm = avem.MixedHMM("y ~ 1", 2, **told)
+    turned = params | {"coef": [[[4.0]], [[0.0]]]}
+    if not told:
+        turned["transition"] = [[1.0, 0.0], [0.1, 0.9]]
+    fit, other = (fit_from(hmm, own, rows, np.zeros((2, 0))) for own in (params, turned))
+    if kept:
+        assert len(avem.pool([fit, other]).fits) == 2
+    else:
+        with pytest.raises(ModelError, match="its states are in another order, 1, 0 as fit 0"):
+            avem.pool([fit, other])
+
+
 def test_types_in_another_order_are_refused():
     fit = fit_of("types")
     own = {"clusters", "initial", "transition"}

@@ -17,6 +17,7 @@ from avem.data.folds import subject_folds, time_folds, with_hidden
 from avem.inference.progress_of_fits import Rounds
 from avem.models.hmm import HMMModel
 from avem.workflows.cross_validation import CrossValidation
+from avem.workflows.folds import run_folds
 from avem.workflows.nesting import nesting_doubts, reference, tail
 
 # 8 subjects at most and 32 times or fewer: all panels below share one compiled shape.
@@ -204,6 +205,12 @@ def test_interruptions_keep_what_there_is(frame, monkeypatch, selection, capsys)
             avem.cross_validate(PLAIN, frame, folds=2, **OWN)
         cut = avem.select(PLAIN, frame, [2], cv=2, criterion="held_out", **OWN)
         assert "No number of states has a held-out score." in repr(cut)
+        none = run_folds(PLAIN, selection.fits[2].panel, folds=2)  # interrupted in the first
+        assert "Interrupted: none of 2 folds was done." in repr(none)
+        assert "none of 2 folds" in none._repr_html_()
+        assert none.interrupted
+        assert none.loglik == 0.0
+        assert np.isnan([none.per_value, none.per_row, none.se]).all()
     # Ctrl-C while no fit is running.
     tell = Rounds.tell
 

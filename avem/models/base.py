@@ -99,6 +99,29 @@ class Model(ABC):
         return ()
 
     @property
+    def n_clusters(self) -> int:
+        """Types of subjects."""
+        return 1
+
+    @property
+    def keeps_order(self) -> bool:
+        """The states have an order of their own."""
+        return True
+
+    @cached_property
+    def orders(self) -> list[tuple[int, ...]] | None:
+        """The renumberings of states that leave the model as it is; None: all, or nobody looked."""
+        return None
+
+    def relabelled(self, theta: Params, order: np.ndarray) -> tuple[Params, np.ndarray]:
+        """The same parameters with the states renumbered, and (d, d) what turns effects."""
+        return theta, np.eye(self.n_effects)
+
+    def with_clusters(self, theta: Params, order: np.ndarray) -> Params:
+        """The same parameters with the types of subjects renumbered."""
+        return theta
+
+    @property
     def marks(self) -> tuple[str, ...]:
         """Columns that say something of single rows' states; they may be missing anywhere."""
         return ()

@@ -23,7 +23,7 @@ from avem.workflows.folds import parts_of, run_folds
 from avem.workflows.naming import names_of
 from avem.workflows.recipe import front_of, refit_options
 from avem.workflows.same_data import check_has_data, check_same_data, check_same_measure, need_fits
-from avem.workflows.selection import CRITERIA, Criterion
+from avem.workflows.selection import CRITERIA, Criterion, criteria_of
 
 _ALONE = "one subject: no spread to judge by"
 
@@ -195,19 +195,10 @@ def _order(subjects: np.ndarray, others: np.ndarray) -> np.ndarray:
 def _table(fits: Mapping[str, Fit], scores: Mapping[str, CrossValidation]) -> pd.DataFrame:
     rows = []
     for name, fit in fits.items():
-        loglik, criteria = fit.loglik(), _own_criteria(fit)
-        row = {
-            "model": name,
-            "n_params": fit.n_params,
-            "loglik": float(loglik),
-            "error": loglik.error,
-            "aic": fit.aic(),
-            "bic": fit.bic(),
-            **{criterion: getattr(fit, criterion)() for criterion in criteria},
-        }
+        row = {"model": name, **criteria_of(fit, _own_criteria(fit))}
         if name in scores:
             row |= {"held_out": scores[name].per_value, "held_out_se": scores[name].se}
-        rows.append({**row, "stop": fit.stop.name, "degenerate": "; ".join(fit.degenerate)})
+        rows.append(row)
     numbers = ["loglik", "error", "aic", "bic", "icl", "held_out", "held_out_se"]
     found = [name for name in numbers if any(name in row for row in rows)]
     columns = ["model", "n_params", *found, "stop", "degenerate"]
@@ -242,10 +233,10 @@ def _differences(by_subject: pd.DataFrame, level: float) -> pd.DataFrame:
         total = float(apart.sum())
         se = float(np.sqrt(n) * apart.std(ddof=1)) if n > 1 else np.nan
         half = stdtrit(n - 1, 0.5 + level / 2) * se if n > 1 else np.nan
-        better = int((apart > 0).sum())
+        better, worse = int((apart > 0).sum()), int((apart < 0).sum())
         ends = {"lower": total - half, "upper": total + half}
         row = {"model": names[one], "other": names[other], "difference": total, "se": se, **ends}
         note = "" if n > 1 else _ALONE
-        rows.append({**row, "better": better, "subjects": n, "note": note})
-    columns = ["model", "other", "difference", "se", "lower", "upper", "better", "subjects", "note"]
-    return pd.DataFrame(rows, columns=columns)
+        rows.append({**row, "better": better, "worse": worse, "subjects": n, "note": note})
+    columns = ["model", "other", "difference", "se", "lower", "upper", "better", "worse"]
+    return pd.DataFrame(rows, columns=[*columns, "subjects", "note"])

@@ -82,9 +82,10 @@ class Comparison:
     def differences(self) -> Any:
         """A row per pair of models: how much higher the log score of the first is, over all.
 
-        ``se`` and the interval come from the spread of the subjects' differences; ``better`` counts
-        the subjects for whom the first model is better. Scores are held-out ones with folds, and
-        otherwise log likelihoods of the data that were fitted (as in Vuong's test).
+        ``se`` and the interval come from the spread of the subjects' differences; ``better`` and
+        ``worse`` count the subjects for whom the first model is better and worse. Scores are
+        held-out ones with folds, and otherwise log likelihoods of the data that were fitted (as in
+        Vuong's test).
         """
         return self._own_kind(self.frames.differences)
 
@@ -260,7 +261,7 @@ class Comparison:
                 continue
             turned = row["model"] == other
             difference = -row["difference"] if turned else row["difference"]
-            better = row["subjects"] - row["better"] if turned else row["better"]
+            better = row["worse" if turned else "better"]
             words = f"{best} less {other}: {difference:.4g}"
             if np.isnan(row["se"]):
                 yield f"{words}; {row['note']}."

@@ -60,12 +60,16 @@ class CrossValidation:
     @property
     def per_value(self) -> float:
         """The mean log score of one held-out value; higher is better."""
-        return self.loglik / max(int(self.table["n_values"].to_numpy().sum()), 1)
+        return self._per("n_values")
 
     @property
     def per_row(self) -> float:
         """The mean log score of one held-out row, as `fit.score` gives it; higher is better."""
-        return self.loglik / max(int(self.table["n_rows"].to_numpy().sum()), 1)
+        return self._per("n_rows")
+
+    def _per(self, what: str) -> float:
+        n = int(self.table[what].to_numpy().sum())
+        return self.loglik / n if n else float("nan")
 
     @property
     def se(self) -> float:
@@ -95,6 +99,8 @@ class CrossValidation:
         return f"Cross-validation, {len(self.table)} folds, {_HOW[self.by]}"
 
     def _words(self) -> list[str]:
+        if not len(self.table):
+            return [f"Interrupted: none of {self.folds} folds was done."]
         lines = [f"{self.per_value:.4f} (standard error {self.se:.4f}) per held-out value"]
         if self.per_row != self.per_value:
             lines.append(f"{self.per_row:.4f} per held-out row, which is what fit.score gives")

@@ -21,6 +21,17 @@ from avem.workflows.cross_validation import CrossValidation
 
 _BY = ("subjects", "time")
 
+_COLUMNS = (
+    "fold",
+    "n_subjects",
+    "n_rows",
+    "n_values",
+    "loglik",
+    "per_row",
+    "per_value",
+    "stop",
+)
+
 Score = tuple[Stop, HeldOut]
 """How the fit of a fold ended, and what it says of what was held out."""
 
@@ -122,7 +133,8 @@ def run_folds(
                 break
     by_subject = {panel.subject: panel.subjects, "n_rows": total.n_rows}
     by_subject |= {"n_values": total.n_values, "loglik": total.loglik}
-    return CrossValidation(pd.DataFrame(rows), pd.DataFrame(by_subject), by, int(folds))
+    table = pd.DataFrame(rows, columns=list(_COLUMNS))
+    return CrossValidation(table, pd.DataFrame(by_subject), by, int(folds))
 
 
 def parts_of(

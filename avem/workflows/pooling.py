@@ -170,18 +170,16 @@ def pool(fits: Sequence[Fit]) -> Pooled:
 
 def _other_order(first: Fit, fit: Fit) -> tuple[int, ...] | None:
     """The order in which its states are clearly more like those of the first; None: its own."""
-    model: Any = fit.model
-    if not hasattr(model, "relabelled") or model.size > _MOST_STATES:
+    model = fit.model
+    if model.size > _MOST_STATES or (model.keeps_order and model.orders is None):
         return None
-    possible = getattr(model.transition, "orders", lambda: None)()
-    orders = permutations(range(model.size)) if possible is None else possible
+    orders = permutations(range(model.size)) if model.orders is None else model.orders
     return _closer(first, fit, orders, lambda order: model.relabelled(fit.theta, order)[0])
 
 
 def _other_types(first: Fit, fit: Fit) -> tuple[int, ...] | None:
     """The same of types of subjects."""
-    model: Any = fit.model
-    n = getattr(model, "n_clusters", 1)
+    model, n = fit.model, fit.model.n_clusters
     if not 1 < n <= _MOST_STATES:
         return None
     every = permutations(range(n))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -240,6 +240,21 @@ class Selection(Generic[Fit]):
                     "starts (n_starts=), and refine='adaptive'."
                 )
             highest = max(highest, logliks[k])
+
+
+def criteria_of(fit: Any, own: Sequence[str]) -> dict[str, Any]:
+    """A row of the table of a fit; `own` are criteria that not every kind of fit has."""
+    loglik = fit.loglik()
+    return {
+        "n_params": fit.n_params,
+        "loglik": float(loglik),
+        "error": loglik.error,
+        "aic": fit.aic(),
+        "bic": fit.bic(),
+        **{name: getattr(fit, name)() for name in own},
+        "stop": fit.stop.name,
+        "degenerate": "; ".join(fit.degenerate),
+    }
 
 
 def short_number(x: float) -> str:

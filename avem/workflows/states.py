@@ -17,7 +17,7 @@ from avem.mixed import Mixed
 from avem.mixed_hmm import MixedHMM
 from avem.workflows.cross_validation import CrossValidation
 from avem.workflows.folds import parts_of, run_folds
-from avem.workflows.selection import CRITERIA, NAMES, Criterion, Fit, Selection
+from avem.workflows.selection import CRITERIA, NAMES, Criterion, Fit, Selection, criteria_of
 
 Made = TypeVar("Made", covariant=True)
 
@@ -36,6 +36,7 @@ _TYPES = {
     "held_out_se": float,
     "problem": object,
 }
+_OF_FITTING = ("starts_agreeing", "seconds")
 _PLAN = ("folds", "by", "seed")
 """Options of the cross-validation."""
 
@@ -135,7 +136,8 @@ def select(
                 with speaking_of(count(k, vary.words), depth=1):
                     sized = vary.resized(k)
                     fits[k] = sized.fit(panel, **fit_options)
-                    row |= _criteria(fits[k], model)
+                    row |= criteria_of(fits[k], model.own_criteria)
+                    row |= {name: getattr(fits[k].info, name) for name in _OF_FITTING}
                     if plan is not None and not rounds.ended(fits[k].stop):
                         scores[k] = run_folds(sized, panel, **{**fit_options, **plan})
                         row |= _score(scores[k])
@@ -219,22 +221,6 @@ def _plan(cv: Any) -> dict[str, Any] | None:
     if unknown:
         raise ModelError(f"cv has {unknown}; its options are {', '.join(_PLAN)}.")
     return dict(cv)
-
-
-def _criteria(fit: Any, model: Mixed) -> dict[str, Any]:
-    loglik = fit.loglik()
-    return {
-        "n_params": fit.n_params,
-        "loglik": float(loglik),
-        "error": loglik.error,
-        "aic": fit.aic(),
-        "bic": fit.bic(),
-        **{name: getattr(fit, name)() for name in model.own_criteria},
-        "starts_agreeing": fit.info.starts_agreeing,
-        "stop": fit.stop.name,
-        "degenerate": "; ".join(fit.degenerate),
-        "seconds": fit.info.seconds,
-    }
 
 
 def _score(done: CrossValidation) -> dict[str, Any]:

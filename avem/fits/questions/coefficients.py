@@ -76,7 +76,7 @@ def uncertain_effects(fit: Fit, level: float) -> pd.DataFrame:
 
 def _check_clusters(fit: Fit) -> None:
     """Raise where effects are added to coefficients that every type of subjects has for itself."""
-    n = getattr(fit.model, "n_clusters", 1)
+    n = fit.model.n_clusters
     if n > 1 and any(line.z_cols for line in fit.model.state_lines):
         raise ModelError(
             f"With n_clusters={n}, coefficients of moves or of the first state are those of a "

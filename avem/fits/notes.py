@@ -215,6 +215,8 @@ def general_remarks(
         advice = f"Panel.from_frame(...).fill_gaps({usual}) puts the missing steps in."
         if isinstance(usual, pd.Timedelta):
             advice = "Turn the dates into a count of steps, and " + advice.replace(str(usual), "")
+        if not panel.in_memory:
+            advice = "Put the missing steps into the table, and scan it again."
         found.append(
             f"Rows are taken as one step apart, but {n_gaps:,} step{'s'[: n_gaps != 1]} in "
             f"{panel.time!r} {'is' if n_gaps == 1 else 'are'} longer than the "

@@ -9,6 +9,7 @@ from typing import Any
 
 from avem.components.param_info import check_count, check_seed
 from avem.data import Panel
+from avem.data.scanning.memory import need_rows
 from avem.errors import AvemWarning, DataError, ModelError
 from avem.fits.fit import Fit
 from avem.inference.progress_of_replicates import ReplicateProgress
@@ -137,5 +138,10 @@ def _own_panel(fit: Fit, data: Any) -> Panel:
         raise DataError(
             "This fit was loaded from a file, which holds no data. Pass the data it was fitted to: "
             "bootstrap(fit, data=frame)."
+        )
+    if not panel.in_memory:
+        raise ModelError(
+            f"{need_rows()} A bootstrap of some shows how much their estimates vary; for those of "
+            "all there is fit.standard_errors()."
         )
     return panel

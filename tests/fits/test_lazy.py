@@ -188,3 +188,24 @@ def test_many_fits_of_a_scan_are_those_of_a_frame(files, frame):
         check_same_data(found.best, wanted.best)
     with pytest.raises(avem.ModelError, match="by='subjects'"):
         avem.cross_validate(MODEL, scan, by="time", **options)
+
+
+def test_what_needs_all_rows_says_what_to_ask(fit):
+    with pytest.raises(avem.ModelError, match=r"rows in memory.*fit\.sample\(1000\)"):
+        avem.bootstrap(fit, 2)
+    with pytest.raises(avem.ModelError, match=r"rows in memory.*fit\.sample\(1000\)"):
+        avem.bootstrap(fit, 2, data=fit.panel)
+    with pytest.raises(avem.ModelError, match=r"scan it again; scan\.sample\(1000\)"):
+        fit.panel.fill_gaps(1)
+    with pytest.raises(avem.ModelError, match=r"scan\.of_subjects"):
+        fit.panel.keep(min_times=12)
+    kept = fit.panel.of_subjects(fit.panel.longest >= 12)  # as that advises
+    assert kept.lane_length.min() >= 12 > fit.panel.lane_length.min()
+
+
+def test_missing_steps_are_put_in_before_a_scan(fit, frame):
+    skips = frame.query("time != 3")
+    folder = fit.panel.folder.parent / "skips"
+    scan = avem.Panel.scan(write_files(skips, folder), "subject", time="time")
+    notes = MODEL.fit(scan, init=TRUTH, refine=None).info.notes
+    assert any("Put the missing steps into the table, and scan it again." in n for n in notes)

@@ -21,7 +21,7 @@ from avem.data.scanning.reading import Reader, column_of, first_rows, ranges
 from avem.data.scanning.sort import LANE, ROW, Keys
 from avem.data.scanning.sources import backend_of
 from avem.data.weights import WeightKind, Weights, check_weights
-from avem.errors import DataError
+from avem.errors import DataError, ModelError
 
 _BLOCK = 200_000
 """Rows that are read at once."""
@@ -186,6 +186,23 @@ class Scan:
         raise need_rows()
 
     row_lane = row_step = order = row_subject
+
+    @property
+    def fill_gaps(self) -> Any:
+        """Of a `Panel` alone: an error that says what to do."""
+        raise ModelError(
+            "fill_gaps needs the rows in memory, and those of a scan are on disk. Put the missing "
+            "steps into the table and scan it again; scan.sample(1000) gives a Panel of some "
+            "subjects, which has fill_gaps."
+        )
+
+    @property
+    def keep(self) -> Any:
+        """Of a `Panel` alone: an error that says what to do."""
+        raise ModelError(
+            "A scan has no keep. scan.of_subjects(scan.longest >= 2) is the scan of the subjects "
+            "with at least one sequence of 2 rows."
+        )
 
     # --- rows -----------------------------------------------------------------------------------
 

@@ -627,6 +627,11 @@ def test_the_help_says_what_methods_and_batches_are():
     words = " ".join(run("fit", "--help").stdout.replace("│", " ").split())
     for word in ("--method", "--batch-size", "--format", "monte_carlo", "many thousand subjects"):
         assert word in words
+    assert "geometric (as there)" in words
+    words = " ".join(run("fit-ssm", "--help").stdout.replace("│", " ").split())
+    assert "move the states: '~ 0 + x'" in words
+    assert "the first outcome loads on the first state alone" in words
+    assert "lowest first" not in words
 
 
 def test_a_report_has_the_title_it_is_given(fitted, tmp_path, monkeypatch):

@@ -169,5 +169,5 @@ def study(
         bool, Option("--quick", help="A few replicates of a few settings: about a minute.")
     ] = False,
 ) -> None:
-    """Run one of the paper's simulation studies, or go on with it where it was stopped."""
+    """Run a simulation study, of the paper or of avem's own, or go on with it."""
     find_studies().run_study(name, reps, jobs, out, protocol, quick)

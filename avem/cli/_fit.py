@@ -105,8 +105,9 @@ def fit(
         str | None,
         Option(
             metavar="WORD[,WORD...]",
-            help="How long stays last, where not as in a Markov chain: shifted_poisson, "
-            "negative_binomial, log_normal or gamma; one for all states, or one for each.",
+            help="How long stays last, where not as in a Markov chain: geometric (as there), "
+            "shifted_poisson, negative_binomial, log_normal or gamma; one for all states, or one "
+            "for each. Or free, for all: every length has its own probability.",
         ),
     ] = None,
     duration_formula: Annotated[

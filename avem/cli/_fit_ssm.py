@@ -19,7 +19,6 @@ from avem.cli._options import (
     OutFolder,
     Seed,
     SequenceColumn,
-    StateNames,
     SubjectColumn,
     TableFormat,
     TimeColumn,
@@ -52,7 +51,7 @@ def fit_ssm(
     time: TimeColumn = None,
     sequence: SequenceColumn = None,
     state: Annotated[
-        str | None, Option(help="Formula of covariates that act on the states: '~ x'.")
+        str | None, Option(help="Formula of covariates that move the states: '~ 0 + x'.")
     ] = None,
     random: Annotated[
         str | None,
@@ -69,7 +68,14 @@ def fit_ssm(
     effect_covariance: Annotated[
         str | None, Option(help="Effects between subjects: full or diagonal.")
     ] = None,
-    state_names: StateNames = None,
+    state_names: Annotated[
+        str | None,
+        Option(
+            metavar="A,B,...",
+            help="Names of the states, in their order: the first outcome loads on the first state "
+            "alone, the second one on the first two, and so on.",
+        ),
+    ] = None,
     method: Annotated[str | None, Option(help="As for fit.", show_default="avem")] = None,
     refine: Annotated[str | None, Option(help="As for fit: auto, adaptive or never.")] = None,
     starts: Annotated[int | None, Option(help="Starting points to try.")] = None,

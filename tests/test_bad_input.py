@@ -246,6 +246,31 @@ def test_a_term_that_one_outcome_never_shows():
         fit(frame, "y + z ~ day + (1 | id)")
 
 
+@pytest.mark.parametrize(
+    ("transition", "words"),
+    [
+        (
+            "~ C(time)",
+            ["The first level of 'C(time)'", "no step leads into", "another of its levels"],
+        ),
+        ("~ 0 + reward + C(time)", ["'C(time)[0]' is 0", "no step leads into"]),
+        ("~ reward + C(time)", ["The first level of 'C(time)'"]),
+        ("~ time + C(time)", ["'C(time)[6]' is a combination"]),
+        ("~ day + C(day)", ["'C(day)[tue]' is a combination", "Leave one of them out"]),
+        ("~ 0 + age + C(age)", ["'C(age)[23.0]' is a combination"]),
+    ],
+)
+def test_a_level_that_no_step_leads_into(transition, words):
+    with refused(ModelError, *words):
+        avem.MixedHMM("y ~ 1", 2, transition=transition).fit(make_frame(), "id", "time")
+
+
+def test_states_of_a_level_that_no_step_leads_into():
+    model = avem.MixedSSM(["y", "reward"], 1, subject="id", state="~ 0 + C(time)", random="none")
+    with refused(ModelError, "'C(time)[0]' is 0 where the states move", "no step leads into"):
+        model.fit(make_frame(), time="time")
+
+
 def test_an_outcome_with_too_few_values_for_the_states():
     frame = make_frame()
     frame["z"] = frame["reward"].where(frame["time"] == 0)

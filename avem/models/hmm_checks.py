@@ -24,6 +24,8 @@ from avem.numerics.rows import (
     triangle,
 )
 
+_NO_STEP = "in first rows of sequences alone, which no step leads into"
+
 
 def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
     """Raise an error that says what is wrong and what to try, or return nothing."""
@@ -64,7 +66,8 @@ def check_data(model: HMMModel, panel: Panel, data: PanelData) -> None:
     later, first = panel.row_step > 0, panel.row_step == 0
     if model.transition.lines:
         line = model.transition.lines[0]
-        check_terms(data.A[later][:, list(line.x_cols)], line.terms, "where the chain moves")
+        x = take_columns(data.A, line.x_cols)
+        check_terms(x, line.terms, "where the chain moves", later)
         if line.z_cols:
             _check_line_effects(model, panel, data.A, later, line, "on the transitions")
     if model.duration is not None and model.duration.lines:
@@ -116,8 +119,11 @@ def check_times(panel: Panel) -> None:
         )
 
 
-def check_terms(x: np.ndarray, terms: Sequence[str], where: str) -> None:
-    """Raise unless the columns (rows, terms) can be told apart."""
+def check_terms(
+    x: np.ndarray, terms: Sequence[str], where: str, later: np.ndarray | None = None
+) -> None:
+    """Raise unless the columns (rows, terms) can be told apart, in rows that steps lead into."""
+    every, x = x, x if later is None else x[later]
     sizes = np.array([largest(column) for column in x.T])
     for name, size in zip(terms, sizes, strict=True):
         if size > LARGEST or 0 < size < 1 / LARGEST:
@@ -130,11 +136,32 @@ def check_terms(x: np.ndarray, terms: Sequence[str], where: str) -> None:
         return
     name, before = terms[dependent], ", ".join(terms[:dependent])
     if not x[:, dependent].any():
-        raise ModelError(f"The fixed term {name!r} is 0 {where}. Leave it out of the formula.")
+        advice = ". Leave it out of the formula."
+        if np.nan_to_num(every[:, dependent]).any():
+            advice = (
+                f": it has other values {_NO_STEP}. Leave it out of the formula, or give these "
+                "rows another value, in a column of its own."
+            )
+        raise ModelError(f"The fixed term {name!r} is 0 {where}{advice}")
+    if factor := _lacks_first_level(every, x, terms[: dependent + 1]):
+        raise ModelError(
+            f"The first level of {factor!r} occurs {_NO_STEP}. Its column is 0 for all steps, so "
+            "that the columns of the other levels add up to 1 and their coefficients are not "
+            "identified. Give these rows another of its levels, in a column of its own."
+        )
     raise ModelError(
         f"The fixed term {name!r} is a combination of the terms before it ({before}) {where}, "
         "so its coefficient is not identified. Leave one of them out."
     )
+
+
+def _lacks_first_level(every: np.ndarray, x: np.ndarray, terms: Sequence[str]) -> str:
+    """The last term's factor if some of all rows have its first level and none of `x`; or ""."""
+    factor, bracket, _ = terms[-1].partition("[")
+    own = [n for n, term in enumerate(terms) if term.startswith(factor + bracket)]
+    indicators = np.isin(every[:, own], (0.0, 1.0)).all()
+    others, every_other = x[:, own].sum(1) == 1, every[:, own].sum(1) == 1
+    return factor if bracket and indicators and others.all() and not every_other.all() else ""
 
 
 def _dependent_column(x: np.ndarray, size: np.ndarray) -> int | None:

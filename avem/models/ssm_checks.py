@@ -43,13 +43,13 @@ def _check_state_terms(model: SSMModel, panel: Panel, data: PanelData) -> None:
     if not model.drive_cols:
         return
     later = panel.row_step > 0
-    x = data.A[later][:, list(model.drive_cols)]
+    x = take_columns(data.A, model.drive_cols)
     if model.scaling.constant not in model.x_cols:
-        check_terms(x, model.state_terms, "where the states move")
+        check_terms(x, model.state_terms, "where the states move", later)
         return
     # A constant push moves the outcomes' means, which their intercepts do already.
     x = np.concatenate([np.ones((len(x), 1)), x], axis=1)
-    check_terms(x, (_CONSTANT, *model.state_terms), "where the states move")
+    check_terms(x, (_CONSTANT, *model.state_terms), "where the states move", later)
 
 
 def _check_size(model: SSMModel, panel: Panel, data: PanelData) -> None:

@@ -82,10 +82,12 @@ def survival_table(
     model, asked = fit.model, _times(fit, times, "times")
     ends = list(model.transition.absorbing)
     if not ends or len(ends) == model.n_states:
+        moves = "transition='absorbing', or pairs of states, transition=[(0, 1), ...]."
+        if model.continuous:
+            moves = "transition=avem.rates(moves=[...])."
         raise ModelError(
             "survival() is the probability of not yet being in a state that is never left, and "
-            "every state of this model can be left. Say which moves there are: "
-            "transition=avem.rates(moves=[...])."
+            f"every state of this model can be left. Say which moves there are: {moves}"
         )
     alive = np.setdiff1d(np.arange(model.n_states), ends)
     keys = {"time": np.repeat(asked, len(alive)), "state": np.tile(alive, len(asked))}

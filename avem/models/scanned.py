@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -212,7 +213,7 @@ class _Collected:
 
 def _batches(data: StoredData, layout: Layout, wanted: np.ndarray) -> Iterator[_Batch]:
     """All chunks, in the order of their rows on disk."""
-    start, first, name = 0, 0, f"chunks-{id(layout):x}"
+    start, first, name = 0, 0, f"chunks-{uuid.uuid4().hex}"
     waiting: list[_Rows] = []
     for slots in layout.slots:
         scan = data.scan.stretch(slots.subjects)

@@ -163,6 +163,9 @@ def test_a_fit_that_does_not_converge_is_written_and_told_by_its_code(data, opti
         (["{data}", "--outcome", "gamma(shape ~ x) y ~ 1"], "a colon and the formula"),
         (["{data}", "--outcome", "gamma(fast): y ~ 1"], "Cannot read 'fast' in gamma(fast)"),
         (["{data}", "--outcome", "gamma(trials = 3): y ~ 1"], "'trials' is no option of gamma"),
+        (["{data}", FORMULA, "--duration", ","], "--duration ',' names nothing"),
+        (["{data}", FORMULA, "--state-names", " "], "--state-names ' ' names nothing"),
+        (["{data}", FORMULA, "--moves", ","], "--moves ',' names nothing"),
         (["{data}.txt", FORMULA], "'.txt'; .csv, .tsv or .parquet is wanted"),
         (["{empty}", FORMULA], "Cannot read"),
         (["{one}", FORMULA], "give --subject 'who'"),
@@ -304,6 +307,11 @@ def test_select(data, tmp_path):
     result = run("select", data, FORMULA, "--states", "many", "--out", tmp_path / "x.csv")
     assert result.exit_code == 2
     assert "such as 1-5 or 2,3,5" in result.stderr
+    result = run("select", data, FORMULA, "--by", "time", "--out", tmp_path / "x.csv")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "avem: --by says what is held out, and goes with --folds: --folds 5.\n"
+    )
 
 
 @pytest.fixture(scope="module")

@@ -215,6 +215,11 @@ def fit(
     on_disk = memory is not None or cluster is not None
     if on_disk and missing_code:
         raise ModelError("--missing-code is for tables in memory; make these values empty first.")
+    if on_disk and table_format is not None:
+        raise ModelError(
+            "--format is for tables in memory: of a table on disk, effects and states are folders "
+            "of Parquet files, and parameters are parameters.csv."
+        )
     if cache is not None and not on_disk:
         raise ModelError("--cache goes with --memory or --cluster: --memory 4GB.")
     ending = ".parquet" if on_disk else table_ending(file, table_format)
@@ -228,7 +233,7 @@ def fit(
 
     if duration is None and duration_formula != "~ 1":
         raise ModelError("--duration-formula goes with --duration: negative_binomial, say.")
-    words = [] if duration is None else names_in(duration)
+    words = [] if duration is None else names_in(duration, "--duration")
     defaults = Defaults(family, covariance, trials, effects_by_state)
     model = avem.MixedHMM(
         read_outcomes(formula or named_formula, outcome or (), defaults),
@@ -239,7 +244,7 @@ def fit(
         duration=avem.Duration(words if len(words) > 1 else words[0], duration_formula)
         if words
         else None,
-        state_names=None if state_names is None else names_in(state_names),
+        state_names=None if state_names is None else names_in(state_names, "--state-names"),
         time_scale=cast(Any, time_scale),
         known=known,
         constraints=constraint or None,
@@ -280,7 +285,9 @@ def _moves(
         word = "event" if event is not None else "unit"
         raise ModelError(f"--{word} goes with --time-scale continuous.")
     if moves is not None and moves not in WORDS:
-        pairs = [tuple(_state(part) for part in pair.split("-")) for pair in names_in(moves)]
+        pairs = [
+            tuple(_state(part) for part in pair.split("-")) for pair in names_in(moves, "--moves")
+        ]
         wrong = [pair for pair in pairs if len(pair) != 2]
         if wrong:
             raise ModelError(f"--moves {moves!r} has {'-'.join(map(str, wrong[0]))!r}; write A-B.")

@@ -101,9 +101,9 @@ def fit_ssm(
         **given_options(
             subject=subject,
             state=state,
-            random=random if random is None or "," not in random else names_in(random),
+            random=random if random is None or "," not in random else names_in(random, "--random"),
             effect_covariance=effect_covariance,
-            state_names=None if state_names is None else names_in(state_names),
+            state_names=None if state_names is None else names_in(state_names, "--state-names"),
             time_scale=None if time_scale == "discrete" else time_scale,
             unit=unit,
         ),

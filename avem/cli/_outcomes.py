@@ -187,6 +187,9 @@ def read_names(text: str) -> str | list[str]:
     return text if "~" in text else names_in(text)
 
 
-def names_in(text: str) -> list[str]:
-    """Names with commas between them."""
-    return [name.strip() for name in text.split(",") if name.strip()]
+def names_in(text: str, option: str = "") -> list[str]:
+    """Names with commas between them; of an option there must be some."""
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    if option and not found:
+        raise ModelError(f"{option} {text!r} names nothing: write A,B,... or leave it out.")
+    return found

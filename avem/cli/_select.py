@@ -49,7 +49,10 @@ def select(
     transition: Annotated[str, Option(help="Formula of an HMM's transitions.")] = "~ 1",
     criterion: Annotated[str, Option(help="bic, aic, icl (of an HMM) or held_out.")] = "bic",
     folds: Annotated[int | None, Option(help="Also cross-validate, with so many folds.")] = None,
-    by: Annotated[str, Option(help="What is held out: subjects or time.")] = "subjects",
+    by: Annotated[
+        str | None,
+        Option(help="With --folds: what is held out, subjects or time.", show_default="subjects"),
+    ] = None,
     time: TimeColumn = None,
     sequence: SequenceColumn = None,
     subject: SubjectColumn = None,
@@ -60,6 +63,8 @@ def select(
 ) -> None:
     """Fit models with several numbers of states and compare them."""
     check_table(out, force)
+    if by is not None and folds is None:
+        raise ModelError("--by says what is held out, and goes with --folds: --folds 5.")
     set_up_jax(no_cache)
     import avem
 
@@ -92,7 +97,7 @@ def select(
         data,
         **numbers,
         criterion=cast(Any, criterion),
-        cv=None if folds is None else {"folds": folds, "by": by, "seed": seed},
+        cv=None if folds is None else {"folds": folds, "by": by or "subjects", "seed": seed},
         subject=subject,
         time=time,
         sequence=sequence,

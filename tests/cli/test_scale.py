@@ -51,6 +51,7 @@ def test_a_pattern_of_files_is_fitted_from_disk(files, tmp_path):
     [
         (("--memory", "lots"), "memory is 'lots'"),
         (("--memory", "1GB", "--missing-code", "-99"), "--missing-code is for tables in memory"),
+        (("--memory", "1GB", "--format", "csv"), "--format is for tables in memory"),
         (("--cluster", "tcp://127.0.0.1:1"), "the scheduler cannot be reached"),
         (("--cache", "rows"), "--cache goes with --memory or --cluster"),
         (("--cluster", "nowhere"), "the scheduler cannot be reached"),

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from avem.data import Panel
-from avem.data.frames import to_pandas
 from avem.errors import ModelError
 from avem.fits import tables
 from avem.fits.elsewhere import HMM_FIT
@@ -548,11 +547,6 @@ class HMMFit(StatesOfRows):
         """
         chosen = (name, on, grid, at, points, level, errors_word(errors, kind))
         return self._own_kind(covariate_table(self, *chosen))
-
-    def _covariate(self, name: str, on: str | None, **options: Any) -> pd.DataFrame:
-        """The table of `covariate` with states as numbers, in pandas."""
-        numbers = self.rename_states(None) if self.state_names else self
-        return to_pandas(numbers.covariate(name, on, **options))[0]
 
     def contrast(
         self,

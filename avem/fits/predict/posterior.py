@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,6 +54,13 @@ def node_moments(nodes: PosteriorNodes) -> tuple[np.ndarray, np.ndarray]:
     mean = np.einsum("jn,jdn->dn", nodes.share, nodes.at)
     away = nodes.at - mean
     return mean, np.einsum("jn,jdn,jen->den", nodes.share, away, away)
+
+
+def averaged(nodes: PosteriorNodes, least: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Effects (d, subjects) and their weights (subjects,): nodes that somebody has `least` of."""
+    kept = nodes.share.max(1) > least
+    share = nodes.share[kept] / nodes.share[kept].sum(0)
+    yield from zip(nodes.at[kept], share, strict=True)
 
 
 def in_user_units(fit: HMMFit, nodes: PosteriorNodes) -> np.ndarray:

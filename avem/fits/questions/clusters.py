@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from avem.errors import ModelError
-from avem.fits.predict.posterior import nodes_for
+from avem.fits.predict.posterior import averaged, nodes_for
 from avem.fits.questions.keys import check_keys
 from avem.inference.after.hmm_states import memberships
 from avem.models.encoded import Encoded
@@ -39,9 +39,7 @@ def cluster_table(fit: HMMFit, encoded: Encoded) -> Any:
 def cluster_chances(fit: HMMFit, encoded: Encoded) -> np.ndarray:
     """(subjects, clusters) averaged over the posterior of the effects."""
     nodes = nodes_for(fit, encoded, "integrated")
-    kept = nodes.share.max(1) > _NOTHING
-    share = nodes.share[kept] / nodes.share[kept].sum(0)
     total = np.zeros((fit.model.n_clusters, encoded.panel.n_subjects))
-    for at, weight in zip(nodes.at[kept], share, strict=True):
+    for at, weight in averaged(nodes, _NOTHING):
         total += weight * memberships(encoded, fit.theta, at)
     return total.T

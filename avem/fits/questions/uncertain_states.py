@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from avem.components.param_info import Params
+from avem.fits.predict.posterior import averaged
 from avem.fits.uncertainty import covariance_of_estimates
 from avem.inference.after.hmm_states import state_probabilities
 from avem.inference.after.parameter_draws import parameter_draws
@@ -31,11 +32,9 @@ _NOTHING = 1e-3
 
 def integrated_states(fit: StatesOfRows) -> np.ndarray:
     """(rows, states) averaged over the posterior of the effects."""
-    data, nodes = fit._own_data, fit._nodes
-    row_subject, total = data.panel.row_subject, 0.0
-    kept = nodes.share.max(1) > _NOTHING
-    share = nodes.share[kept] / nodes.share[kept].sum(0)
-    for at, weight in zip(nodes.at[kept], share, strict=True):
+    data, total = fit._own_data, 0.0
+    row_subject = data.panel.row_subject
+    for at, weight in averaged(fit._nodes, _NOTHING):
         found = state_probabilities(data, fit.theta, at)
         total = total + weight[row_subject][:, None] * found
     return np.asarray(total)

@@ -1,6 +1,7 @@
 """The adapter for scikit-learn, with scikit-learn's own tools."""
 
 import importlib
+import inspect
 import sys
 
 import numpy as np
@@ -68,6 +69,48 @@ def test_parameters_are_scikit_learns(fitted):
     assert clone(model).get_params() == model.get_params()
 
 
+@pytest.mark.parametrize(
+    ("estimator_type", "model_type"),
+    [(HMMEstimator, avem.MixedHMM), (SSMEstimator, avem.MixedSSM)],
+)
+def test_every_option_of_the_model_is_one_of_the_estimator(estimator_type, model_type):
+    own = inspect.signature(estimator_type).parameters
+    sizes = ("n_states", "n_latent")  # have a default there, that grids may choose them
+    for name, option in inspect.signature(model_type).parameters.items():
+        assert name in own, name
+        assert name in sizes or own[name].default == option.default, name
+
+
+def test_all_options_reach_the_model(frame, monkeypatch):
+    told = frame.assign(
+        known=np.where(frame["time"] == 0, np.where(frame["y"] > 2, "up", "down"), None)
+    )
+    options = {
+        "transition": "~ 1",
+        "state_names": ["down", "up"],
+        "known": "known",
+        "constraints": "variance[0] == variance[1]",
+        "priors": {"transition": avem.priors.Sticky(10)},
+        "n_clusters": 2,
+        "time_scale": "discrete",
+    }
+    fit_options = {"n_starts": 1, "refine": None, "tol": 1e-2}
+    model = clone(estimator(**options, fit_options=fit_options)).fit(told)
+    own = avem.MixedHMM(FORMULA, 2, **options)
+    assert model.fit_.model.spec.options == own.spec.options
+    assert own.spec.options.keys() > {"known", "constraints", "priors", "n_clusters", "state_names"}
+    assert set(model.predict(told)) == {"down", "up"}
+    assert model.get_feature_names_out().tolist() == ["down", "up"]
+    assert list(clone(model).set_output(transform="pandas").fit(told).transform(told)) == [
+        "down",
+        "up",
+    ]
+    monkeypatch.setattr(avem.MixedHMM, "fit", lambda self, *_, **options: self)
+    stays = avem.Duration("negative_binomial", max=5)
+    assert clone(estimator(duration=stays)).fit(frame).fit_.spec.duration == stays
+    assert estimator(time_scale="continuous").fit(frame).fit_.spec.transition.clock is not None
+
+
 def test_a_grid_finds_the_number_of_states(frame):
     grid = {"n_states": [1, 2], "effect_covariance": ["full", "diagonal"]}
     search = GridSearchCV(estimator(), grid, cv=GroupKFold(2), error_score="raise")
@@ -128,6 +171,8 @@ def test_state_space_models_transform_and_score():
     np.testing.assert_array_equal(model.transform(frame)[:, 0], own.states(frame)["state_0"])
     assert model.score(frame) == float(own.loglik(frame)) / len(frame)
     assert not hasattr(model, "predict")
+    named = clone(model).set_params(state_names=["mood"]).set_output(transform="pandas").fit(frame)
+    assert list(named.transform(frame)) == ["mood"]
 
 
 def test_without_scikit_learn_it_says_what_to_install(monkeypatch):

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import narwhals as nw
 import numpy as np
 
+from avem.components.duration import Duration
+from avem.components.duration_families import DurationWord
+from avem.components.moves import MovesWord
 from avem.components.outcome import Outcome
+from avem.components.priors import Prior
+from avem.components.transitions import Transitions
 from avem.data.grouping import group_of
 from avem.errors import AvemError, DataError, ModelError
 from avem.fits.hmm_fit import HMMFit
@@ -128,7 +133,7 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
         return float(fit.loglik(frame)) / len(_narwhal(frame))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the columns that `transform` returns.
+        """Names of the columns that `transform` returns: those of the states, or their numbers.
 
         Parameters
         ----------
@@ -144,7 +149,9 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
         >>> list(estimator.get_feature_names_out())
         ['state_0', 'state_1']
         """
-        return np.array([f"state_{k}" for k in range(self._known().model.size)], dtype=object)
+        fit = self._known()
+        numbered = [f"state_{k}" for k in range(fit.model.size)]
+        return np.array(fit.state_names or numbered, dtype=object)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -204,19 +211,33 @@ class HMMEstimator(SequenceEstimator):
     Parameters
     ----------
     formula : str, Outcome or list of Outcome
-        As for `MixedHMM`, and so are the next six.
+        As for `MixedHMM`, and so are all that follow up to `n_clusters`.
     n_states : int
         Number of states.
     family : str or Family
         Of the outcomes.
-    transition : str
-        Formula of the transitions.
+    transition : str, list of tuple or Transitions
+        Formula of the transitions, or which moves there are.
     initial : str
         Formula of the first state, or ``"stationary"``.
     effect_covariance : {"full", "block", "diagonal", "isotropic"}
         The structure of Sigma.
     effects_by_state : bool
         Give every state its own effects.
+    duration : str, Duration, list or dict, optional
+        How long stays in a state last, where not as in a Markov chain.
+    state_names : list of str, optional
+        A name for each state; predictions and features then have these.
+    time_scale : {"discrete", "continuous"}, optional
+        Whether rows are one step apart, or come at any times.
+    known : str, optional
+        A column of ``X`` with what is known of each row's state, in predictions, too.
+    constraints : str or list of str, optional
+        What parameters must be.
+    priors : dict or "weak", optional
+        Densities of parameters, by name.
+    n_clusters : int
+        How many types of subjects there are.
     subject, time, sequence : str, optional
         Columns of ``X``, as for `MixedHMM.fit`.
     fit_options : dict, optional
@@ -243,10 +264,17 @@ class HMMEstimator(SequenceEstimator):
         n_states: int = 2,
         family: Any = "gaussian",
         *,
-        transition: str = "~ 1",
-        initial: str = "~ 1",
+        transition: MovesWord | str | Sequence[tuple[Any, Any]] | Transitions = "~ 1",
+        initial: Literal["stationary"] | str = "~ 1",
         effect_covariance: Literal["full", "block", "diagonal", "isotropic"] = "full",
         effects_by_state: bool = False,
+        duration: DurationWord | Duration | Sequence[str] | Mapping[Any, str] | None = None,
+        state_names: Sequence[str] | None = None,
+        time_scale: Literal["discrete", "continuous"] | None = None,
+        known: str | None = None,
+        constraints: str | Sequence[str] | None = None,
+        priors: Mapping[str, Prior] | Literal["weak"] | None = None,
+        n_clusters: int = 1,
         subject: str | None = None,
         time: str | None = None,
         sequence: str | None = None,
@@ -259,6 +287,13 @@ class HMMEstimator(SequenceEstimator):
         self.initial = initial
         self.effect_covariance: Any = effect_covariance
         self.effects_by_state = effects_by_state
+        self.duration = duration
+        self.state_names = state_names
+        self.time_scale = time_scale
+        self.known = known
+        self.constraints = constraints
+        self.priors = priors
+        self.n_clusters = n_clusters
         self.subject = subject
         self.time = time
         self.sequence = sequence
@@ -276,8 +311,9 @@ class HMMEstimator(SequenceEstimator):
 
         Returns
         -------
-        numpy.ndarray of int
-            (rows,) states from 0; what the fit knows of its subjects is used.
+        numpy.ndarray
+            (rows,) states from 0, or their names where they have some; what the fit knows of its
+            subjects is used.
 
         Examples
         --------
@@ -336,15 +372,21 @@ class SSMEstimator(SequenceEstimator):
     Parameters
     ----------
     outcomes : str or list of str
-        As for `MixedSSM`, and so are the next four.
+        As for `MixedSSM`, and so are all that follow up to `unit`.
     n_latent : int
         Number of latent states.
     state : str
         Formula of covariates that move the states.
-    random : {"both", "transition", "loading", "none"} or list of str
+    random : {"both", "transition", "drift", "loading", "none"} or list of str
         What differs between subjects.
     effect_covariance : {"full", "diagonal"} or dict
         The covariance of the effects of each kind.
+    state_names : list of str, optional
+        A name for each latent state, which features then have.
+    time_scale : {"discrete", "continuous"}
+        Whether rows are one step apart, or come at any times.
+    unit : str, optional
+        Of continuous time.
     subject, time, sequence : str, optional
         Columns of ``X``, as for `MixedSSM.fit`.
     fit_options : dict, optional
@@ -378,8 +420,11 @@ class SSMEstimator(SequenceEstimator):
         n_latent: int = 1,
         *,
         state: str = "~ 0",
-        random: Literal["both", "transition", "loading", "none"] | Sequence[str] = "both",
+        random: Literal["both", "transition", "drift", "loading", "none"] | Sequence[str] = "both",
         effect_covariance: Literal["full", "diagonal"] | Mapping[str, str] = "full",
+        state_names: Sequence[str] | None = None,
+        time_scale: Literal["discrete", "continuous"] = "discrete",
+        unit: str | None = None,
         subject: str | None = None,
         time: str | None = None,
         sequence: str | None = None,
@@ -390,6 +435,9 @@ class SSMEstimator(SequenceEstimator):
         self.state = state
         self.random = random
         self.effect_covariance: Any = effect_covariance
+        self.state_names = state_names
+        self.time_scale = time_scale
+        self.unit = unit
         self.subject = subject
         self.time = time
         self.sequence = sequence
@@ -415,7 +463,6 @@ class SSMEstimator(SequenceEstimator):
         >>> ssm_estimator.transform(diary).shape == (len(diary), 1)
         True
         """
-        fit = self._known()
-        found = fit.states(self._rows(X, groups))
-        names = [f"state_{k}" for k in range(fit.model.n_latent)]
+        found = self._known().states(self._rows(X, groups))
+        names = self.get_feature_names_out().tolist()
         return nw.from_native(found, eager_only=True, pass_through=False).select(names).to_numpy()

@@ -519,6 +519,20 @@ def test_models_that_may_not_be_nested_are_doubted(smaller, larger, words):
     assert words in doubt
 
 
+@pytest.mark.parametrize(
+    ("smaller", "larger", "words"),
+    [
+        ("y ~ 1", "y ~ x + offset(w)", "no offset where the larger has offset(w), of 'y'"),
+        ("y ~ 1 + offset(w)", "y ~ x", "offset(w) where the larger has none, of 'y'"),
+        ("y ~ 1 + offset(w)", "y ~ x + offset(w)", None),
+        ("y ~ 1 + offset(w)", "y ~ w", None),
+    ],
+)
+def test_offsets_that_only_one_model_has(smaller, larger, words):
+    doubts = list(nesting_doubts(model_of(smaller), model_of(larger)))
+    assert not doubts if words is None else words in doubts[0]
+
+
 def test_a_stationary_start_is_a_special_case():
     smaller = model_of("y ~ 1", initial="stationary")
     assert not list(nesting_doubts(smaller, model_of("y ~ 1")))

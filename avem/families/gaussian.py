@@ -149,7 +149,7 @@ class Gaussian(Family):
 
     def within(self, other: Family, numbers: tuple[int, int] = (1, 1)) -> bool:
         own, others = numbers
-        if isinstance(other, UnivariateGaussian):
+        if other.name == "normal":
             return own == 1 or self.covariance != "full"
         if not isinstance(other, Gaussian):
             return False

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from scipy.special import ndtr
 
-from avem.families.base import IDENTITY, LOG, Etas, Parameter
+from avem.families.base import IDENTITY, LOG, Etas, Family, Parameter
 from avem.families.tails import Tailed, log_normal_tails
 
 
@@ -27,6 +27,11 @@ class UnivariateGaussian(Tailed):
 
     def describe(self) -> str:
         return "Gaussian"
+
+    def within(self, other: Family, numbers: tuple[int, int] = (1, 1)) -> bool:
+        if other.name == "gaussian":  # terms of the standard deviation are compared as such
+            return numbers == (1, 1) or getattr(other, "covariance", "") != "spherical"
+        return super().within(other, numbers)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

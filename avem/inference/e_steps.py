@@ -36,6 +36,13 @@ IMPOSSIBLE = (
 Guard = Callable[[Theta, np.ndarray], np.ndarray]
 
 
+class Impossible(AvemError):
+    """Parameters that leave nothing that could be computed with."""
+
+    def __init__(self, message: str = IMPOSSIBLE) -> None:
+        super().__init__(message)
+
+
 @dataclass(frozen=True)
 class State:
     """What the next iteration needs."""
@@ -118,7 +125,7 @@ class ESteps:
         if not found.possible and state.form == "scaled":
             found = self.try_e_step(replace(state, form="log"), still)
         if not found.possible:
-            raise AvemError(IMPOSSIBLE)
+            raise Impossible
         return found
 
     def try_e_step(self, state: State, still: float = np.inf) -> Expectation:

@@ -13,7 +13,7 @@ from avem.components.param_info import Params as Theta
 from avem.data.layout import Chunk
 from avem.execution.dataset import Dataset, PerShard
 from avem.inference.catch_up import best_anchors, known, seen, whole
-from avem.inference.e_steps import ESteps, Expectation, Guard, State
+from avem.inference.e_steps import ESteps, Expectation, Guard, Impossible, State
 from avem.inference.m_step import MStep
 from avem.inference.on_shard import Setting, Subjects, squares, totals_of
 from avem.inference.passes import coef_height, coef_pass
@@ -92,7 +92,7 @@ class EM:
         return replace(self, e=self.e.on(shards))
 
     def step(self, state: State, still: float = np.inf) -> Step:
-        """One iteration, the anchors first settled to within `still`."""
+        """One iteration, the anchors first settled to within `still`; or `Impossible`."""
         return self._finish(self.e.e_step(state, still))
 
     def leap(self, state: State, still: float = np.inf) -> Step | None:
@@ -101,14 +101,17 @@ class EM:
         if not (found.possible and np.isfinite(found.bound)):
             return None
         try:
-            with np.errstate(over="raise", invalid="raise", divide="raise"):
-                return self._finish(found)
-        except (FloatingPointError, np.linalg.LinAlgError):
+            return self._finish(found)
+        except Impossible:
             return None
 
     def _finish(self, found: Expectation) -> Step:
         before = found.state
-        theta, shift, sharpness = self.maximised(found)
+        try:
+            with np.errstate(over="raise", invalid="raise", divide="raise"):
+                theta, shift, sharpness = self.maximised(found)
+        except (FloatingPointError, np.linalg.LinAlgError) as error:
+            raise Impossible from error
         # Nodes that may stay make the objective one and the same function to the end.
         stay = before.placed is not None and _near(before.placed, theta)
         placed = theta if self.method.nodes_stay else None

@@ -13,7 +13,7 @@ import numpy as np
 
 from avem.components.param_info import Params
 from avem.inference.accelerate import Anderson
-from avem.inference.e_steps import State
+from avem.inference.e_steps import Impossible, State
 from avem.inference.em import EM, Step
 from avem.inference.stop import Stop
 from avem.inference.tuning import (
@@ -169,7 +169,12 @@ def _accelerated(
     for number in range(1, rules.max_iter + 1):
         # Anchors follow the parameters as closely as the parameters move.
         still = max(CATCH_UP * change, rules.tol) if rules.settle else np.inf
-        step = em.step(trial, still) if trial is fallback else em.leap(trial, still)
+        try:
+            step = em.step(trial, still) if trial is fallback else em.leap(trial, still)
+        except Impossible:
+            if best is None:
+                raise
+            return ended(Stop.BOUND_FELL, best, best.state)
         # A leap that lowers the bound is taken back: the plain step from the last point stands.
         fall = -np.inf if step is None or trial is fallback else level - step.bound
         if step is None or fall > rules.slack(change, fallen):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 from math import comb
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import chdtrc
@@ -97,14 +97,22 @@ def nesting_doubts(smaller: HMMModel, larger: HMMModel) -> Iterator[str]:
 def _extras(smaller: HMMModel, larger: HMMModel) -> Iterator[str]:
     yield from _families(smaller, larger)
     yield from _chains(smaller, larger)
-    of_larger = {_key(line): line.terms for line in _lines(larger)}
-    for line in _lines(smaller):
-        # A line that the larger model does not spell out is free, but constant.
-        extra = [t for t in line.terms if t not in of_larger.get(_key(line), ("Intercept",))]
+    # A line that a model does not spell out is free, but constant.
+    of_larger, of_smaller = ({_key(line): line for line in _lines(m)} for m in (larger, smaller))
+    for key in {**of_smaller, **of_larger}:
+        own, other = of_smaller.get(key), of_larger.get(key)
+        line: Any = own or other
+        terms = other.terms if other else ("Intercept",)
+        extra = [t for t in own.terms if t not in terms] if own else []
         if extra:
             yield f"the terms {', '.join(extra)} of {line.label or line.parameter!r}"
-    of_smaller = smaller.spec.constraints
-    said = [text for text in larger.spec.constraints if text not in of_smaller]
+        added, kept = _offset(smaller, own), _offset(larger, other)
+        # What the smaller one adds may be a term of the larger one, whose coefficient is then 1.
+        if added != kept and (kept or added[len("offset(") : -1] not in terms):
+            given = f"{added or 'no offset'} where the larger has {kept or 'none'}"
+            yield f"{given}, of {line.label or line.parameter!r}"
+    known = smaller.spec.constraints
+    said = [text for text in larger.spec.constraints if text not in known]
     if said:
         yield f"freedom where the larger model has constraints ({'; '.join(said)})"
     if larger.stationary and not smaller.stationary:
@@ -171,6 +179,14 @@ def _sizes(smaller: HMMModel, larger: HMMModel) -> str:
 def _lines(model: HMMModel) -> Iterator[Line]:
     of_emissions = (line for emission in model.emissions for line in emission.lines)
     return chain(of_emissions, model.state_lines)
+
+
+def _offset(model: HMMModel, line: Line | None) -> str:
+    """What is added to a predictor as it is; empty where nothing is."""
+    if line is None or line.offset < 0:
+        return ""
+    design = model.designs.parts[line.part]
+    return design.columns[design.offset_col]
 
 
 def _key(line: Line) -> tuple[str, str, str]:

@@ -12,9 +12,8 @@ from avem.components.param_info import Params
 from avem.data import Panel
 from avem.data.layout import Chunk
 from avem.effects.cover import Beliefs, Cover
-from avem.errors import AvemError
 from avem.execution.dataset import Dataset
-from avem.inference.e_steps import IMPOSSIBLE
+from avem.inference.e_steps import Impossible
 from avem.models.encoded import Encoded
 from avem.models.hmm_kernel import HMMKernel
 from avem.numerics.jit import jit
@@ -64,7 +63,7 @@ def filter_rows(data: Encoded, theta: Params, cover: Cover) -> FilteredRows:
         states = before[:, None] * states + own[:, None] * own_states
         top = new
     if not (mass > 0).all():
-        raise AvemError(IMPOSSIBLE)
+        raise Impossible
     return FilteredRows(states / mass[:, None], mass**2 / squares >= cover.least)
 
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from avem.components.lanes import by_subject
 from avem.components.param_info import Params
-from avem.errors import AvemError
 from avem.execution.dataset import Dataset
-from avem.inference.e_steps import IMPOSSIBLE
+from avem.inference.e_steps import Impossible
 from avem.models.encoded import Encoded
 from avem.models.hmm import HMMModel
 from avem.numerics.jit import jit
@@ -36,7 +35,7 @@ def state_probabilities(data: Encoded, theta: Params, effects: np.ndarray):
         found = shards.map(_smoothed, (shards.split(effects),), data.kernel, theta, form)
         if all(np.isfinite(loglik).all() for _, loglik in found):
             return data.layout.gather([state for state, _ in found])
-    raise AvemError(IMPOSSIBLE)
+    raise Impossible
 
 
 @jit("kernel", "form")
@@ -57,7 +56,7 @@ def memberships(data: Encoded, theta: Params, effects: np.ndarray) -> np.ndarray
         found = shards.map(_types_of, (shards.split(effects),), data.kernel, theta, form)
         if all(np.isfinite(loglik).all() for _, loglik in found):
             return shards.join([share for share, _ in found])
-    raise AvemError(IMPOSSIBLE)
+    raise Impossible
 
 
 class Occupation(NamedTuple):
@@ -78,7 +77,7 @@ def occupation(data: Encoded, theta: Params, effects: np.ndarray) -> Occupation:
         possible, rows, unsure, n_rows = shards.sum(_occupied, own, data.kernel, theta, form)
         if possible == len(shards.shards):
             return Occupation(rows, float(unsure / max(n_rows, 1)))
-    raise AvemError(IMPOSSIBLE)
+    raise Impossible
 
 
 def _occupied(chunk, f, kernel, theta, form):
@@ -124,7 +123,7 @@ def states_given(
     for at in nodes:
         passes = shards.map(_states_given, (shards.split(at),), data.kernel, theta, kind)
         if not all(np.isfinite(loglik).all() for _, loglik in passes):
-            raise AvemError(IMPOSSIBLE)
+            raise Impossible
         states = data.layout.gather([state for state, _ in passes])[rows]
         if data.possible is not None:
             states = states * data.possible[rows]
@@ -224,5 +223,5 @@ def viterbi(data: Encoded, theta: Params, effects: np.ndarray) -> np.ndarray:
     shards = Dataset.of(data)
     paths = shards.map(_viterbi, (shards.split(effects),), data.kernel, theta)
     if not all(np.isfinite(height).all() for _, height in paths):
-        raise AvemError(IMPOSSIBLE)
+        raise Impossible
     return data.layout.gather([path for path, _ in paths])

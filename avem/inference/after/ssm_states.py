@@ -13,10 +13,9 @@ from avem.components.lanes import Theta, to_lanes
 from avem.components.param_info import Params
 from avem.data.layout import Chunk
 from avem.effects.draws import roots
-from avem.errors import AvemError
 from avem.execution.dataset import Dataset
 from avem.inference.after.marginal import PosteriorNodes
-from avem.inference.e_steps import IMPOSSIBLE
+from avem.inference.e_steps import Impossible
 from avem.kernels import kalman, kalman_filter
 from avem.models.encoded import Encoded
 from avem.models.ssm import SSMModel
@@ -137,7 +136,7 @@ def moments(
     function = _at_effects if share is None else _over_effects
     rows: StateMoments = shards.rows(function, own, data.kernel, theta, kind)
     if not all(np.isfinite(part).all() for part in rows):
-        raise AvemError(IMPOSSIBLE)
+        raise Impossible
     scale, centre = model.scaling.scale, model.scaling.centre
     usual = model.usual_time
     return rows._replace(

@@ -33,11 +33,11 @@ from avem.numerics.generator import product
 
 RATES = "rates.coef"
 """In theta: (moves, terms) coefficients of log rates."""
-_AT_ONCE = 2048
-"""Cells times lanes whose derivatives are found together, on a processor."""
+_AT_ONCE, _AT_ONCE_ELSEWHERE = 2048, 1 << 19
+"""Cells times lanes whose derivatives are found together: on a processor they stay in its cache, on
+a GPU they fit into its memory."""
 _LOG_RATES = (-40.0, 40.0)
 """Beyond these nothing changes any more within an interval, or all has changed."""
-
 
 Way = tuple[tuple[int, int], ...]
 """A parameter: the moves whose log rates it is in, with the design columns it multiplies there."""
@@ -172,7 +172,7 @@ class RateMoves(TransitionBlock):
     # --- pairs of states ------------------------------------------------------------------------
 
     def summed(self) -> RateMoves:
-        together = self.n_cells > 0 and not (self.few or self.has_effects)
+        together = self.n_cells > 1 and not (self.few or self.has_effects)
         return replace(self, together=together)
 
     def steps(self, chunk: Chunk) -> hmm.Steps:
@@ -197,10 +197,11 @@ class RateMoves(TransitionBlock):
     def _terms(
         self, log_rates: Array, pair: Array, a: Array, ways: Sequence[Way], apart: bool
     ) -> _Terms:
-        """From pairs (cell, from, to, lane); a few cells at a time, which stay in the cache."""
+        """From pairs (cell, from, to, lane), a few cells at a time."""
         n_cells, n_lanes = log_rates.shape[1:]
-        n_blocks = -(-n_cells // max(1, _AT_ONCE // n_lanes))
-        if n_blocks == 1 or platform() != "cpu":
+        most = _AT_ONCE if platform() == "cpu" else _AT_ONCE_ELSEWHERE
+        n_blocks = -(-n_cells // max(1, most // n_lanes))
+        if n_blocks == 1:
             return self._terms_at_once(log_rates, pair, a, ways, apart)
         at_once = -(-n_cells // n_blocks)
 

@@ -14,6 +14,7 @@ from avem.data import Panel
 from avem.data.clock import Clock
 from avem.errors import DataError, ModelError
 from avem.inference.after.hmm_states import total_loglik
+from avem.inference.methods.anchored import anchored_pass
 from avem.models.hmm import HMMModel
 from avem.numerics.generator import generators, transition_matrices
 from avem.numerics.precision import in_float64
@@ -347,3 +348,30 @@ def test_time_scale_and_transitions_must_agree():
     model = avem.MixedHMM("y ~ 1", 2, time_scale="continuous", transition="~ x")
     assert "transition=avem.rates('~ x')" in repr(model)
     assert avem.MixedHMM.from_spec(model.spec).spec == model.spec
+
+
+def test_pairs_of_subjects_together_are_those_of_each(monkeypatch):
+    """With many different intervals, some of which occur more than once."""
+    rng = np.random.default_rng(5)
+    gaps = rng.integers(1, 300, (30, 30)) / 100
+    frame = pd.DataFrame({"subject": np.repeat(np.arange(30), 30), "t": gaps.cumsum(1).ravel()})
+    frame["y"] = np.repeat(rng.integers(0, 2, (30, 10)), 3) * 3.0 + rng.standard_normal(900)
+    model = avem.MixedHMM("y ~ 1 + (1 | subject)", 2, time_scale="continuous")
+    seen, plain = [], RateMoves.summed
+
+    def summed(self):
+        seen.append(plain(self).together)
+        return plain(self)
+
+    monkeypatch.setattr(RateMoves, "summed", summed)
+    options = {"time": "t", "n_starts": 1, "refine": None, "max_iter": 5}
+    with pytest.warns(avem.AvemWarning, match="limit"):
+        found = model.fit(frame, **options)
+    assert any(seen)
+    anchored_pass.clear_cache()
+    monkeypatch.setattr(RateMoves, "summed", lambda self: self)
+    with pytest.warns(avem.AvemWarning, match="limit"):
+        wanted = model.fit(frame, **options)
+    anchored_pass.clear_cache()
+    assert found.bound == pytest.approx(wanted.bound, rel=1e-12)
+    np.testing.assert_allclose(found.params["rate"], wanted.params["rate"], rtol=1e-9)

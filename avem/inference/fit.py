@@ -23,6 +23,7 @@ from avem.inference.options import Options
 from avem.inference.progress import Watch
 from avem.inference.stages import Guess, Stages
 from avem.inference.tuning import STILL
+from avem.numerics.covariance import factorable
 from avem.numerics.precision import in_float64
 
 
@@ -112,7 +113,7 @@ def fit(task: Task, guess: Guess, options: Options, rules: Rules, watch: Watch) 
     # A last E-step, so that the effects returned belong to the parameters returned.
     last = run.last.before if rules.plain else e.e_step(run.state, STILL).state
     mean, cov, bound, quality = e.of_subjects(last, "mean", "covariance", "bound", "quality")
-    theta, mean, cov = task.canonical(run.state.theta, mean, cov)
+    theta, mean, cov = task.canonical(run.state.theta, mean, factorable(cov))
     return Fitted(
         theta=theta,
         effects_mean=mean,

@@ -27,7 +27,7 @@ NEGLIGIBLE_RISE = 1e-7
 """Rise of log p(D, f) by better modes, relative to the bound, that changes no parameter."""
 ANCHOR_SHARE = 0.01
 """How much the anchors' moves (root mean square) count beside the largest move of a parameter."""
-STILL = 1e-6
+STILL = 1e-8
 """How far anchors may be from where they lead (root mean square) when a fit is done. Where all
 parameters are held, the iteration ends before those of single subjects have arrived."""
 LOOSE = 1e-3

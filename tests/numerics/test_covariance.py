@@ -1,8 +1,9 @@
 """Covariances that stay away from singular."""
 
 import numpy as np
+import pytest
 
-from avem.numerics.covariance import floor_eigenvalues
+from avem.numerics.covariance import factorable, floor_eigenvalues
 
 
 def test_what_rounding_made_uneven_is_even_again():
@@ -27,3 +28,18 @@ def test_directions_that_are_too_small_are_raised():
     same, none = floor_eigenvalues(found * 1.01, floor)
     np.testing.assert_array_equal(same, found * 1.01)
     assert not none.any()
+
+
+def test_what_rounding_has_made_singular_can_be_factored():
+    rng = np.random.default_rng(0)
+    sound = np.stack([np.cov(rng.standard_normal((3, 9))) for _ in range(4)], -1)
+    far = np.array([1e8, 1.0, 1e-6])[:, None, None] * np.array([1e8, 1.0, 1e-6])[:, None]
+    alone = far * np.ones((3, 3, 1))
+    found = factorable(np.concatenate([far * sound, alone], -1))
+    np.testing.assert_array_equal(found[..., :4], far * sound)
+    np.testing.assert_allclose(found[..., 4], alone[..., 0], rtol=1e-11)
+    np.linalg.cholesky(np.moveaxis(found, -1, 0))
+    with pytest.raises(np.linalg.LinAlgError):
+        np.linalg.cholesky(alone[..., 0])
+    one = np.zeros((1, 1, 2))
+    assert factorable(one) is one

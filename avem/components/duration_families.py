@@ -23,6 +23,8 @@ from avem.errors import ModelError, did_you_mean
 _LEAST = -600.0
 """Log probabilities are no lower: exp of it, and of twice as much, can still be added up."""
 _TINY = 1e-260
+_FARTHEST = 300.0
+"""Locations and logarithms of shapes further out say the same."""
 _REST, _FALLS = 1e-6, -0.01
 """Chance of a stay beyond the maximum from which on it is known by subtraction; log ratio of
 chances one after the other that counts as falling off."""
@@ -107,6 +109,7 @@ class _ByLength(DurationFamily):
 
     def chances(self, longest: int, eta: Any, shape: Any, maths: Maths) -> Chances:
         xp = maths.xp
+        eta, shape = _bounded(eta, xp), _bounded(shape, xp)
         log_chance = self.log_chance(_lengths(1, longest + 1, eta), eta, shape, maths)
         log_chance = xp.maximum(log_chance, _LEAST)
         ratio = xp.exp(xp.minimum(log_chance[-1] - log_chance[-2], _FALLS))
@@ -131,6 +134,7 @@ class _BySurvival(DurationFamily):
 
     def chances(self, longest: int, eta: Any, shape: Any, maths: Maths) -> Chances:
         xp = maths.xp
+        eta, shape = _bounded(eta, xp), _bounded(shape, xp)
         longer = self.log_longer(_lengths(1, longest, eta), eta, shape, maths)
         reach = xp.concatenate([xp.zeros_like(longer[:1]), longer])
         stay = reach[1:] - reach[:-1]
@@ -265,6 +269,11 @@ def chances_of_states(
         for k, family in enumerate(families)
     ]
     return Chances(*(maths.xp.concatenate(of, axis=-2) for of in zip(*parts, strict=True)))
+
+
+def _bounded(predictor: Any, xp: Any) -> Any:
+    """Kept from where its exponential, or the square of that, is no number."""
+    return None if predictor is None else xp.clip(predictor, -_FARTHEST, _FARTHEST)
 
 
 def _lengths(first: int, last: int, eta: Any) -> np.ndarray:

@@ -41,4 +41,5 @@ def joined(old: Panel, new: Panel, outcomes: Sequence[str]) -> Panel:
 
 def _labels(table: pd.DataFrame, names: list[str]) -> pd.MultiIndex:
     chosen: Any = table[names]
-    return pd.MultiIndex.from_frame(chosen)
+    halves = {name: np.float64 for name in names if chosen[name].dtype == np.float16}
+    return pd.MultiIndex.from_frame(chosen.astype(halves))  # pandas has no index of halves

@@ -65,6 +65,17 @@ def test_numpy_and_jax_agree_and_nothing_is_infinite_far_out(word):
 
 
 @pytest.mark.parametrize("word", CASES)
+@pytest.mark.parametrize("eta", [-1e75, 1e75])
+def test_locations_that_no_data_have_are_numbers_all_the_same(word, eta):
+    family, one = duration_family(word), np.ones((1, 1))
+    with np.errstate(all="raise", under="ignore"):
+        for shape in (-1e75, 0.0, 1e75) if family.shape else (0.0,):
+            chances = family.chances(LONGEST, eta * one, shape * one, NUMPY)
+            assert (np.exp(chances.leave) <= 1).all()
+            assert (np.exp(chances.stay) <= 1).all()
+
+
+@pytest.mark.parametrize("word", CASES)
 def test_derivatives(word):
     family = duration_family(word)
 

@@ -330,3 +330,9 @@ def test_a_cache_that_cannot_be_written_into_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "open", refused, raising=False)
     with pytest.raises(avem.FileError, match=r"Cannot write into the folder .*Permission denied"):
         avem.Panel.scan(folder, "who", time="t", cache=tmp_path / "cache")
+
+
+def test_a_column_without_a_name_is_refused(tmp_path):
+    SMALL.assign(**{"": 1.0}).to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(avem.DataError, match="a column named ''"):
+        avem.Panel.scan(tmp_path / "rows.parquet", "who", time="t")

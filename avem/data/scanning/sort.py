@@ -102,6 +102,12 @@ class Sorter:
         keys, files = self._keys, self._files
         found = self._sql(f"FROM {files.sql} LIMIT 0")
         types, names = dict(zip(found.columns, found.types, strict=True)), files.all_columns
+        lost = [name for name in names if name not in types]
+        if lost:
+            raise DataError(
+                f"The files have a column named {lost[0]!r}, which DuckDB calls otherwise. Write "
+                "them with another name for it, or without it."
+            )
         self._types = {name: str(types[name]) for name in names}
         text = files.partitions if files.kind == ".parquet" else names
         texts = {name: self._text(name) for name in text}

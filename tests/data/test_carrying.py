@@ -83,7 +83,7 @@ def test_new_data_are_treated_alike_also_after_saving(fit, tmp_path):
     panel = Panel.from_frame(with_gaps(new), "who", "t", "day")
     assert loaded.decode(panel).equals(fit.decode(with_gaps(new)))
     fit.report(tmp_path / "report.html", thorough=False)
-    assert "missing=&#x27;carry&#x27;" in (tmp_path / "report.html").read_text()
+    assert "missing=&#x27;carry&#x27;" in (tmp_path / "report.html").read_text("utf-8")
 
 
 def test_a_monitor_carries_them_row_by_row_also_after_saving(fit, tmp_path):

@@ -16,6 +16,7 @@ be its own group; with a full one the groups are the patterns of observed outcom
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,6 +29,7 @@ from avem.components.gaussian_regressions import Regressions, Sums
 from avem.data.layout import Chunk
 from avem.families.gaussian import Gaussian
 from avem.kernels import gaussian_chain as chain
+from avem.numerics.small import contract
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,10 @@ class GaussianKernel:
     def _shared(self) -> bool:
         return len(set(self.effects)) == 1
 
-    def _own(self, f: Array) -> Float[Array, "state outcome effect_term lane"]:
+    @property
+    def _effects_apart(self) -> tuple[tuple[int, ...], ...]:
         """The effects that act in every state; one state for all when they are shared."""
-        states = self.effects[:1] if self._shared else self.effects
-        shape = (len(states), self.n_outcomes, len(self.z_cols), f.shape[-1])
-        return f[np.array(states, int)].reshape(shape)
+        return self.effects[:1] if self._shared else self.effects
 
     # --- features: the products of design columns and outcomes that are summed over time --------
 
@@ -100,7 +101,7 @@ class GaussianKernel:
         return np.array(found, int).reshape(len(groups), len(rows), len(cols))
 
     def _take(self, moments: Array, index: np.ndarray) -> Array:
-        return jnp.pad(moments, ((0, 0), (0, 1), (0, 0)))[:, index]
+        return _with_zeros(moments, 1)[:, index]
 
     # --- densities ------------------------------------------------------------------------------
 
@@ -182,16 +183,14 @@ class GaussianKernel:
         self, coef: Array, f: Array, y_cols: tuple[int, ...], n_outcomes: int
     ) -> Float[Array, "state outcome column lane"]:
         """Of every outcome on every column: fixed coefficient plus effect."""
-        columns = np.array(self._columns, int)
-        to_x, to_z = (
-            jnp.asarray(np.array(cols, int)[:, None] == columns, coef.dtype)
-            for cols in (self.x_cols, self.z_cols)
-        )
-        slopes = jnp.einsum("kjm,mc->kjc", coef, to_x)[..., None]
-        if self.n_own_effects:
-            slopes = slopes + jnp.einsum("kjen,ec->kjcn", self._own(f), to_z)
-        to_all = jnp.asarray(np.array(y_cols)[:, None] == np.arange(n_outcomes), coef.dtype)
-        return jnp.einsum("kjcn,ji->kicn", slopes, to_all)
+        columns, states = self._columns, self._effects_apart
+        outcome = _places(y_cols, range(n_outcomes))[:, None]
+        fixed = _with_zeros(coef, 1, 2)[:, outcome, _places(self.x_cols, columns)][..., None]
+        if not self.n_own_effects:
+            return fixed
+        own = np.reshape(states, (len(states), len(y_cols), len(self.z_cols)))
+        own = np.pad(own, ((0, 0), (0, 1), (0, 1)), constant_values=self.n_effects)
+        return fixed + _with_zeros(f, 0)[own[:, outcome, _places(self.z_cols, columns)]]
 
     def expected_loss(
         self,
@@ -229,11 +228,11 @@ class GaussianKernel:
         zz, zx, zy = (self._take(moments, self._places[of]) for of in ("zz", "zx", "zy"))
         n = moments.shape[-1]
         states = "" if self._shared else "k"  # shared effects: sum over the states at once
-        quadratic = jnp.einsum(f"kgij,kgabn->{states}iajbn", precision, zz)
+        quadratic = contract(jnp, f"kgij,kgabn->{states}iajbn", precision, zz)
         # The precision couples outcome i of the effect with the residual of outcome j.
-        residual = zy - jnp.einsum("kjm,kgamn->kgajn", coef, zx)
-        linear = jnp.einsum(f"kgij,kgajn->{states}ian", precision, residual)
-        at = np.array(self.effects[:1] if self._shared else self.effects, int)
+        residual = zy - contract(jnp, "kjm,kgamn->kgajn", coef, zx)
+        linear = contract(jnp, f"kgij,kgajn->{states}ian", precision, residual)
+        at = np.array(self._effects_apart, int)
         own = at.shape[1]
         quadratic = quadratic.reshape(len(at), own, own, n)
         linear = linear.reshape(len(at), own, n)
@@ -299,3 +298,13 @@ class GaussianKernel:
     def regressions(self) -> Regressions:
         """The M-step."""
         return Regressions(self.family.covariance, self.groups, self.n_outcomes)
+
+
+def _places(of: Sequence[int], among: Sequence[int]) -> np.ndarray:
+    """Where each of `among` stands in `of`; past its end if it does not."""
+    return np.array([of.index(own) if own in of else len(of) for own in among], int)
+
+
+def _with_zeros(array: Array, *axes: int) -> Array:
+    """With zeros past the end of some axes: what is in its place need not be asked first."""
+    return jnp.pad(array, [(0, int(axis in axes)) for axis in range(array.ndim)])

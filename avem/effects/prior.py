@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from avem.numerics.arrays import per_subject
+from avem.numerics.small import contract
 
 STRUCTURES = ("full", "block", "diagonal", "isotropic")
 
@@ -24,16 +25,25 @@ def project_covariance(moment: np.ndarray, structure: str, blocks: np.ndarray) -
     return np.where(blocks[:, None] == blocks[None], moment, 0.0)
 
 
+class EffectDensity(NamedTuple):
+    """What log N(f; 0, Sigma) is computed from: little, so that the driver computes it."""
+
+    half: np.ndarray
+    """(d, d) the inverse of Sigma's Cholesky factor."""
+    log_height: np.ndarray
+    """The log density at 0."""
+
+    @classmethod
+    def of(cls, covariance: np.ndarray) -> EffectDensity:
+        """Of effects with this covariance."""
+        factor = np.linalg.cholesky(covariance)
+        constant = 0.5 * len(factor) * np.log(2.0 * np.pi)
+        return cls(np.linalg.inv(factor), -np.log(np.diagonal(factor)).sum() - constant)
+
+
 @per_subject
-def log_joint(xp: Any, loglik: Any, covariance: Any, f: Any) -> Any:
+def log_joint(xp: Any, loglik: Any, density: EffectDensity, f: Any) -> Any:
     """log p(D_i, f_i) of each subject, from log p(D_i | f_i); -inf where that is not finite."""
-    height = loglik + _log_density(xp, covariance, f)
+    white = contract(xp, "ab,bn->an", density.half, f)
+    height = loglik + density.log_height - 0.5 * (white**2).sum(0)
     return xp.where(xp.isfinite(height), height, -xp.inf)
-
-
-def _log_density(xp: Any, covariance: Any, f: Any) -> Any:
-    """log N(f; 0, Sigma) of each column of f (d, subjects)."""
-    factor = xp.linalg.cholesky(covariance)
-    whitened = xp.linalg.solve(factor, f)
-    logdet = 2.0 * xp.log(xp.diagonal(factor)).sum()
-    return -0.5 * ((whitened**2).sum(0) + logdet + len(f) * np.log(2.0 * np.pi))

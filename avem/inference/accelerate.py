@@ -79,7 +79,8 @@ class Anderson:
         """Weights of the changes of residuals that come nearest to the last residual."""
         rows = [np.column_stack([changes, last])]
         if self._anchors:
-            rows += self._data.map(partial(_triangle, self._depth), self._past)
+            found = self._data.map(partial(_triangle, self._depth), self._past)
+            rows += [triangle[:, -len(self._past) :] for triangle in found]
         system = np.concatenate(rows)
         return np.linalg.lstsq(system[:, :-1], system[:, -1], rcond=1e-6)[0]
 
@@ -102,11 +103,14 @@ def _moved(xp: Any, after: Any, before: Any) -> Any:
 
 
 def _triangle(depth: int, chunk: Chunk, *past: Past | None) -> Any:
-    """R of the QR factors of this shard's rows of the least squares setting."""
+    """R of the QR factors of this shard's rows of the least squares setting.
+
+    The last columns are those of the past; what is before them is 0.
+    """
     known = [step[1] for step in past if step is not None]
     if len(known) < len(past):
         return np.zeros((0, len(past)))
-    return np.asarray(_factor(_filled(known, depth)))[:, -len(past) :]
+    return _factor(_filled(known, depth))
 
 
 @per_subject

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from avem.data.layout import Chunk
-from avem.effects.prior import log_joint
+from avem.effects.prior import EffectDensity, log_joint
 from avem.inference.methods.anchored import bound_at
 from avem.inference.on_shard import Setting, ShardSums, Subjects, squares, summary
 from avem.inference.passes import Pass
@@ -74,7 +74,7 @@ def _climbed(chunk: Chunk, anchor: np.ndarray, setting: Setting) -> tuple[np.nda
     there = there._replace(found=setting.look(chunk, there))
     there = settle(chunk, there, setting, _FOUND, _LONG_SEARCH)
     p = seen(chunk, there, setting)
-    return there.anchor, log_joint(p.loglik, setting.theta["effect_covariance"], there.anchor)
+    return there.anchor, log_joint(p.loglik, setting.effect_density, there.anchor)
 
 
 def seen(chunk: Chunk, subjects: Subjects | None, setting: Setting) -> Pass:
@@ -109,15 +109,15 @@ def settle(
     chunk: Chunk, subjects: Subjects, setting: Setting, still: float, most: int = MOST_PASSES
 ) -> Subjects:
     """Anchors whose next step is at most `still` (root mean square), and the E-step at them."""
-    sigma = setting.here["effect_covariance"]
+    density = setting.effect_density
     found = setting.look(chunk, subjects) if subjects.found is None else subjects.found
-    best, distance = _placed(subjects.anchor, found.mean, found.loglik, sigma, chunk.real)
+    best, distance = _placed(subjects.anchor, found.mean, found.loglik, density, chunk.real)
     trial = best.towards
     for _ in range(most):
         if not float(distance) > still:
             break
         glance, there = setting.glance(chunk, trial)
-        seen_there = (trial, glance.mean, glance.loglik, sigma)
+        seen_there = (trial, glance.mean, glance.loglik, density)
         best, trial, distance, all_rose = _step(best, *seen_there, chunk.real)
         found = there if there is not None and all_rose else None
     at_best = subjects._replace(anchor=best.at, found=None)
@@ -126,10 +126,10 @@ def settle(
 
 @per_subject
 def _placed(
-    xp: Any, at: Any, towards: Any, loglik: Any, sigma: Any, real: Any
+    xp: Any, at: Any, towards: Any, loglik: Any, density: EffectDensity, real: Any
 ) -> tuple[_Place, Any]:
     """The first place, and how far from it the next one is."""
-    place = _Place(at, towards, log_joint(loglik, sigma, at))
+    place = _Place(at, towards, log_joint(loglik, density, at))
     return place, _distance(xp, place, real)
 
 
@@ -140,10 +140,16 @@ def _distance(xp: Any, place: _Place, real: Any) -> Any:
 
 @per_subject
 def _step(
-    xp: Any, best: _Place, at: Any, towards: Any, loglik: Any, sigma: Any, real: Any
+    xp: Any,
+    best: _Place,
+    at: Any,
+    towards: Any,
+    loglik: Any,
+    density: EffectDensity,
+    real: Any,
 ) -> tuple[_Place, Any, Any, Any]:
     """The better of two places, where to try next, how far that is, and if all have risen."""
-    new = _Place(at, towards, log_joint(loglik, sigma, at))
+    new = _Place(at, towards, log_joint(loglik, density, at))
     rose = new.height >= best.height - 1e-9
     trial = xp.where(rose, _extrapolated(xp, best, new), best.towards)
     best = _Place(*(xp.where(rose, n, o) for n, o in zip(new, best, strict=True)))

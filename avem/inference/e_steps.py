@@ -116,7 +116,8 @@ class ESteps:
 
     def setting(self, state: State) -> Setting:
         """What the shards need to know for an E-step."""
-        price = self.data.speed / len(self.data.shards)
+        # What is compiled for some of the shards serves all of them later.
+        price = self.data.speed / len(self.data.layout.slots)
         return Setting(self.kernel, self.method, state.theta, state.form, self.matches, price)
 
     def e_step(self, state: State, still: float = np.inf) -> Expectation:

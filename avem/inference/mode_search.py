@@ -136,7 +136,7 @@ def _climb(chunk: Chunk, anchor: Any, setting: Setting) -> tuple[Any, Any]:
     """The effects after one q-update from the anchors, and log p(D_i, f) there."""
     there = possible(setting.glance(chunk, anchor)[0].mean)
     seen, _ = setting.glance(chunk, there)
-    return there, log_joint(seen.loglik, setting.theta["effect_covariance"], there)
+    return there, log_joint(seen.loglik, setting.effect_density, there)
 
 
 @per_subject

@@ -11,6 +11,7 @@ import numpy as np
 
 from avem.components.linear import CoefTerms
 from avem.data.layout import Chunk
+from avem.effects.prior import EffectDensity
 from avem.inference.passes import Glance, Pass, Totals
 from avem.inference.theta import Match
 from avem.models.kernel import Kernel
@@ -62,6 +63,11 @@ class Setting:
             # There by default, but not bound to it: code would be compiled for both kinds.
             self._copies[key] = value if in_numpy() else jax.device_put(value)
         return self._copies[key]
+
+    @cached_property
+    def effect_density(self) -> EffectDensity:
+        """What the prior density of effects is computed from."""
+        return EffectDensity.of(self.theta["effect_covariance"])
 
     @property
     def here(self) -> dict[str, Any]:

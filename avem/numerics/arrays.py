@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.core import Tracer
 
 from avem.numerics import devices
@@ -97,6 +98,15 @@ def with_entries(array: Any, where: Any, values: Any) -> Any:
     out = np.array(array)
     out[where] = values
     return out
+
+
+def in_turn(xp: Any, times: int, step: Callable[[Any, Any], Any], start: Any) -> Any:
+    """``step(number, so_far)`` for every number; compiled once, however many there are."""
+    if xp is not np:
+        return lax.fori_loop(0, times, step, start)
+    for number in range(times):
+        start = step(number, start)
+    return start
 
 
 @per_subject

@@ -7,7 +7,32 @@ a microsecond for each.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import mul
 from typing import Any
+
+import numpy as np
+
+
+def contract(xp: Any, subscripts: str, *arrays: Any) -> Any:
+    """`einsum` of arrays that are short along every axis but perhaps the last.
+
+    Compiled, it is a sum over products: as products of matrices these would be transposed first,
+    and for a GPU each of them would be a program that is long to compile.
+    """
+    if xp is np:
+        return np.einsum(subscripts, *arrays)
+    inputs, output = subscripts.split("->")
+    summed = sorted(set(inputs) - {*output, ","})
+    order = "".join(summed) + output
+
+    def aligned(letters: str, array: Any) -> Any:
+        axes = [letters.index(letter) for letter in order if letter in letters]
+        wide = tuple(slice(None) if letter in letters else None for letter in order)
+        return array.transpose(axes)[wide]
+
+    product = reduce(mul, map(aligned, inputs.split(","), arrays))
+    return product.sum(tuple(range(len(summed))))
 
 
 def factor(xp: Any, matrix: Any) -> Any:

@@ -9,17 +9,15 @@ from collections import Counter
 from contextlib import contextmanager
 from types import SimpleNamespace
 
-import jax
 import numpy as np
 import pytest
 
 import avem
-from avem.execution import threads
 from avem.execution.dataset import Wanted
 from avem.execution.threads import Threads
 from avem.inference.on_shard import Setting
-from avem.models.encoded import Placement
 from avem.numerics import devices
+from tools.pretended_gpu import pretended_gpu
 
 MODEL = avem.MixedHMM("y ~ 1 + (1 | subject)", n_states=2)
 TRUTH = {
@@ -37,31 +35,10 @@ _SHOW_LESS = ("jit(_unpacked)", "jit(first_ones)", "jit(_nothing)")
 @pytest.fixture
 def pretended(monkeypatch):
     """The processor is taken for a GPU, on which there are several chunks."""
-
-    @contextmanager
-    def on(device):
-        tokens = devices._platform.set("gpu"), devices._device.set(device)
-        try:
-            with jax.default_device(device):
-                yield
-        finally:
-            devices._platform.reset(tokens[0])
-            devices._device.reset(tokens[1])
-
-    def of(cls, panel, *sizes, **more):
-        cpu = devices._cpu()
-        return cls(cpu, 128, True, (cpu,))
-
     monkeypatch.setenv("AVEM_NATIVE", "0")
-    monkeypatch.setattr(devices, "on", on)
-    monkeypatch.setattr(threads, "_is_far", lambda device: True)
-    monkeypatch.setattr(Placement, "of", classmethod(of))
-    monkeypatch.setattr(Placement, "chunks", lambda self, made: tuple(map(jax.device_put, made)))
     # The price of code beside work that little is a small one.
-    monkeypatch.setattr(Placement, "executor", property(lambda self: Threads(None, 0.5)))
-    token = devices._platform.set("gpu")
-    yield
-    devices._platform.reset(token)
+    with pretended_gpu(n_lanes=128, speed=0.5):
+        yield
 
 
 @contextmanager

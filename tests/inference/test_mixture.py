@@ -46,8 +46,12 @@ def test_what_cannot_be_inverted_does_not_end_a_fit():
     old, new = np.eye(2), 0.5 * np.eye(2)
     nothing = Centres.single(np.ones((2, 1)), np.zeros((2, 2, 1)), old).under(new)
     assert np.isfinite(nothing.mean).all()
-    lost = Centres.single(np.full((2, 1), np.nan), np.zeros((2, 2, 1)), old)
-    assert lost.under(new) is lost
+    # One who is lost stays as it is, and is nothing to the others.
+    one_lost = Centres.single(np.array([[1.0, np.nan], [1.0, np.nan]]), np.zeros((2, 2, 2)), old)
+    found = one_lost.under(new)
+    np.testing.assert_array_equal(found.mean[0, :, 0], nothing.mean[0, :, 0])
+    assert np.isnan(found.mean[0, :, 1]).all()
+    np.testing.assert_array_equal(found.covariance[0, :, :, 1], 0.0)
 
 
 def test_nodes_weigh_what_prior_and_mixture_say():

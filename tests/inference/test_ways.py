@@ -113,7 +113,7 @@ def np_frame(n, n_times):
 @in_float64
 def test_settled_anchors_are_modes(frame):
     """At the end no subject's next q-update moves it, and none is lower than it was."""
-    from avem.effects.prior import log_joint
+    from avem.effects.prior import EffectDensity, log_joint
 
     model, _, em = prepare_model(MODEL, frame, plain=False)
     theta = model.params_in({k: np.array(v) for k, v in TRUTH.items()})
@@ -127,7 +127,7 @@ def test_settled_anchors_are_modes(frame):
     assert np.sqrt((move**2).mean()) < 1e-4
 
     def height(p, anchors):
-        return log_joint(p.loglik, theta["effect_covariance"], anchors)
+        return log_joint(p.loglik, EffectDensity.of(theta["effect_covariance"]), anchors)
 
     rise = height(after[0], anchors_at(em, state)[0]) - height(before[0], anchors_at(em, start)[0])
     assert rise[real].min() >= -1e-6

@@ -3,8 +3,10 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 import avem
+from avem.effects.prior import EffectDensity, log_joint
 from avem.inference import catch_up
 from avem.inference.methods.adaptive import centres
 from avem.inference.methods.adaptive.mixture import Centres
@@ -38,6 +40,27 @@ def test_small_matrices_are_those_of_lapack(d, xp):
         wanted = (vectors * np.maximum(values, 1.0)[:, None]) @ np.swapaxes(vectors, 1, 2)
         floored = small.spectral(xp, given, lambda x: xp.maximum(x, 1.0))
         alike(floored, np.moveaxis(wanted, 0, -1))
+
+
+@pytest.mark.parametrize("subscripts", ["ab,bn->an", "kgij,kgabn->iajbn", "abn,bn,bcn->acn", "an->n"])
+@in_float64
+def test_sums_of_products_are_those_of_einsum(subscripts):
+    rng = np.random.default_rng(0)
+    shapes = [[ord(c) % 5 + 1 for c in part] for part in subscripts.split("->")[0].split(",")]
+    given = [rng.normal(size=shape) for shape in shapes]
+    wanted = np.einsum(subscripts, *given, optimize=True)
+    for xp in (np, jnp):
+        alike(small.contract(xp, subscripts, *given), wanted)
+
+
+@pytest.mark.parametrize("d", [0, 1, 3])
+def test_the_density_of_effects_is_that_of_scipy(d, both):
+    sigma, f, loglik = matrices(d)[..., 0], *np.split(np.arange(1.0, N * (d + 1) + 1), [N * d])
+    f, density = np.sin(f.reshape(d, N)), EffectDensity.of(sigma)
+    loglik[1] = np.nan
+    wanted = loglik + (multivariate_normal(np.zeros(d), sigma).logpdf(f.T) if d else 0.0)
+    for found in both(lambda: log_joint(loglik, density, f)):
+        alike(found, np.where(np.isnan(wanted), -np.inf, wanted))
 
 
 def test_what_has_no_factor_is_not_a_number():
@@ -117,12 +140,12 @@ def test_modes_are_chosen_and_anchors_extrapolated(both):
     found = centres._Candidates(4 * at, rng.normal(size=(5, N)), 0.1 * slope)
     real = np.arange(N) < N - 1
     first, then = rng.normal(size=(2, 2, 2, N))
-    height = rng.normal(size=(2, N))
+    height, density = rng.normal(size=(2, N)), EffectDensity.of(np.eye(2))
 
     def run():
         chosen = centres._choose(found, 0.3 * matrices(2), real, 3)
-        place, distance = catch_up._placed(*first, height[0], np.eye(2), real)
-        best, *rest = catch_up._step(place, *then, height[1], np.eye(2), real)
+        place, distance = catch_up._placed(*first, height[0], density, real)
+        best, *rest = catch_up._step(place, *then, height[1], density, real)
         return (
             *chosen,
             *best,

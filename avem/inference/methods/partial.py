@@ -23,7 +23,7 @@ from avem.components.lanes import Theta
 from avem.components.param_info import check_count
 from avem.data.layout import Chunk
 from avem.effects.posterior import GaussianQ, update_by_newton, update_from_quadratic
-from avem.effects.prior import log_joint
+from avem.effects.prior import EffectDensity, log_joint
 from avem.effects.quadratic import EffectTerms, Quadratic
 from avem.errors import ModelError
 from avem.inference.after.diagnose import diffuse_effects
@@ -145,7 +145,7 @@ class PartialNodes(EStep):
         """Of log p(D_i, a), which every step raises; the bound is not highest where they end."""
         a = np.setdiff1d(np.arange(len(anchor)), self.unanchored)
         sigma = np.asarray(theta["effect_covariance"])[np.ix_(a, a)]
-        return log_joint(np.asarray(p.loglik), sigma, np.asarray(anchor)[a])
+        return log_joint(np.asarray(p.loglik), EffectDensity.of(sigma), np.asarray(anchor)[a])
 
     def e_step(self, kernel, theta, anchor, around, chunk, form) -> Pass:
         """Local passes at the anchor and all nodes, and the new q_i of the anchored effects."""

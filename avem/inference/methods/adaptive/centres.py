@@ -10,7 +10,7 @@ from jax import Array
 
 from avem.components.lanes import Theta
 from avem.data.layout import Chunk
-from avem.effects.prior import log_joint
+from avem.effects.prior import EffectDensity, log_joint
 from avem.inference.catch_up import known
 from avem.inference.e_steps import ESteps, State
 from avem.inference.methods.adaptive.mixture import Centres
@@ -24,13 +24,14 @@ from avem.models.kernel import Kernel
 from avem.numerics.arrays import (
     first_ones,
     in_numpy,
+    in_turn,
     log_sum,
     per_subject,
     stacked,
     unstacked,
 )
 from avem.numerics.jit import jit
-from avem.numerics.small import inverse, spectral
+from avem.numerics.small import contract, inverse, spectral
 
 _CLIMB, _GLANCE = 4, 2
 """Passes that bring a candidate near its mode: to put nodes there, and to see whether it counts."""
@@ -91,7 +92,8 @@ def score(chunk: Chunk, f: Any, setting: Setting) -> Any:
     if not _steps_tell(setting.kernel):
         return score_pass(setting.kernel, setting.theta, f, chunk, setting.form)[0]
     p, _ = setting.glance(chunk, f)
-    return _score_of(f, p.mean, p.covariance, setting.theta["effect_covariance"])
+    prior = np.linalg.inv(setting.theta["effect_covariance"])
+    return _score_of(f, p.mean, p.covariance, prior)
 
 
 def _steps_tell(kernel: Kernel) -> bool:
@@ -103,9 +105,13 @@ def _steps_tell(kernel: Kernel) -> bool:
 
 
 @per_subject
-def _score_of(xp: Any, at: Any, mean: Any, covariance: Any, sigma: Any) -> Any:
-    """The slope of log p(D_i, f), from the step that was taken, less the prior's."""
-    return (inverse(xp, covariance) * (mean - at)).sum(1) + xp.linalg.inv(sigma) @ at
+def _score_of(xp: Any, at: Any, mean: Any, covariance: Any, prior: Any) -> Any:
+    """The slope of log p(D_i, f), from the step that was taken, less that of the prior.
+
+    `prior` is the inverse of the effects' covariance.
+    """
+    pull = contract(xp, "ab,bn->an", prior, at)
+    return (inverse(xp, covariance) * (mean - at)).sum(1) + pull
 
 
 @per_subject
@@ -152,10 +158,15 @@ def _with_centres(
 
 
 def by_count(centres: Centres, real: np.ndarray) -> list[Group]:
-    """Subjects by their numbers of centres, rounded up to a power of 2."""
+    """Subjects by their numbers of centres, rounded up to a power of 2.
+
+    On a GPU, where all that is compiled is compiled for each size: to one, or the largest.
+    """
     count = np.isfinite(np.asarray(centres.log_share)).sum(0)
     most = len(centres.log_share)
     sizes = [size for size in (1, 2, 4, 8) if size < 2 * most]
+    if not in_numpy():
+        sizes = sorted({1, sizes[np.searchsorted(sizes, count[real].max(initial=1))]})
     kinds = np.searchsorted(sizes, count)
     groups = (Group(min(size, most), 0, real & (kinds == k)) for k, size in enumerate(sizes))
     return [group._replace(members=np.flatnonzero(group.members)) for group in groups]
@@ -284,14 +295,13 @@ def _candidates(
     n_passes: int,
 ) -> _Candidates:
     """Where a few climbing steps lead from all the places worth trying."""
-    modes = modes_of(subjects)
-    sigma = setting.theta["effect_covariance"]
+    modes, density = modes_of(subjects), setting.effect_density
     found, top = [], np.full(np.shape(chunk.real), -np.inf)
     others = list(places.places(modes[0], drawn))
     for number, at in enumerate([*modes, *others]):
         for look in range(n_passes):
             p, _ = setting.glance(chunk, at)
-            here = _seen(at, p, sigma, top, np.float64(_HOPE[look]), chunk.real)
+            here = _seen(at, p, density, top, np.float64(_HOPE[look]), chunk.real)
             hopeless = number >= len(modes) and not here.hope
             if hopeless or look == n_passes - 1:
                 break
@@ -306,11 +316,11 @@ def _candidates(
 
 def _looked(chunk: Chunk, at: Any, setting: Setting) -> _Candidates:
     """Heights and slopes at places (candidate, d, subject)."""
-    sigma, top = setting.theta["effect_covariance"], np.zeros(np.shape(chunk.real))
+    density, top = setting.effect_density, np.zeros(np.shape(chunk.real))
     found = []
     for place in unstacked(at):
         p, _ = setting.glance(chunk, place)
-        here = _seen(place, p, sigma, top, np.float64(0.0), chunk.real)
+        here = _seen(place, p, density, top, np.float64(0.0), chunk.real)
         found.append((place, here.height, here.slope))
     return _Candidates(*_stacked(tuple(found)))
 
@@ -338,8 +348,10 @@ class _Seen(NamedTuple):
 
 
 @per_subject
-def _seen(xp: Any, at: Any, p: Glance, sigma: Any, top: Any, enough: Any, real: Any) -> _Seen:
-    height = log_joint(p.loglik, sigma, at)
+def _seen(
+    xp: Any, at: Any, p: Glance, density: EffectDensity, top: Any, enough: Any, real: Any
+) -> _Seen:
+    height = log_joint(p.loglik, density, at)
     slope = (inverse(xp, p.covariance) * (p.mean - at)).sum(1)
     return _Seen(
         height,
@@ -369,18 +381,22 @@ def _chosen(xp: Any, found: _Candidates, width: Any, real: Any, slots: Any) -> t
     heights = xp.take_along_axis(found.height, order, axis=0)
     places = xp.take_along_axis(ahead, order[:, None], axis=0)
     most, n = len(slots), found.height.shape[1]
-    slot, count, ranks = xp.arange(most)[:, None], xp.zeros(n, int), xp.full((most, n), -1)
-    there = xp.stack([places[0]] * most)
-    for rank in range(len(order)):
+    slot = xp.arange(most)[:, None]
+
+    def take(rank: Any, so_far: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        """With the place of that rank, where it is high, and apart from those that were taken."""
+        count, ranks, there = so_far
         away = places[rank] - there
         distance = (away[:, :, None] * precision * away[:, None]).sum((1, 2))
         apart = ((ranks < 0) | (distance > _APART**2)).all(0)
         high = ((heights[rank] > heights[0] - _NEGLIGIBLE) & real) | (count == 0)
         new = high & apart & (count < most)
         here = new & (count == slot)
-        ranks = xp.where(here, rank, ranks)
         there = xp.where(here[:, None], places[rank], there)
-        count = count + new
+        return count + new, xp.where(here, rank, ranks), there
+
+    nobody = xp.zeros(n, int), xp.full((most, n), -1), xp.stack([places[0]] * most)
+    count, ranks, _ = in_turn(xp, len(order), take, nobody)
     used, pick = ranks >= 0, xp.where(ranks >= 0, ranks, ranks[0])
     log_share = xp.where(used, xp.take_along_axis(heights, pick, axis=0), -xp.inf)
     at = xp.take_along_axis(found.at, xp.take_along_axis(order, pick, axis=0)[:, None], axis=0)
@@ -395,11 +411,15 @@ def _width(chunk: Chunk, at: Any, setting: Setting) -> Any:
     return posterior_width(information(chunk, at, setting, step), sigma)
 
 
-@per_subject
-def posterior_width(xp: Any, info: Any, sigma: Any) -> Any:
+def posterior_width(info: Any, sigma: np.ndarray) -> Any:
     """(d, d, subject) a posterior's covariance, from the information in the data."""
-    prior = xp.linalg.inv(sigma)
+    prior = np.linalg.inv(sigma)
+    return _width_of(info, prior, 0.25 * np.linalg.eigvalsh(prior)[0])
+
+
+@per_subject
+def _width_of(xp: Any, info: Any, prior: Any, least: Any) -> Any:
+    """With the inverse of the effects' covariance; no precision is smaller than the least."""
     precision = info + prior[:, :, None]
     precision = xp.where(xp.isfinite(precision), precision, prior[:, :, None])
-    least = 0.25 * xp.linalg.eigvalsh(prior)[0]
     return spectral(xp, precision, lambda values: 1.0 / xp.maximum(values, least))

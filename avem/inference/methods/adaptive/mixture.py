@@ -13,7 +13,7 @@ from scipy.special import gammaln
 from avem.components.lanes import Theta
 from avem.kernels.inverse import cholesky, lower_solve
 from avem.numerics.arrays import first_ones, per_subject, places, taken, unstacked, with_entries
-from avem.numerics.small import inverse, spectral
+from avem.numerics.small import contract, inverse, spectral
 
 LOG_2PI = float(np.log(2 * np.pi))
 _LEAST = -0.5
@@ -44,8 +44,9 @@ class Centres(NamedTuple):
         """
         if not sigma.size or np.array_equal(sigma, self.prior):
             return self
-        moved, finite = _under(self.mean, self.covariance, self.prior, sigma)
-        return Centres(self.log_share, *moved, prior=sigma) if finite else self
+        wider = _NEXT_TO_NOTHING * np.asarray(self.prior), np.linalg.inv(self.prior)
+        moved = _under(self.mean, self.covariance, *wider, np.linalg.cholesky(sigma))
+        return Centres(self.log_share, *moved, prior=sigma)
 
     def each(self, change: Callable[[Any], Any]) -> Centres:
         """Shares, means and covariances changed in the same way."""
@@ -102,21 +103,25 @@ def _shifted(xp: Any, mean: Any, shift: Any) -> Any:
 
 @per_subject
 def _under(
-    xp: Any, mean: Any, covariance: Any, prior: Any, sigma: Any
-) -> tuple[tuple[Any, Any], Any]:
-    """Means and covariances under another prior, and whether all of the old ones were finite."""
-    low = xp.linalg.cholesky(sigma)
+    xp: Any, mean: Any, covariance: Any, little: Any, before: Any, low: Any
+) -> tuple[Any, Any]:
+    """Means and covariances under another prior; those that are not finite stay as they are.
+
+    `little` is added so that covariances can be inverted, `before` is the inverse of the old
+    prior's, `low` the Cholesky factor of the new one's.
+    """
 
     def between(left: Any, middle: Any) -> Any:
-        return xp.einsum("ab,bc...,dc->ad...", left, middle, left)
+        half = contract(xp, "ab,bdcn->adcn", left, middle)
+        return contract(xp, "adcn,ed->aecn", half, left)
 
-    wide = xp.moveaxis(covariance + _NEXT_TO_NOTHING * prior[:, :, None], 0, 2)
-    precision = inverse(xp, wide)  # (d, d, centre, subject)
-    known = between(low.T, precision - xp.linalg.inv(prior)[:, :, None, None])
+    precision = inverse(xp, xp.moveaxis(covariance + little[:, :, None], 0, 2))
+    known = between(low.T, precision - before[:, :, None, None])  # (d, d, centre, subject)
     new = between(low, spectral(xp, known, lambda x: 1.0 / (1.0 + xp.maximum(x, _LEAST))))
-    moved = xp.einsum("abcn,bdcn,cdn->can", new, precision, mean)
-    finite = xp.isfinite(covariance).all() & xp.isfinite(mean).all()
-    return (moved, xp.moveaxis(new, 2, 0)), finite
+    pull = contract(xp, "bdcn,cdn->bcn", precision, mean)
+    moved, new = contract(xp, "abcn,bcn->can", new, pull), xp.moveaxis(new, 2, 0)
+    finite = xp.isfinite(covariance).all((1, 2)) & xp.isfinite(mean).all(1)
+    return xp.where(finite[:, None], moved, mean), xp.where(finite[:, None, None], new, covariance)
 
 
 @per_subject

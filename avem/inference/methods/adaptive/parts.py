@@ -202,10 +202,7 @@ def merged(parts: Portions, passes: Sequence[Pass]) -> Pass:
     sizes = (found.loglik.shape[-1] for found in passes)
     where = tuple(places(p.members, size) for p, size in zip(parts.parts, sizes, strict=True))
     whole = _spread(np.empty((parts.n, 0)), values, where)
-    totals, terms = jax.tree.map(
-        lambda *each: np.sum([np.asarray(one) for one in each], axis=0),
-        *((found.totals, found.terms) for found in passes),
-    )
+    totals, terms = _together(tuple((found.totals, found.terms) for found in passes))
     pieces = (Piece(part.members, part.chunk, found.kept) for part, found in pairs)  # pyright: ignore[reportArgumentType]
     return Pass(
         **dict(zip(names, whole, strict=True)),
@@ -214,6 +211,12 @@ def merged(parts: Portions, passes: Sequence[Pass]) -> Pass:
         kept=KeptPortions(tuple(pieces)),
         terms=terms,
     )
+
+
+@per_subject
+def _together(xp: Any, parts: tuple[Any, ...]) -> Any:
+    """The sums over the subjects of all parts."""
+    return jax.tree.map(lambda *each: sum(each[1:], each[0]), *parts)
 
 
 @per_subject

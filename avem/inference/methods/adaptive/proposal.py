@@ -15,7 +15,7 @@ from avem.inference.methods.adaptive.mixture import LEAST_SHARE, Centres, log_ba
 from avem.inference.methods.adaptive.rules import Rule
 from avem.inference.tuning import BETWEEN
 from avem.numerics.arrays import log_sum, per_subject
-from avem.numerics.small import factor
+from avem.numerics.small import contract, factor
 
 _BLOCK = 9
 """Nodes at a time."""
@@ -168,16 +168,9 @@ def _following(
 
 def _moments(xp: Any, mean: Any, at: Any, own: Any) -> tuple[Any, Any, Any]:
     """Sums over nodes of `own` (centre, node, n), and by it of distances from each centre."""
-    d, away = range(mean.shape[1]), at - mean[:, None]
-    once = [[own[c] * away[c, :, i] for i in d] for c in range(len(mean))]
-    first = xp.stack([xp.stack([by.sum(0) for by in row]) for row in once])
-    twice = [
-        [[(row[i] * away[c, :, j]).sum(0) for j in range(i + 1)] for i in d]
-        for c, row in enumerate(once)
-    ]
-    second = [[[row[max(i, j)][min(i, j)] for j in d] for i in d] for row in twice]
-    every = xp.stack([xp.stack([xp.stack(entries) for entries in row]) for row in second])
-    return own.sum(1), first, every
+    away = at - mean[:, None]
+    once = own[:, :, None] * away
+    return own.sum(1), once.sum(1), contract(xp, "cjan,cjbn->cabn", once, away)
 
 
 def _followed(

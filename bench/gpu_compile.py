@@ -1,39 +1,45 @@
 """What default fits compile for a GPU, and how long it takes: on a machine that has none.
 
-    pip install "jax[cuda13]"                      # the compiler is what is needed of it
-    python bench/gpu_compile.py                    # panels of 10,000, 100,000 and a million subjects
-    python bench/gpu_compile.py 1000000 --of 65536 # the last one, seen through fewer subjects
+    pip install "jax[cuda13]"        # the compiler is what is needed of it
+    python bench/gpu_compile.py      # panels of 10,000, 100,000 and a million subjects
+    python bench/gpu_compile.py 1000000 --of 262144 # one of them, by more subjects than usual
 
-A fit runs on the processor in the way it takes on a GPU (`tools/pretended_gpu.py`), and every program
-that JAX would compile there is compiled for an H200 as well, but not run. What a program is depends
-on how many subjects need which nodes, so that a smaller panel stands for a large one, with chunks
-and prices to match; a few rare subjects more or less may make a program more or less. Times are of
-this machine's cores; what a GPU would try out while it tunes products of matrices is not in them.
+A fit runs on the processor in the way it takes on a GPU (`tools/pretended_gpu.py`), and every
+program that JAX would compile there is compiled for an H200 as well, but not run. Which programs
+these are depends on how many subjects need which nodes: a smaller panel stands for a large one,
+with chunks and prices to match, but a few rare subjects more or less may make a program more or
+less. Times are of this machine's cores; what a GPU would try out to tune products of matrices is
+not in them.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-ROOT = Path(__file__).resolve().parent
-sys.path[:0] = [str(ROOT), str(ROOT.parent)]
-os.environ["JAX_PLATFORMS"] = "cpu,cuda"
-os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"  # which asks the driver
+from unittest.mock import patch
 
 import jax
 from jax import export, lax
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
+ROOT = Path(__file__).resolve().parent
+sys.path[:0] = [str(ROOT), str(ROOT.parent)]
+ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu,cuda",
+    "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",  # which asks the driver
+}
 TARGET = """
 gpu_device_info {
   cuda_compute_capability { major: 9 }
@@ -61,9 +67,8 @@ class Recorded:
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
         self._jitted = PLAIN_JIT(function, **options)
-        self._name = getattr(function, "__name__", None) or getattr(
-            function.func, "__name__", "?"  # pyright: ignore[reportFunctionMemberAccess]
-        )
+        named = getattr(function, "func", function)  # a partial has no name
+        self._name = getattr(named, "__name__", "?")
         self._options = options.get("compiler_options") or {}
         self._seen: set[Any] = set()
 
@@ -79,9 +84,7 @@ class Recorded:
 
     def _record(self, args: Any, kwargs: Any) -> None:
         leaves, tree = jax.tree.flatten((args, kwargs))
-        shapes = (getattr(leaf, "shape", leaf) for leaf in leaves)
-        kinds = (str(getattr(leaf, "dtype", type(leaf))) for leaf in leaves)
-        key = tree, tuple(shapes), tuple(kinds)
+        key = tree, tuple(map(_kind, leaves))
         if key in self._seen:
             return
         self._seen.add(key)
@@ -90,12 +93,125 @@ class Recorded:
         PROGRAMS.append((self._name, made(*args, **kwargs), self._options))
 
 
-recording = False
+def _kind(leaf: Any) -> Any:
+    """What one of a program's arguments is, whatever its numbers."""
+    if isinstance(leaf, bool | int | float):
+        return type(leaf)
+    return (leaf.shape, str(leaf.dtype)) if hasattr(leaf, "dtype") else leaf
+
+
 PLAIN_JIT = jax.jit
+recording = False
 
 
 @wraps(PLAIN_JIT)
-def _jit(function: Any = None, **options: Any) -> Any:
+def _recording_jit(function: Any = None, **options: Any) -> Any:
     if function is None:
         return lambda function: Recorded(function, **options)
     return Recorded(function, **options)
+
+
+jax.jit = _recording_jit  # before avem is imported, and for what it imports when it is needed
+import gpu  # noqa: E402
+
+from avem.kernels import dispatch  # noqa: E402
+from avem.numerics import devices  # noqa: E402
+from avem.numerics.precision import in_float64  # noqa: E402
+from tools.pretended_gpu import pretended_gpu  # noqa: E402
+
+ENGINE = dispatch.engine
+
+
+def both_engines(kernel: str, dtype: Any, **sizes: int) -> Callable[..., tuple[Any, ...]] | None:
+    """What runs on the processor, and in the program for a GPU what would run there."""
+    there = ENGINE(kernel, dtype, **sizes)
+    if there is None:
+        return None
+    token = devices._platform.set("cpu")
+    here = ENGINE(kernel, dtype, **sizes) or import_module(f"avem.kernels.{kernel}").definition
+    devices._platform.reset(token)
+
+    def either(*args: Any) -> tuple[Any, ...]:
+        leaves, tree = jax.tree.flatten(args)
+        arrays = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "dtype")]
+
+        def by(engine: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+            def run(*given: Any) -> tuple[Any, ...]:
+                own = dict(zip(arrays, given, strict=True))
+                filled = [own.get(i, leaf) for i, leaf in enumerate(leaves)]
+                return tuple(engine(*jax.tree.unflatten(tree, filled)))
+
+            return run
+
+        return lax.platform_dependent(*(leaves[i] for i in arrays), cpu=by(here), cuda=by(there))
+
+    return either
+
+
+@contextmanager
+def recorded(n_lanes: int, speed: float) -> Iterator[list[Program]]:
+    """The programs of fits inside."""
+    global recording
+    users = [m for m in sys.modules.values() if getattr(m, "engine", None) is ENGINE]
+    with ExitStack() as stack:
+        for module in users:
+            stack.enter_context(patch.object(module, "engine", both_engines))
+        stack.enter_context(pretended_gpu(n_lanes, speed))
+        PROGRAMS.clear()
+        recording = True
+        stack.callback(lambda: globals().update(recording=False))
+        yield PROGRAMS
+
+
+@in_float64
+def compiled(programs: list[Program], device: Any) -> Counter[str]:
+    """Seconds that they take to compile, by name."""
+    taken: Counter[str] = Counter()
+    where = SingleDeviceSharding(device)
+    for name, program, options in programs:
+
+        def flat(*leaves: Any, program: export.Exported = program) -> Any:
+            args, kwargs = jax.tree.unflatten(program.in_tree, leaves)
+            return program.call(*args, **kwargs)
+
+        jitted = PLAIN_JIT(flat, in_shardings=where, out_shardings=where, compiler_options=options)
+        lowered = jitted.lower(*program.in_avals)
+        began = time.perf_counter()
+        lowered.compile()
+        taken[name] += time.perf_counter() - began
+    return taken
+
+
+def seen_through(meant: int, n: int, device: Any) -> None:
+    """The programs of a default fit of `meant` subjects, found by one of `n`."""
+    chunks = 1 if meant <= 1 << 17 else 4
+    with recorded(-(-n // chunks), speed=1000.0 * n / meant) as programs:
+        gpu.GAUSSIAN.fit(gpu.gaussian(n), time="t")
+    taken = compiled(programs, device)
+    most = ", ".join(f"{name} {seconds:.1f}" for name, seconds in taken.most_common(5))
+    gpu.say(
+        f"default fit {meant:>9,d} x {gpu.N_TIMES}, by {n:,d}: {len(programs)} programs,",
+        f"{taken.total():.1f} s to compile, of which {most}",
+    )
+
+
+def main() -> None:
+    """What was asked for, each panel in a process that has compiled nothing yet."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("meant", nargs="*", type=int, default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--of", type=int, default=65_536, help="the most subjects that are fitted")
+    told = parser.parse_args()
+    if len(told.meant) > 1 or not ENVIRONMENT.items() <= os.environ.items():
+        for meant in told.meant:
+            command = [sys.executable, __file__, str(meant), "--of", str(told.of)]
+            subprocess.run(command, check=False, env={**os.environ, **ENVIRONMENT})
+        return
+    warnings.simplefilter("ignore")
+    found = topologies.get_topology_desc(platform="cuda", target_config=TARGET, topology="1x1x1")
+    device, (meant,) = found.devices[0], told.meant
+    gpu.say(f"--- {device.device_kind}, {os.cpu_count()} cores here, JAX {jax.__version__}")
+    seen_through(meant, min(meant, told.of), device)
+
+
+if __name__ == "__main__":
+    main()

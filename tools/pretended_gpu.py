@@ -1,4 +1,4 @@
-"""The way that a fit takes on a GPU, taken on a processor: to test it, and to see what it compiles."""
+"""The way that a fit takes on a GPU, on a processor: to test it, and to see what it compiles."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ def pretended_gpu(n_lanes: int, speed: float) -> Iterator[None]:
     """The processor is taken for a GPU, on which chunks have `n_lanes`.
 
     Subjects' values are JAX's, small work on them is compiled, sums are added up where they are,
-    and code has its price beside work that is done at that `speed`. Kernels' definitions run, unless
-    engines are patched as well.
+    and code has its price beside work that is done at that `speed`. Definitions of kernels run.
     """
     cpu = devices._cpu()
 
@@ -35,13 +34,16 @@ def pretended_gpu(n_lanes: int, speed: float) -> Iterator[None]:
             devices._platform.reset(tokens[0])
             devices._device.reset(tokens[1])
 
+    def of(cls: type[Placement], *sizes: Any, **more: Any) -> Placement:
+        return cls(cpu, n_lanes, True, (cpu,))
+
     def put(self: Placement, made: Any) -> tuple[Any, ...]:
         return tuple(map(jax.device_put, made))
 
     instead: list[tuple[Any, str, Any]] = [
         (devices, "on", on),
         (threads, "_is_far", lambda device: True),
-        (Placement, "of", classmethod(lambda cls, *sizes, **more: cls(cpu, n_lanes, True, (cpu,)))),
+        (Placement, "of", classmethod(of)),
         (Placement, "chunks", put),
         (Placement, "executor", property(lambda self: Threads(None, speed))),
     ]

@@ -42,7 +42,9 @@ def test_small_matrices_are_those_of_lapack(d, xp):
         alike(floored, np.moveaxis(wanted, 0, -1))
 
 
-@pytest.mark.parametrize("subscripts", ["ab,bn->an", "kgij,kgabn->iajbn", "abn,bn,bcn->acn", "an->n"])
+@pytest.mark.parametrize(
+    "subscripts", ["ab,bn->an", "kgij,kgabn->iajbn", "abn,bn,bcn->acn", "an->n"]
+)
 @in_float64
 def test_sums_of_products_are_those_of_einsum(subscripts):
     rng = np.random.default_rng(0)

@@ -126,9 +126,9 @@ def varied_intervals(panel: Panel) -> tuple[float, float] | None:
         return None
     values = column(panel.table, panel.time, "the time")
     dates = as_dates(values)
-    if dates is None and (numbers(values) is None or pd.api.types.is_bool_dtype(values.dtype)):
-        return None
     if _even(panel, values if dates is None else pd.Series(dates)):
+        return None
+    if dates is None and (numbers(values) is None or pd.api.types.is_bool_dtype(values.dtype)):
         return None
     gaps = Clock("days").intervals(panel)[panel.row_step > 0]
     if not len(gaps):

@@ -24,11 +24,11 @@ def read_rows(
     """What `HMMModel.read` gives."""
     if not panel.in_memory:
         raise need_rows()
-    columns = [np.full((panel.n_rows, model.n_columns), np.nan)]
     if outcomes:
         named = [(e.family, name) for e in model.emissions for name in e.outcomes]
-        columns = [read_outcome(family, panel, name) for family, name in named]
-    Y = side_by_side(columns)
+        Y = side_by_side([read_outcome(family, panel, name) for family, name in named])
+    else:
+        Y = np.full((panel.n_rows, model.n_columns), np.nan)
     must = [number >= model.transition_part for number in range(len(model.designs.parts))]
     needed = needed_rows(model, panel, Y if outcomes else None)
     needed = needed if only is None else [rows & only for rows in needed]

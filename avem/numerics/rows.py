@@ -144,8 +144,17 @@ def any_seen(values: np.ndarray, at: Sequence[int]) -> np.ndarray:
 
 def where(rows: np.ndarray) -> np.ndarray:
     """The numbers of the rows of a mask."""
-    found = each(lambda at: at.start + np.flatnonzero(rows[at]), len(rows))
-    return np.concatenate(found) if found else np.zeros(0, np.intp)
+    counts = each(lambda at: (at.start, int(np.count_nonzero(rows[at]))), len(rows))
+    ends = np.cumsum([count for _, count in counts], dtype=np.intp)
+    place = {start: end - count for (start, count), end in zip(counts, ends, strict=True)}
+    out = np.empty(ends[-1] if len(ends) else 0, np.intp)
+
+    def put(at: slice) -> None:
+        own = np.flatnonzero(rows[at])
+        np.add(own, at.start, out=out[place[at.start] : place[at.start] + len(own)])
+
+    each(put, len(rows))
+    return out
 
 
 def selection(rows: np.ndarray) -> np.ndarray | slice:

@@ -17,7 +17,7 @@ demo: .venv/.done-demo
 	$(BIN)/avem demo --out demo-output
 
 # Tests that share fits and compiled code run in one process: tests/conftest.py says which.
-PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+PYTEST = $(BIN)/python -m pytest -n $(JOBS)
 
 test: .venv/.done-test
 	$(PYTEST)

@@ -57,13 +57,21 @@ def pytest_configure(config):
         config.pluginmanager.register(Costs(config.getoption("costs")))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """The tests of a file share fits and compiled code, those of `fits/` with each other, too."""
-    for item in items:
-        file = item.nodeid.split("::")[0]
-        group = "tests/fits" if file.startswith("tests/fits/") else file
-        item.add_marker(pytest.mark.xdist_group(group))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """The tests of a file share fits and compiled code, those of `fits/` with each other, too.
+
+    They run in one process. Marks for that would be a part of what tests are called, which
+    pytest-xdist 3.8 cannot change in pytest 9.2.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.split("::")[0]
+            return "tests/fits" if file.startswith("tests/fits/") else file
+
+    return Together(config, log)
 
 
 def pytest_collection_finish():

@@ -22,7 +22,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -40,6 +40,10 @@ ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu,cuda",
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",  # which asks the driver
 }
+if __name__ == "__main__" and not ENVIRONMENT.items() <= os.environ.items():
+    again = [sys.executable, *sys.argv]
+    sys.exit(subprocess.run(again, check=False, env={**os.environ, **ENVIRONMENT}).returncode)
+
 TARGET = """
 gpu_device_info {
   cuda_compute_capability { major: 9 }
@@ -90,7 +94,17 @@ class Recorded:
         self._seen.add(key)
         allowed = [export.DisabledSafetyCheck.custom_call(name) for name in CUSTOM_CALLS]
         made = export.export(self._jitted, platforms=["cuda"], disabled_checks=allowed)
-        PROGRAMS.append((self._name, made(*args, **kwargs), self._options))
+        with where_it_would_run():
+            PROGRAMS.append((self._name, made(*args, **kwargs), self._options))
+
+
+def where_it_would_run() -> AbstractContextManager[Any]:
+    """Since JAX 0.12, Pallas wants to know the GPU when it translates a kernel."""
+    if not hasattr(jax.sharding, "AbstractDevice"):
+        return nullcontext()
+    device = jax.sharding.AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")
+    mesh = jax.sharding.AbstractMesh((1,), ("x",), abstract_device=device)
+    return jax.sharding.use_abstract_mesh(mesh)
 
 
 def _kind(leaf: Any) -> Any:
@@ -201,13 +215,16 @@ def main() -> None:
     parser.add_argument("meant", nargs="*", type=int, default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--of", type=int, default=65_536, help="the most subjects that are fitted")
     told = parser.parse_args()
-    if len(told.meant) > 1 or not ENVIRONMENT.items() <= os.environ.items():
+    if len(told.meant) > 1:
         for meant in told.meant:
             command = [sys.executable, __file__, str(meant), "--of", str(told.of)]
-            subprocess.run(command, check=False, env={**os.environ, **ENVIRONMENT})
+            subprocess.run(command, check=False)
         return
     warnings.simplefilter("ignore")
-    found = topologies.get_topology_desc(platform="cuda", target_config=TARGET, topology="1x1x1")
+    try:
+        found = topologies.get_topology_desc("", "cuda", target_config=TARGET, topology="1x1x1")
+    except NotImplementedError:
+        sys.exit('JAX has no compiler for GPUs here: pip install "jax[cuda13]"')
     device, (meant,) = found.devices[0], told.meant
     gpu.say(f"--- {device.device_kind}, {os.cpu_count()} cores here, JAX {jax.__version__}")
     seen_through(meant, min(meant, told.of), device)

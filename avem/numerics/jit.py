@@ -21,7 +21,7 @@ _QUICK = {
     "xla_backend_optimization_level": 1,
 }
 """They take more than half off the time of the compiler, and its code is as fast."""
-_KNOWN_TO_GPUS = (*_KNOWN, "0.11.")
+_KNOWN_TO_GPUS = (*_KNOWN, "0.11.", "0.12.")
 _QUICK_ON_GPU = {"xla_gpu_force_compilation_parallelism": min(16, os.cpu_count() or 1)}
 _SMALL_ON_GPU = {"xla_gpu_autotune_level": 0, **_QUICK_ON_GPU}
 """For little work, which has no large products of matrices. Both take a tenth off it."""

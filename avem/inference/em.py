@@ -20,7 +20,7 @@ from avem.inference.passes import coef_height, coef_pass
 from avem.inference.restricted import ByNewton
 from avem.inference.theta import pack_theta, theta_moves
 from avem.models.kernel import Kernel
-from avem.numerics.arrays import per_subject
+from avem.numerics.arrays import less, per_subject
 
 if TYPE_CHECKING:
     from avem.inference.methods.base import EStep
@@ -191,7 +191,7 @@ def _next(
     subjects = known(chunk, subjects, before)
     p = seen(chunk, subjects, before)
     shift = after.sent("shift", shift)
-    anchor = subjects.anchor if rule == "fixed" else _recentred(p.mean, shift)
+    anchor = subjects.anchor if rule == "fixed" else less(p.mean, shift)
     if guard is not None:
         anchor = guard(after.theta, anchor)
     if rule == "optimal":
@@ -205,11 +205,6 @@ def _next(
 
 def _next_alone(chunk: Chunk, subjects: Subjects | None, *told: Any) -> Subjects:
     return _next(chunk, subjects, *told)[0]
-
-
-@per_subject
-def _recentred(xp: Any, mean: Any, shift: Any) -> Any:
-    return mean - shift[:, None]
 
 
 @per_subject

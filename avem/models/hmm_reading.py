@@ -26,9 +26,10 @@ def read_rows(
         raise need_rows()
     if outcomes:
         named = [(e.family, name) for e in model.emissions for name in e.outcomes]
-        Y = side_by_side([read_outcome(family, panel, name) for family, name in named])
+        columns = [read_outcome(family, panel, name) for family, name in named]
     else:
-        Y = np.full((panel.n_rows, model.n_columns), np.nan)
+        columns = [np.full((panel.n_rows, model.n_columns), np.nan)]
+    Y = side_by_side(columns)
     must = [number >= model.transition_part for number in range(len(model.designs.parts))]
     needed = needed_rows(model, panel, Y if outcomes else None)
     needed = needed if only is None else [rows & only for rows in needed]

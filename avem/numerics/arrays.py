@@ -116,6 +116,12 @@ def stacked(xp: Any, parts: tuple[Any, ...]) -> Any:
 
 
 @per_subject
+def less(xp: Any, values: Any, shift: Any) -> Any:
+    """Effects (..., d, subject), from all of which a shift (d,) is taken."""
+    return values - shift[:, None]
+
+
+@per_subject
 def unstacked(xp: Any, array: Any) -> tuple[Any, ...]:
     """The inverse of `stacked`."""
     return tuple(array[i] for i in range(len(array)))

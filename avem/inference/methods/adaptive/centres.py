@@ -25,6 +25,7 @@ from avem.numerics.arrays import (
     first_ones,
     in_numpy,
     in_turn,
+    less,
     log_sum,
     per_subject,
     stacked,
@@ -82,7 +83,7 @@ def information(chunk: Chunk, f: np.ndarray, setting: Setting, step: np.ndarray)
     """
     if _steps_tell(setting.kernel):
         setting = replace(setting, method=Anchored())
-    pairs = [(moved(f, one), moved(f, -one)) for one in np.diag(step)]
+    pairs = [(less(f, -one), less(f, one)) for one in np.diag(step)]
     scores = ((score(chunk, up, setting), score(chunk, down, setting)) for up, down in pairs)
     return _bend(tuple(scores), step)
 
@@ -112,12 +113,6 @@ def _score_of(xp: Any, at: Any, mean: Any, covariance: Any, prior: Any) -> Any:
     """
     pull = contract(xp, "ab,bn->an", prior, at)
     return (inverse(xp, covariance) * (mean - at)).sum(1) + pull
-
-
-@per_subject
-def moved(xp: Any, f: Any, step: Any) -> Any:
-    """Effects (d, subject), all of them a step (d,) on."""
-    return f + step[:, None]
 
 
 @per_subject

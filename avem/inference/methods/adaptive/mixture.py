@@ -12,7 +12,15 @@ from scipy.special import gammaln
 
 from avem.components.lanes import Theta
 from avem.kernels.inverse import cholesky, lower_solve
-from avem.numerics.arrays import first_ones, per_subject, places, taken, unstacked, with_entries
+from avem.numerics.arrays import (
+    first_ones,
+    less,
+    per_subject,
+    places,
+    taken,
+    unstacked,
+    with_entries,
+)
 from avem.numerics.small import contract, inverse, spectral
 
 LOG_2PI = float(np.log(2 * np.pi))
@@ -89,16 +97,11 @@ class Centres(NamedTuple):
 
     def shifted(self, shift: Array) -> Centres:
         """The centres when `shift` moves from the effects into the coefficients."""
-        return self._replace(mean=_shifted(self.mean, shift))
+        return self._replace(mean=less(self.mean, shift))
 
     def stepped(self, towards: Centres, stride: np.ndarray) -> Centres:
         """Themselves: nodes stay where they are while a q_i takes its steps."""
         return self
-
-
-@per_subject
-def _shifted(xp: Any, mean: Any, shift: Any) -> Any:
-    return mean - shift[:, None]
 
 
 @per_subject

@@ -77,9 +77,8 @@ class Recorded:
         self._seen: set[Any] = set()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if recording and not any(
-            isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs))
-        ):
+        leaves = jax.tree.leaves((args, kwargs))
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             self._record(args, kwargs)
         return self._jitted(*args, **kwargs)
 
@@ -115,7 +114,6 @@ def _kind(leaf: Any) -> Any:
 
 
 PLAIN_JIT = jax.jit
-recording = False
 
 
 @wraps(PLAIN_JIT)
@@ -163,18 +161,14 @@ def both_engines(kernel: str, dtype: Any, **sizes: int) -> Callable[..., tuple[A
 
 
 @contextmanager
-def recorded(n_lanes: int, speed: float) -> Iterator[list[Program]]:
-    """The programs of fits inside."""
-    global recording
+def on_pretended_gpu(n_lanes: int, speed: float) -> Iterator[None]:
+    """Fits inside have the engines of both."""
     users = [m for m in sys.modules.values() if getattr(m, "engine", None) is ENGINE]
     with ExitStack() as stack:
         for module in users:
             stack.enter_context(patch.object(module, "engine", both_engines))
         stack.enter_context(pretended_gpu(n_lanes, speed))
-        PROGRAMS.clear()
-        recording = True
-        stack.callback(lambda: globals().update(recording=False))
-        yield PROGRAMS
+        yield
 
 
 @in_float64
@@ -199,12 +193,12 @@ def compiled(programs: list[Program], device: Any) -> Counter[str]:
 def seen_through(meant: int, n: int, device: Any) -> None:
     """The programs of a default fit of `meant` subjects, found by one of `n`."""
     chunks = 1 if meant <= 1 << 17 else 4
-    with recorded(-(-n // chunks), speed=1000.0 * n / meant) as programs:
+    with on_pretended_gpu(-(-n // chunks), speed=1000.0 * n / meant):
         gpu.GAUSSIAN.fit(gpu.gaussian(n), time="t")
-    taken = compiled(programs, device)
+    taken = compiled(PROGRAMS, device)
     most = ", ".join(f"{name} {seconds:.1f}" for name, seconds in taken.most_common(5))
     gpu.say(
-        f"default fit {meant:>9,d} x {gpu.N_TIMES}, by {n:,d}: {len(programs)} programs,",
+        f"default fit {meant:>9,d} x {gpu.N_TIMES}, by {n:,d}: {len(PROGRAMS)} programs,",
         f"{taken.total():.1f} s to compile, of which {most}",
     )
 

@@ -52,8 +52,9 @@ class Centres(NamedTuple):
         """
         if not sigma.size or np.array_equal(sigma, self.prior):
             return self
-        wider = _NEXT_TO_NOTHING * np.asarray(self.prior), np.linalg.inv(self.prior)
-        moved = _under(self.mean, self.covariance, *wider, np.linalg.cholesky(sigma))
+        prior = np.asarray(self.prior)
+        told = _NEXT_TO_NOTHING * prior, np.linalg.inv(prior), np.linalg.cholesky(sigma)
+        moved = _under(self.mean, self.covariance, *told)
         return Centres(self.log_share, *moved, prior=sigma)
 
     def each(self, change: Callable[[Any], Any]) -> Centres:
